@@ -1,0 +1,1 @@
+"""Corpora: the document partition, planted and published corpora, their validation, and the openings."""
