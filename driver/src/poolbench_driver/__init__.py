@@ -1,0 +1,1 @@
+"""poolbench-driver: plan, run and report PoolBench."""

@@ -1,0 +1,42 @@
+"""Text members of the real-text archive ``parsing.tar.xz``."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+ARCHIVE_NAME = "parsing.tar.xz"
+DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
+KEPT_SUFFIXES = (".conllu", ".iob2", ".conll", ".txt", ".annotated", ".md")
+
+
+def archive_folder() -> Path:
+    """Returns the folder of the real-text archives (``POOLBENCH_REAL_TEXT``, else beside the checkout)."""
+    return Path(os.environ.get("POOLBENCH_REAL_TEXT", str(DEFAULT_FOLDER)))
+
+
+def read_members(folder: Path) -> dict[str, str]:
+    """Reads the treebanks and entity sets.
+
+    Args:
+        folder: Folder that holds ``parsing.tar.xz``.
+
+    Returns:
+        Path inside the archive (without its ``parsing/`` root) to text.
+
+    Raises:
+        FileNotFoundError: The archive is not there.
+    """
+    path = folder / ARCHIVE_NAME
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} does not exist; set POOLBENCH_REAL_TEXT to the folder that holds {ARCHIVE_NAME}"
+        )
+    members = {}
+    with tarfile.open(path, "r:xz") as archive:
+        for member in archive:
+            handle = archive.extractfile(member) if member.name.endswith(KEPT_SUFFIXES) else None
+            if handle is not None:
+                members[member.name.removeprefix("./").removeprefix("parsing/")] = handle.read().decode("utf-8")
+    return members

@@ -1,0 +1,77 @@
+"""A BERT classifier cut in two: the trunk whose layers stay frozen, and the crown that a concept trains.
+
+Scorers that share a base share the trunk, so one pass of the lower layers serves all of them.
+Shape suffixes: B sequences, T tokens, D hidden width, L labels.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import BertForSequenceClassification
+from transformers.models.bert.modeling_bert import BertLayer, BertModel
+
+
+class Trunk(nn.Module):
+    """Embeddings and the lowest layers of a BERT, always in evaluation mode and without gradients."""
+
+    def __init__(self, bert: BertModel, depth: int):
+        super().__init__()
+        self.embeddings = bert.embeddings
+        self.layers = nn.ModuleList(bert.encoder.layer[:depth])
+        self.requires_grad_(False)
+        self.eval()
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """States after the frozen layers, [B, T, D]."""
+        hidden_BTD = self.embeddings(input_ids=ids_BT)
+        bias_B11T = attention_bias(mask_BT, hidden_BTD)
+        for layer in self.layers:
+            hidden_BTD = layer(hidden_BTD, bias_B11T)
+        return hidden_BTD
+
+
+class Crown(nn.Module):
+    """The upper layers, the pooler and the classification head: what one concept trains.
+
+    The pooler reads the first token only, so the topmost layer is computed for that token alone:
+    the same logits as the whole layer gives, at about a sixth of its cost.
+    """
+
+    def __init__(self, model: BertForSequenceClassification, depth: int):
+        super().__init__()
+        assert depth < len(model.bert.encoder.layer), "the crown keeps at least one layer"
+        self.layers = nn.ModuleList(model.bert.encoder.layer[depth:])
+        self.pooler = model.bert.pooler
+        self.dropout = model.dropout
+        self.classifier = model.classifier
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Logits, [B, L]."""
+        bias_B11T = attention_bias(mask_BT, hidden_BTD)
+        for layer in self.layers[:-1]:
+            hidden_BTD = layer(hidden_BTD, bias_B11T)
+        first_B1D = first_token(self.layers[-1], hidden_BTD, bias_B11T)
+        return self.classifier(self.dropout(self.pooler(first_B1D)))
+
+
+def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
+    """Additive attention bias that hides padding; None when nothing is padded."""
+    if bool(mask_BT.all()):
+        return None
+    hidden = (~mask_BT.bool()).to(like.dtype) * -1e9
+    return hidden[:, None, None, :]
+
+
+def first_token(layer: BertLayer, hidden_BTD: Tensor, bias_B11T: Tensor | None) -> Tensor:
+    """Output of one BERT layer at position 0, [B, 1, D]: one query attends to all keys."""
+    attend = layer.attention.self
+    heads = (attend.num_attention_heads, attend.attention_head_size)
+    first_B1D = hidden_BTD[:, :1]
+    query = attend.query(first_B1D).unflatten(-1, heads).transpose(1, 2)
+    key = attend.key(hidden_BTD).unflatten(-1, heads).transpose(1, 2)
+    value = attend.value(hidden_BTD).unflatten(-1, heads).transpose(1, 2)
+    dropout = attend.dropout.p if layer.training else 0.0
+    mixed = scaled_dot_product_attention(query, key, value, attn_mask=bias_B11T, dropout_p=dropout)
+    attended = layer.attention.output(mixed.transpose(1, 2).flatten(2), first_B1D)
+    return layer.output(layer.intermediate(attended), attended)

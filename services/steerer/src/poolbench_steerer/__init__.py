@@ -1,0 +1,1 @@
+"""PoolBench service: steerer."""

@@ -1,0 +1,131 @@
+"""The result schema: long rows, one schema for every suite."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts.keys import canonical_json, digest
+
+RESULTS_VERSION = 1
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("cell_id", pa.string()),
+        ("suite", pa.string()),
+        ("protocol", pa.string()),
+        ("budget", pa.string()),
+        ("task", pa.string()),
+        ("model", pa.string()),
+        ("model_revision", pa.string()),
+        ("dataset", pa.string()),
+        ("dataset_revision", pa.string()),
+        ("split", pa.string()),
+        ("layer", pa.int32()),
+        ("strategy", pa.string()),
+        ("strategy_version", pa.int32()),
+        ("direction", pa.string()),
+        ("concept", pa.string()),
+        ("neighbour", pa.string()),
+        ("scorer", pa.string()),
+        ("strength", pa.float64()),
+        ("alpha_unit", pa.string()),
+        ("opening_set", pa.string()),
+        ("params", pa.string()),
+        ("metric", pa.string()),
+        ("metric_version", pa.int32()),
+        ("higher_is_better", pa.bool_()),
+        ("value", pa.float64()),
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("ci_method", pa.string()),
+        ("n", pa.int64()),
+        ("num_groups", pa.int64()),
+        ("coverage", pa.float64()),
+        ("seed", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("wall_s", pa.float64()),
+        ("device_s", pa.float64()),
+        ("peak_bytes", pa.int64()),
+        ("code_version", pa.string()),
+        ("config_hash", pa.string()),
+        ("created_at", pa.string()),
+    ]
+)
+
+#: What identifies a cell; everything else describes how its value came about.
+IDENTITY = (
+    "suite",
+    "protocol",
+    "budget",
+    "model",
+    "model_revision",
+    "dataset_revision",
+    "split",
+    "layer",
+    "strategy",
+    "strategy_version",
+    "direction",
+    "concept",
+    "neighbour",
+    "scorer",
+    "strength",
+    "alpha_unit",
+    "opening_set",
+    "params",
+    "metric",
+    "metric_version",
+)
+
+#: Columns that differ between two runs of the same work and therefore stay out of the digest.
+VOLATILE = ("run_id", "wall_s", "device_s", "peak_bytes", "code_version", "created_at")
+
+#: Decimals kept in the digest: recomputed D1 must agree within 1e-6.
+DIGEST_DECIMALS = 6
+
+
+def cell_id(row: dict[str, Any]) -> str:
+    """Hash of the columns in IDENTITY."""
+    return digest({name: row.get(name) for name in IDENTITY}, 16)
+
+
+def results_digest(table: pa.Table) -> str:
+    """Hash of the rows without run id, timings, memory and dates; independent of row order."""
+    names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
+    rows = table.select(names).to_pylist()
+    lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
+    return digest(lines, 64)
+
+
+def result_table(rows: list[dict[str, Any]]) -> pa.Table:
+    """A results table from dictionaries; fills ``cell_id`` and checks value against status.
+
+    Raises:
+        ValueError: If a row has a value together with a null status, or neither.
+    """
+    complete = []
+    for row in rows:
+        filled = {name: row.get(name) for name in RESULT_SCHEMA.names}
+        if isinstance(filled["params"], dict):
+            filled["params"] = json.dumps(filled["params"], sort_keys=True)
+        filled["cell_id"] = cell_id(filled)
+        _check_value(filled)
+        complete.append(filled)
+    return pa.Table.from_pylist(complete, schema=RESULT_SCHEMA)
+
+
+def _check_value(row: dict[str, Any]) -> None:
+    value, status = row["value"], row["status"]
+    if (value is not None) != (status == "ok"):
+        raise ValueError(f"{row['metric']} has value {value!r} with status {status!r}: a value needs status ok")
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"{row['metric']} is {value!r}: a result must be finite or null")
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, DIGEST_DECIMALS) + 0.0 if isinstance(value, float) else value

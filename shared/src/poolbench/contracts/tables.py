@@ -1,0 +1,170 @@
+"""Arrow schemas of every table that crosses a service boundary.
+
+Columns are documented where they are declared. Vectors are ``fixed_size_list<float32>[width]``, so their
+schemas are functions of the width. A table may carry more columns than its schema, never fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.errors import InputError
+
+TABLES_VERSION = 1
+
+_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
+
+PASSAGES = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("concept", pa.string()),
+        ("split", pa.string()),  # train, test or scorer
+        ("label", pa.int8()),  # 1 positive, 0 negative
+        ("text", pa.string()),
+        ("domain", pa.string()),
+        ("doc_id", pa.string()),  # "<source>/<document>"
+        ("pair_id", pa.string()),  # null where the concept has no matched pairs
+        ("source", pa.string()),
+        ("licence", pa.string()),
+        ("token_count", pa.int32()),
+        ("signal", pa.list_(_SPAN)),  # character ranges that carry a planted signal
+    ]
+)
+
+ANNOTATIONS = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("word_start", pa.list_(pa.int32())),
+        ("word_end", pa.list_(pa.int32())),
+        ("upos", pa.list_(pa.string())),
+        ("dep", pa.list_(pa.string())),
+        ("head", pa.list_(pa.int32())),  # word index; a root points at itself
+        ("lemma", pa.list_(pa.string())),
+        ("entity", pa.list_(pa.string())),  # entity type or ""
+        ("sentence", pa.list_(pa.int32())),
+        ("clause", pa.list_(pa.int32())),
+        ("keyword", pa.list_(pa.bool_())),
+    ]
+)
+
+CALIBRATION = pa.schema(
+    [("layer", pa.int32()), ("mean_residual_norm", pa.float64()), ("num_tokens", pa.int64())]
+)
+
+MEASURES = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("direction", pa.string()),
+        ("value", pa.float64()),
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("ci_method", pa.string()),
+        ("n", pa.int64()),
+        ("num_groups", pa.int64()),
+        ("coverage", pa.float64()),
+        ("seed", pa.int64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+        ("params", pa.string()),  # JSON
+    ]
+)
+
+PROBE_SCORES = pa.schema(
+    [
+        ("passage_id", pa.string()),
+        ("split", pa.string()),
+        ("fold", pa.int32()),  # -1 on the test split
+        ("label", pa.int8()),
+        ("group", pa.string()),
+        ("score", pa.float64()),
+    ]
+)
+
+PROMPTS = pa.schema([("prompt_id", pa.string()), ("text", pa.string())])
+
+TEXTS = pa.schema(
+    [
+        ("text_id", pa.string()),
+        ("prompt_id", pa.string()),
+        ("direction_key", pa.string()),  # "unsteered" at strength 0
+        ("strength", pa.float64()),  # in mean residual norms
+        ("alpha", pa.float64()),  # coefficient of the unit vector
+        ("layer", pa.int32()),
+        ("prompt", pa.string()),
+        ("text", pa.string()),  # generated part only
+        ("token_ids", pa.list_(pa.int32())),
+        ("num_tokens", pa.int32()),
+        ("repeated_4grams", pa.float64()),  # share of 4-grams seen before in the same text
+        ("vector_hash", pa.string()),
+        ("positions_changed", pa.int32()),
+        ("positions_expected", pa.int32()),
+    ]
+)
+
+FLUENCY = pa.schema([("text_id", pa.string()), ("mean_nll", pa.float64()), ("num_tokens", pa.int32())])
+
+SCORES = pa.schema([("text_id", pa.string()), ("scorer", pa.string()), ("score", pa.float64())])
+
+
+def vectors_schema(width: int) -> pa.Schema:
+    """Pooled vectors of one strategy at one layer, a row a passage."""
+    return pa.schema(
+        [
+            ("passage_id", pa.string()),
+            ("vector", pa.list_(pa.float32(), width)),  # null where the passage failed
+            ("applied", pa.bool_()),  # false: nothing selected, fell back to A1
+            ("token_share", pa.float32()),  # share of tokens that carry weight
+            ("status", pa.string()),
+            ("reason", pa.string()),
+        ]
+    )
+
+
+def directions_schema(width: int) -> pa.Schema:
+    """Unit-norm directions of one strategy at one layer, a row a construction method."""
+    return pa.schema(
+        [
+            ("direction_id", pa.string()),  # C1, C3 ... or null_007
+            ("vector", pa.list_(pa.float32(), width)),
+            ("raw_norm", pa.float64()),
+            ("seed", pa.int64()),
+            ("status", pa.string()),
+            ("reason", pa.string()),
+        ]
+    )
+
+
+def table_from_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """A table from dictionaries; columns that a row lacks are null."""
+    names = schema.names
+    return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows], schema=schema)
+
+
+def vector_column(matrix: np.ndarray, valid: np.ndarray | None = None) -> pa.FixedSizeListArray:
+    """A vector column from ``matrix`` [rows, width]; rows where ``valid`` is false are null."""
+    flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
+    mask = None if valid is None else pa.array(~np.asarray(valid, dtype=bool))
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1], mask=mask)
+
+
+def vector_matrix(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """The vectors of a column as float32 [rows, width]; null rows become NaN."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    width = array.type.list_size
+    if array.null_count == 0:
+        return np.asarray(array.flatten(), dtype=np.float32).reshape(-1, width)
+    matrix = np.full((len(array), width), np.nan, dtype=np.float32)
+    valid = np.asarray(array.is_valid())
+    matrix[valid] = np.asarray(array.drop_null().flatten(), dtype=np.float32).reshape(-1, width)
+    return matrix
+
+
+def require_columns(table: pa.Table, schema: pa.Schema, what: str) -> None:
+    """Raises InputError when ``table`` lacks a column of ``schema``."""
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise InputError(f"{what} lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")

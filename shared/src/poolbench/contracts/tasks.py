@@ -1,0 +1,70 @@
+"""The task model: what the driver enqueues and a service executes."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from poolbench.contracts.keys import derive_key, digest, is_restricted
+
+TASK_SCHEMA_VERSION = 1
+
+#: Version of each step's meaning. Raising one invalidates that step's artifacts and all that depend on them.
+STEP_VERSIONS: dict[str, int] = {
+    "corpus.passages": 1,
+    "corpus.prompts": 1,
+    "pooler.annotate": 1,
+    "extractor.extract": 1,
+    "extractor.states": 1,
+    "extractor.calibrate": 1,
+    "prober.probe": 1,
+    "prober.nulls": 1,
+    "steerer.generate": 1,
+    "steerer.continue": 1,
+    "scorer.train": 1,
+    "scorer.gate": 1,
+    "scorer.score": 1,
+}
+
+
+class Task(BaseModel):
+    """One unit of work for one service: small JSON, its payloads lie in the object store.
+
+    Attributes:
+        task_id: Hash of kind and outputs, so that the same work has the same id in every run and driver.
+        kind: ``<service>.<verb>``.
+        inputs: Artifact key by role.
+        outputs: Artifact key by role; each output is committed on its own.
+        params: JSON parameters of the verb.
+        run_id: For logs only; never part of a key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: int = TASK_SCHEMA_VERSION
+    task_id: str = ""
+    kind: str
+    run_id: str = ""
+    inputs: dict[str, str] = Field(default_factory=dict)
+    outputs: dict[str, str] = Field(min_length=1)
+    params: dict[str, Any] = Field(default_factory=dict)
+    restricted: bool = False
+
+    @model_validator(mode="after")
+    def _fill_identity(self) -> Self:
+        if not self.task_id:
+            object.__setattr__(self, "task_id", digest({"kind": self.kind, "outputs": self.outputs}, 24))
+        keys = [*self.inputs.values(), *self.outputs.values()]
+        object.__setattr__(self, "restricted", self.restricted or any(map(is_restricted, keys)))
+        return self
+
+    @property
+    def service(self) -> str:
+        """The service that executes this task."""
+        return self.kind.partition(".")[0]
+
+
+def step_key(step: str, params: dict[str, Any], inputs: dict[str, str], *, restricted: bool = False) -> str:
+    """The artifact key of ``step`` at its current version."""
+    return derive_key(step, STEP_VERSIONS[step], params, inputs, restricted=restricted)

@@ -1,0 +1,171 @@
+"""Errors that users see, and the closed list of statuses a result row may carry."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+#: Why a result row has no value. Closed: a new reason needs a new contracts version.
+STATUSES = (
+    "ok",
+    "not_implemented",
+    "collapsed",
+    "no_coverage",
+    "class_dependent_coverage",
+    "too_few",
+    "one_class",
+    "not_converged",
+    "non_finite",
+    "no_scorer",
+    "scorer_invalid",
+    "no_effect",
+    "reversed",
+    "restricted",
+    "failed",
+)
+
+
+class PoolbenchError(Exception):
+    """Base of every error that is shown to a user without a traceback.
+
+    Attributes:
+        code: Machine-readable code, sent in HTTP bodies and failure records.
+        status: The result status of cells that this error takes down.
+        retryable: Whether the same task may succeed when run again.
+        http_status: The HTTP status a service answers with.
+    """
+
+    code = "failed"
+    status = "failed"
+    retryable = False
+    http_status = 400
+
+
+class ConfigError(PoolbenchError):
+    """The configuration or a command-line argument is wrong."""
+
+    code = "config"
+
+
+class UnknownNameError(ConfigError):
+    """A name is not registered; the message offers the nearest valid ones."""
+
+    code = "unknown_name"
+    http_status = 404
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(unknown_name_message(kind, name, known))
+
+
+class UnknownConceptError(UnknownNameError):
+    code = "unknown_concept"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__("concept", name, known)
+
+
+class UnknownStrategyError(UnknownNameError):
+    code = "unknown_strategy"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__("strategy", name, known)
+
+
+class UnknownModelError(UnknownNameError):
+    code = "unknown_model"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__("model", name, known)
+
+
+class ModelError(ConfigError):
+    """A model cannot be used: no tokenizer, unknown blocks, a layer out of range."""
+
+    code = "model"
+
+
+class LayerError(ModelError):
+    code = "layer_out_of_range"
+
+
+class InputError(PoolbenchError):
+    """Data sent to a service or read from a file is unusable."""
+
+    code = "input"
+
+
+class CorpusError(InputError):
+    """A corpus file is malformed; the message names file and line."""
+
+    code = "corpus"
+
+
+class RestrictedError(PoolbenchError):
+    """Something of a sensitive concept was asked for on a path that never serves it."""
+
+    code = "restricted"
+    status = "restricted"
+    http_status = 403
+
+
+class NotFoundError(PoolbenchError):
+    code = "not_found"
+    http_status = 404
+
+
+class StoreError(PoolbenchError):
+    """The object store cannot be reached, refuses the credentials, or is full."""
+
+    code = "store"
+    retryable = True
+    http_status = 503
+
+
+class IntegrityError(StoreError):
+    """Stored bytes do not match the hash in their manifest."""
+
+    code = "integrity"
+    retryable = False
+
+
+class BrokerError(PoolbenchError):
+    """The message broker cannot be reached."""
+
+    code = "broker"
+    retryable = True
+    http_status = 503
+
+
+class EndpointError(PoolbenchError):
+    """A service does not answer, or refuses the token."""
+
+    code = "endpoint"
+    retryable = True
+    http_status = 503
+
+
+class ReceiptError(PoolbenchError):
+    """A steered text lacks a valid receipt, so nothing proves that it was steered."""
+
+    code = "receipt"
+    http_status = 500
+
+
+class CellError(PoolbenchError):
+    """One result cell cannot be computed; its row carries ``status`` and the message as reason."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        if status not in STATUSES:
+            raise ValueError(f"unknown status {status!r}; allowed: {', '.join(STATUSES)}")
+        super().__init__(reason)
+        self.status = status
+        self.code = status
+
+
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """Says that ``name`` is unknown and offers the three nearest of ``known``."""
+    names = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.4)
+    hint = f"did you mean {', '.join(lowered[c] for c in close)}?" if close else f"known: {', '.join(names)}"
+    return f"unknown {kind} {name!r}; {hint}"

@@ -1,0 +1,160 @@
+"""Artifacts: immutable results under their derivation key, committed by a manifest written last.
+
+Layout: ``artifacts/<key>/<attempt>/<file>`` and ``artifacts/<key>/manifest.json``. Restricted keys (of
+sensitive concepts) live under ``restricted/`` instead. The manifest is created conditionally, so exactly one
+attempt wins and a late duplicate adopts the winner; a reader checks the hashes in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+from poolbench import __version__
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import IntegrityError, NotFoundError
+from poolbench.storage.base import ObjectStore
+
+MANIFEST_VERSION = 1
+TABLE_FILE = "table.arrow"
+
+
+class FileEntry(BaseModel):
+    """One payload file of an artifact."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str
+    num_bytes: int
+    sha256: str
+
+
+class Manifest(BaseModel):
+    """What was committed under a key, by whom and how long it took."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: int = MANIFEST_VERSION
+    key: str
+    attempt: str
+    files: dict[str, FileEntry]
+    num_rows: int | None = None
+    meta: dict[str, Any] = Field(default_factory=dict)  # what readers need to know: width, model ...
+    producer: dict[str, Any] = Field(default_factory=dict)  # task, host, versions, timings
+    created_at: str
+
+
+class Artifacts:
+    """Reads and writes artifacts in an object store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self._manifests: dict[str, Manifest] = {}
+
+    def exists(self, key: str) -> bool:
+        """Whether ``key`` is committed."""
+        return key in self._manifests or self.store.exists(_manifest_path(key))
+
+    def manifest(self, key: str) -> Manifest:
+        """The manifest of ``key``. Raises NotFoundError when it is not committed."""
+        if key not in self._manifests:
+            try:
+                self._manifests[key] = Manifest.model_validate_json(self.store.get(_manifest_path(key)))
+            except NotFoundError:
+                raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
+        return self._manifests[key]
+
+    def write(
+        self,
+        key: str,
+        files: Mapping[str, bytes],
+        *,
+        num_rows: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Commits ``files`` under ``key``, or adopts what another attempt committed first."""
+        if self.exists(key):
+            return self.manifest(key)
+        attempt = uuid.uuid4().hex[:12]
+        entries = {}
+        for name, data in files.items():
+            path = f"{folder_of(key)}/{attempt}/{name}"
+            self.store.put(path, data)
+            entries[name] = FileEntry(path=path, num_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        manifest = Manifest(
+            key=key,
+            attempt=attempt,
+            files=entries,
+            num_rows=num_rows,
+            meta=dict(meta or {}),
+            producer={"code_version": __version__, **(producer or {})},
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        won = self.store.put(_manifest_path(key), manifest.model_dump_json().encode(), if_absent=True)
+        if not won:
+            for entry in entries.values():
+                self.store.delete(entry.path)
+        return self.manifest(key)
+
+    def read(self, key: str, name: str) -> bytes:
+        """One file of an artifact. Raises NotFoundError, or IntegrityError when the hash differs."""
+        entry = self.manifest(key).files.get(name)
+        if entry is None:
+            raise NotFoundError(f"artifact {key} has no file {name!r}; it has {', '.join(self.manifest(key).files)}")
+        data = self.store.get(entry.path)
+        if hashlib.sha256(data).hexdigest() != entry.sha256:
+            raise IntegrityError(f"artifact {key}: {name} does not match the hash in its manifest; delete and rerun")
+        return data
+
+    def write_table(
+        self,
+        key: str,
+        table: pa.Table,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """Commits a table as Arrow IPC."""
+        data = table_to_bytes(table)
+        return self.write(key, {TABLE_FILE: data}, num_rows=table.num_rows, meta=meta, producer=producer)
+
+    def read_table(self, key: str) -> pa.Table:
+        """The table of an artifact."""
+        return table_from_bytes(self.read(key, TABLE_FILE))
+
+    def delete(self, key: str) -> None:
+        """Removes an artifact, manifest first so that a reader never sees half of it."""
+        self._manifests.pop(key, None)
+        self.store.delete(_manifest_path(key))
+        for info in list(self.store.list(f"{folder_of(key)}/")):
+            self.store.delete(info.path)
+
+
+def folder_of(key: str) -> str:
+    """The folder of an artifact in the store."""
+    return f"{'restricted' if is_restricted(key) else 'artifacts'}/{key}"
+
+
+def table_to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC file, zstd-compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_from_bytes(data: bytes) -> pa.Table:
+    """The table in an Arrow IPC file."""
+    return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+
+
+def _manifest_path(key: str) -> str:
+    return f"{folder_of(key)}/manifest.json"

@@ -1,0 +1,94 @@
+"""Objects as files below one folder, for one machine or a shared file system."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from poolbench.errors import ConfigError, NotFoundError, StoreError
+from poolbench.storage.base import ObjectInfo
+
+_TEMPORARY = ".partial-"
+
+
+class FolderStore:
+    """ObjectStore over a folder. A write goes to a temporary file first and is linked into place."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().resolve()
+        self.uri = str(self.root)
+        with _store_errors(self.uri):
+            self.root.mkdir(parents=True, exist_ok=True)
+
+    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+        target = self._file(path)
+        with _store_errors(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                return _link_once(name, target) if if_absent else _replace(name, target)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name)
+
+    def get(self, path: str) -> bytes:
+        with _store_errors(path):
+            try:
+                return self._file(path).read_bytes()
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                raise NotFoundError(f"no object {path!r} in {self.uri}") from None
+
+    def exists(self, path: str) -> bool:
+        return self._file(path).is_file()
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        base = self._file(prefix.rpartition("/")[0]) if "/" in prefix else self.root
+        found = []
+        for folder, _, names in os.walk(base):
+            for name in names:
+                file = Path(folder, name)
+                path = file.relative_to(self.root).as_posix()
+                if path.startswith(prefix) and not name.startswith(_TEMPORARY):
+                    with contextlib.suppress(FileNotFoundError):  # deleted while we list
+                        status = file.stat()
+                        found.append(ObjectInfo(path, status.st_size, status.st_mtime))
+        yield from sorted(found, key=lambda info: info.path)
+
+    def delete(self, path: str) -> None:
+        with _store_errors(path), contextlib.suppress(FileNotFoundError):
+            self._file(path).unlink()
+
+    def _file(self, path: str) -> Path:
+        parts = PurePosixPath(path).parts
+        if path.startswith("/") or ".." in parts:
+            raise ConfigError(f"object path {path!r} must be relative and without '..'")
+        return self.root.joinpath(*parts)
+
+
+def _replace(name: str, target: Path) -> bool:
+    os.replace(name, target)
+    return True
+
+
+def _link_once(name: str, target: Path) -> bool:
+    """A hard link fails when the name is taken, so exactly one writer wins even across processes."""
+    try:
+        os.link(name, target)
+    except FileExistsError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _store_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"object store: {what}: {error.strerror or error}") from error
