@@ -55,20 +55,17 @@ class Artifacts:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
-        self._manifests: dict[str, Manifest] = {}
 
     def exists(self, key: str) -> bool:
         """Whether ``key`` is committed."""
-        return key in self._manifests or self.store.exists(_manifest_path(key))
+        return self.store.exists(_manifest_path(key))
 
     def manifest(self, key: str) -> Manifest:
         """The manifest of ``key``. Raises NotFoundError when it is not committed."""
-        if key not in self._manifests:
-            try:
-                self._manifests[key] = Manifest.model_validate_json(self.store.get(_manifest_path(key)))
-            except NotFoundError:
-                raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
-        return self._manifests[key]
+        try:
+            return Manifest.model_validate_json(self.store.get(_manifest_path(key)))
+        except NotFoundError:
+            raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
 
     def write(
         self,
@@ -105,9 +102,10 @@ class Artifacts:
 
     def read(self, key: str, name: str) -> bytes:
         """One file of an artifact. Raises NotFoundError, or IntegrityError when the hash differs."""
-        entry = self.manifest(key).files.get(name)
-        if entry is None:
-            raise NotFoundError(f"artifact {key} has no file {name!r}; it has {', '.join(self.manifest(key).files)}")
+        files = self.manifest(key).files
+        if name not in files:
+            raise NotFoundError(f"artifact {key} has no file {name!r}; it has {', '.join(files)}")
+        entry = files[name]
         data = self.store.get(entry.path)
         if hashlib.sha256(data).hexdigest() != entry.sha256:
             raise IntegrityError(f"artifact {key}: {name} does not match the hash in its manifest; delete and rerun")
@@ -131,7 +129,6 @@ class Artifacts:
 
     def delete(self, key: str) -> None:
         """Removes an artifact, manifest first so that a reader never sees half of it."""
-        self._manifests.pop(key, None)
         self.store.delete(_manifest_path(key))
         for info in list(self.store.list(f"{folder_of(key)}/")):
             self.store.delete(info.path)

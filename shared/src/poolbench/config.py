@@ -1,0 +1,257 @@
+"""Configuration: models, budgets and runs. Science lives here; deployment facts come from the environment."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from poolbench.contracts.keys import digest
+from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
+
+DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
+D2_DEPTH = 0.5
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """Where a model comes from: a preset id, a local folder or a Hugging Face id."""
+
+    id: str
+    source: str  # folder or hub id, as from_pretrained takes it
+    revision: str | None = None  # hub revision; None resolves to the newest and is recorded
+    dtype: str = "float32"
+    summary: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the weights lie in a folder on this machine."""
+        return Path(self.source).is_dir()
+
+
+MODEL_PRESETS: dict[str, ModelRef] = {
+    ref.id: ref
+    for ref in (
+        ModelRef("demo", "asset:demo_lm", None, "float32", "the demo language model this project trains and ships"),
+        ModelRef("llama-3.1-8b", "meta-llama/Llama-3.1-8B", None, "bfloat16", "card model, 32 blocks, gated"),
+        ModelRef("gemma-2-9b", "google/gemma-2-9b", None, "bfloat16", "card model, 42 blocks, gated"),
+        ModelRef("mistral-7b-v0.3", "mistralai/Mistral-7B-v0.3", None, "bfloat16", "card model, 32 blocks"),
+    )
+}
+
+
+def assets_folder() -> Path:
+    """The folder of shipped assets: POOLBENCH_ASSETS, or ``assets/`` of the checkout this package lies in."""
+    configured = os.environ.get("POOLBENCH_ASSETS")
+    folder = Path(configured) if configured else Path(__file__).resolve().parents[3] / "assets"
+    if not folder.is_dir():
+        raise ConfigError(f"assets folder {folder} does not exist; set POOLBENCH_ASSETS to the checkout's assets/")
+    return folder
+
+
+def asset_path(name: str) -> Path:
+    """The folder of one shipped asset, e.g. ``demo_lm`` or ``annotator``."""
+    path = assets_folder() / name
+    if not path.exists():
+        known = [entry.name for entry in assets_folder().iterdir() if entry.is_dir()]
+        raise UnknownNameError("asset", name, known)
+    return path
+
+
+def resolve_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
+    """The model that a preset id, folder or Hugging Face id (``owner/name``) names.
+
+    Raises:
+        UnknownModelError: With the nearest preset ids when it is none of these.
+    """
+    preset = MODEL_PRESETS.get(model)
+    if preset is not None:
+        source = preset.source
+        if source.startswith("asset:"):
+            source = str(asset_path(source.removeprefix("asset:")))
+            revision = revision or folder_revision(Path(source))
+        return ModelRef(model, source, revision or preset.revision, dtype or preset.dtype, preset.summary)
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return ModelRef(model, str(folder.resolve()), revision or folder_revision(folder), dtype or "float32")
+    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+        return ModelRef(model, model, revision, dtype or "bfloat16")
+    raise UnknownModelError(model, MODEL_PRESETS)
+
+
+def folder_revision(folder: Path) -> str:
+    """A revision for a local model: hash of its file names, sizes and configuration bytes.
+
+    Weights are named by size only, so that an 8B model is not read twice; the configuration and tokenizer
+    files are hashed whole.
+    """
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in _MODEL_SUFFIXES)
+    parts = [
+        [path.name, path.read_text("utf-8") if path.stat().st_size < 10_000_000 and path.suffix == ".json" else ""]
+        + [path.stat().st_size]
+        for path in files
+    ]
+    return "local-" + digest(parts, 12)
+
+
+_MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt")
+
+
+def layer_at_depth(depth: float, num_blocks: int) -> int:
+    """The 0-based block at a depth in (0, 1]: .5 of 6 blocks is block 2, 1.0 is the last."""
+    if not 0 < depth <= 1:
+        raise LayerError(f"layer depth {depth} is outside (0, 1]")
+    return max(0, math.ceil(depth * num_blocks - 1e-9) - 1)
+
+
+def resolve_layers(layers: list[int | float] | None, num_blocks: int) -> list[int]:
+    """Block indices from indices (integers, negative from the end) or depths (floats); default depths .5, .75, 1.
+
+    Raises:
+        LayerError: For an index outside the model, naming the valid range and the nearest layer.
+    """
+    chosen = []
+    for layer in layers if layers is not None else list(DEFAULT_DEPTHS):
+        index = layer_at_depth(layer, num_blocks) if isinstance(layer, float) else _checked_layer(layer, num_blocks)
+        if index not in chosen:
+            chosen.append(index)
+    return sorted(chosen)
+
+
+def _checked_layer(layer: int, num_blocks: int) -> int:
+    index = layer + num_blocks if layer < 0 else layer
+    if not 0 <= index < num_blocks:
+        nearest = min(max(index, 0), num_blocks - 1)
+        raise LayerError(f"layer {layer} is out of range: the model has blocks 0..{num_blocks - 1}; nearest {nearest}")
+    return index
+
+
+class StrictModel(BaseModel):
+    """A configuration section: unknown keys are errors, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Budget(StrictModel):
+    """How much is measured; a named preset that every row carries."""
+
+    name: str
+    num_train: int = Field(gt=0)  # passages a concept, both classes together
+    num_test: int = Field(gt=0)
+    num_scorer: int = Field(gt=0)
+    strengths: tuple[float, ...]  # in mean residual norms, without 0
+    null_strengths: tuple[float, ...] = (0.06, 0.125, 0.25)
+    reference_strength: float = 0.125
+    num_openings: int = Field(gt=1)
+    opening_set: str = "neutral-54"
+    max_tokens: int = Field(gt=0)
+    num_nulls: int = Field(default=20, ge=20)
+    num_bootstrap: int = 1000
+    num_continuations: int = 100  # passages continued for part (b) of the scorer gate
+
+
+_CARD_STRENGTHS = (0.02, 0.03, 0.045, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0)
+
+BUDGETS: dict[str, Budget] = {
+    budget.name: budget
+    for budget in (
+        Budget(
+            name="demo", num_train=200, num_test=100, num_scorer=200, strengths=(0.06, 0.125, 0.25, 0.5),
+            num_openings=12, max_tokens=40, num_continuations=80,
+        ),
+        Budget(
+            name="card", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,
+            num_openings=10, max_tokens=200,
+        ),
+        Budget(
+            name="full", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,
+            num_openings=50, max_tokens=200,
+        ),
+    )
+}  # fmt: skip
+
+
+class CorpusConfig(StrictModel):
+    """Where passages come from: ``planted`` (the grammar), ``real`` (archives) or a folder of JSONL files."""
+
+    source: str = "planted"
+    window: tuple[int, int] | None = None  # tokens; None is the source's default
+    seed: int = 0
+
+
+class RunConfig(StrictModel):
+    """One run. What is not named here has no influence on results.
+
+    Attributes:
+        concepts: Concept ids; neighbours need only their scorer, which the plan adds.
+        strategies: Strategy ids; None takes all of the card.
+        layers: Block indices or depths for D1; None takes depths .5, .75 and 1.
+        steering_layer: Block index or depth of D2 and D3.
+        metrics: Which of d1, d2, d3 to measure.
+    """
+
+    suite: Literal["poolbench"] = "poolbench"
+    protocol: Literal["corrected"] = "corrected"
+    budget: Budget = BUDGETS["demo"]
+    model: str = "demo"
+    model_revision: str | None = None
+    dtype: str | None = None
+    concepts: tuple[str, ...] = ()
+    strategies: tuple[str, ...] | None = None
+    layers: tuple[int | float, ...] | None = None
+    steering_layer: int | float = D2_DEPTH
+    metrics: tuple[Literal["d1", "d2", "d3"], ...] = ("d1", "d2", "d3")
+    corpus: CorpusConfig = CorpusConfig()
+    scorer_base: str = "minilm"
+    annotator: str = "annotator"
+    include_bos: bool = False
+    keep_activations: bool = False
+    seed: int = 0
+
+    def config_hash(self) -> str:
+        """Hash of everything that is configured."""
+        return digest(self.model_dump(mode="json"), 16)
+
+
+DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The run settings of a named preset (``demo``, ``card``, ``full``), as RunConfig takes them."""
+    if name not in BUDGETS:
+        raise UnknownNameError("preset", name, BUDGETS)
+    concepts = DEMO_CONCEPTS if name == "demo" else ()
+    return {"budget": BUDGETS[name].model_dump(mode="json"), "concepts": list(concepts)}
+
+
+def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
+    """A run configuration from YAML and command-line overrides.
+
+    A ``preset`` key names the settings to start from; a ``budget`` may be a preset name or a mapping.
+
+    Raises:
+        ConfigError: Naming the file and each wrong field.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = yaml.safe_load(path.read_text("utf-8")) or {}
+        except (OSError, yaml.YAMLError) as error:
+            raise ConfigError(f"configuration {path}: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"configuration {path}: expected a mapping of settings, got {type(values).__name__}")
+    merged = {**values, **overrides}
+    name = merged.pop("preset", None)
+    merged = {**(preset(name) if name else {}), **merged}
+    if isinstance(merged.get("budget"), str):
+        merged["budget"] = preset(merged["budget"])["budget"]
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
+        raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines)) from None
