@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from poolbench.errors import CorpusError, nearest_names
+from poolbench.errors import CorpusError, unknown_name_message
 
 PARTITION_VERSION = 1
 """Changes whenever a share or the hash changes; written into every corpus manifest."""
@@ -115,8 +115,8 @@ def shares_of(source: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Shar
     """
     if source not in shares:
         raise CorpusError(
-            f"no partition shares are declared for source {source!r}; nearest: "
-            f"{', '.join(nearest_names(source, shares))}; declare them in poolbench.corpora.partition"
+            f"{unknown_name_message('source', source, shares)}; shares of a new source are declared "
+            "in poolbench.corpora.partition"
         )
     return shares[source]
 

@@ -1,0 +1,128 @@
+"""Planted passages as a PASSAGES table, and planted documents for the demo language model."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts.tables import PASSAGES
+from poolbench.corpora.partition import split_of
+from poolbench.corpora.planted.lexicon import Use, load_lexicon
+from poolbench.corpora.planted.passages import Brief, write_document, write_members
+from poolbench.corpora.planted.signals import Signal, load_signal, planted_concepts
+from poolbench.corpora.text import TokenCounter, count_words
+from poolbench.errors import CorpusError, UnknownConceptError
+
+PLANTED_REVISION = "planted-1"
+"""Changes whenever a lexicon, a signal or the writing changes; part of every passage's random key."""
+
+DEMO_WINDOW = (90, 140)
+LICENCE = "Apache-2.0"
+
+_DOCUMENT_SENTENCES = (8, 24)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text for the demo language model, with the concepts that it is dense in."""
+
+    doc_id: str
+    text: str
+    concepts: tuple[str, ...]
+
+
+def build_planted(
+    concept: str,
+    *,
+    seed: int,
+    num_train: int,
+    num_test: int,
+    num_scorer: int,
+    window: tuple[int, int] = DEMO_WINDOW,
+    count_tokens: TokenCounter = count_words,
+) -> pa.Table:
+    """A planted corpus of one concept, all splits in one table; half of each split is positive.
+
+    Args:
+        seed: Other seeds give other passages of the same grammar.
+        num_train: Passages of both classes together; likewise `num_test` and `num_scorer`. Even numbers.
+        window: Smallest and largest number of tokens of a passage.
+        count_tokens: Measures the window; words and punctuation by default.
+
+    Raises:
+        UnknownConceptError: No planted form of the concept exists.
+        CorpusError: An odd number of passages, or a window too narrow for whole sentences.
+    """
+    signal = _signal_of(concept)
+    wanted = {"train": num_train, "test": num_test, "scorer": num_scorer}
+    for split, number in wanted.items():
+        if number < 0 or number % 2:
+            raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
+    corpus = _rows(signal, "corpus", seed, {"train": num_train, "test": num_test}, window, count_tokens)
+    scorer = _rows(signal, "scorer", seed, {"scorer": num_scorer}, window, count_tokens)
+    return pa.Table.from_pylist([*corpus, *scorer], schema=PASSAGES)
+
+
+def _rows(
+    signal: Signal, use: Use, seed: int, wanted: dict[str, int], window: tuple[int, int], count_tokens: TokenCounter
+) -> Iterator[dict[str, Any]]:
+    """Rows of one use: documents are drawn in order, and the partition says which split each belongs to."""
+    lexicon = load_lexicon(use)
+    missing = dict(wanted)
+    for number in count():
+        if not any(missing.values()):
+            return
+        doc_id = f"planted-{use}/{signal.concept}-{seed}-{number:05d}"
+        split = split_of(doc_id)
+        if not missing.get(split):
+            continue
+        labels = (1, 0) if signal.matched else (missing[split] % 2,)
+        domain = lexicon.domains[missing[split] // 2 % len(lexicon.domains)]
+        brief = Brief(lexicon, domain, signal, labels, window)
+        members = write_members(brief, f"{PLANTED_REVISION}:{doc_id}", count_tokens)
+        missing[split] -= len(members)
+        for label, member in zip(labels, members, strict=True):
+            yield {
+                "passage_id": f"{doc_id.split('/')[1]}-{use}-{'pos' if label else 'neg'}",
+                "concept": signal.concept,
+                "split": split,
+                "label": label,
+                "text": member.text,
+                "domain": domain.name,
+                "doc_id": doc_id,
+                "pair_id": doc_id if signal.matched else None,
+                "source": f"planted-{use}",
+                "licence": LICENCE,
+                "token_count": count_tokens(member.text),
+                "signal": [{"start": start, "end": end} for start, end in (member.signal if label else ())],
+            }
+
+
+def lm_documents(
+    seed: int, num_documents: int, concepts: tuple[str | None, ...] | None = None
+) -> Iterator[Document]:
+    """Documents for the demo language model, of about 100 to 300 words, each dense in one concept.
+
+    Args:
+        concepts: Concepts to cycle through; None among them writes documents without a concept, and a concept
+            named twice gets twice the documents. By default all planted concepts and two of None.
+    """
+    lexicon = load_lexicon("lm")
+    cycle = concepts if concepts is not None else (*planted_concepts(), None, None)
+    for number in range(num_documents):
+        concept = cycle[number % len(cycle)]
+        doc_id = f"planted-lm/{concept or 'plain'}-{seed}-{number:06d}"
+        rng = Random(f"{PLANTED_REVISION}:{doc_id}")
+        signal = _signal_of(concept) if concept else None
+        num_sentences = rng.randint(*_DOCUMENT_SENTENCES)
+        text = write_document(lexicon, rng.choice(lexicon.domains), signal, num_sentences, rng).text
+        yield Document(doc_id, text, (concept,) if concept else ())
+
+
+def _signal_of(concept: str) -> Signal:
+    if concept not in planted_concepts():
+        raise UnknownConceptError(concept, planted_concepts())
+    return load_signal(concept)

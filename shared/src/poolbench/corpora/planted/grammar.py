@@ -1,0 +1,99 @@
+"""Fills sentence patterns with words and keeps track of where the markers end up."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from poolbench.corpora.planted.lexicon import Domain, Lexicon
+
+Span = tuple[int, int]
+
+_SLOT = re.compile(r"\{(\w+?)\d*\}")
+_ARTICLE = re.compile(r"\b([Aa])(?= <?[aeiouAEIOU])")
+_SENTENCE_START = re.compile(r"(?:^|(?<=[.!?] ))<?[a-z]")
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Text with the character ranges of its markers."""
+
+    text: str
+    signal: tuple[Span, ...] = ()
+
+
+class Writer:
+    """Writes the sentences of one passage in one domain.
+
+    Words of a slot are dealt from a shuffled deck, so that a passage repeats one only after using them all.
+    """
+
+    def __init__(self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]) -> None:
+        self._templates = lexicon.templates
+        self._words = {**domain.slots, **words}
+        self._decks: dict[str, list[str]] = {}
+        self._rng = rng
+
+    def sentences(self, *patterns: str) -> list[Sentence]:
+        """Patterns filled with the same words: a slot of one name has one filling in all of them.
+
+        Args:
+            patterns: e.g. ``"{clause} <because> {clause2}."``; a trailing digit makes a second, different filling.
+        """
+        bindings: dict[str, str] = {}
+        return [mark(self._fill(pattern, bindings)) for pattern in patterns]
+
+    def _fill(self, pattern: str, bindings: dict[str, str]) -> str:
+        def filling(match: re.Match[str]) -> str:
+            slot = match.group(0)
+            if slot not in bindings:
+                bindings[slot] = self._draw(match.group(1))
+            return bindings[slot]
+
+        return _SLOT.sub(filling, pattern)
+
+    def _draw(self, slot: str) -> str:
+        if slot in NUMBERS:
+            return NUMBERS[slot](self._rng)
+        if slot in self._templates:
+            return self._fill(self._deal(slot, self._templates[slot]), {})
+        return self._fill(self._deal(slot, self._words[slot]), {})
+
+    def _deal(self, slot: str, options: tuple[str, ...]) -> str:
+        deck = self._decks.setdefault(slot, [])
+        if not deck:
+            deck.extend(options)
+            self._rng.shuffle(deck)
+        return deck.pop()
+
+
+NUMBERS = {
+    "int": lambda rng: str(rng.randint(2, 980)),
+    "decimal": lambda rng: f"{rng.randint(1, 99)}.{rng.randint(1, 9)}",
+    "year": lambda rng: str(rng.randint(1890, 2020)),
+}
+"""Slots that are filled with a number."""
+
+
+def mark(filled: str) -> Sentence:
+    """Removes the marker brackets, records their ranges, and repairs articles and capitals."""
+    filled = _ARTICLE.sub(r"\1n", filled)
+    filled = _SENTENCE_START.sub(lambda match: match.group(0).upper(), filled)
+    text, signal, start = "", [], 0
+    for piece in re.split(r"([<>])", filled):
+        if piece == "<":
+            start = len(text)
+        elif piece == ">":
+            signal.append((start, len(text)))
+        else:
+            text += piece
+    return Sentence(text, tuple(signal))
+
+
+def join(sentences: list[Sentence]) -> Sentence:
+    """Sentences as one passage, ranges moved to their place in it."""
+    signal, offset = [], 0
+    for sentence in sentences:
+        signal += [(start + offset, end + offset) for start, end in sentence.signal]
+        offset += len(sentence.text) + 1
+    return Sentence(" ".join(sentence.text for sentence in sentences), tuple(signal))

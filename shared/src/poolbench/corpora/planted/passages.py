@@ -1,0 +1,101 @@
+"""Composes sentences into passages of a token window, alone or as matched pairs."""
+
+from dataclasses import dataclass
+from random import Random
+
+from poolbench.corpora.planted.grammar import Sentence, Writer, join
+from poolbench.corpora.planted.lexicon import Domain, Lexicon
+from poolbench.corpora.planted.signals import PLACEMENTS, Signal
+from poolbench.corpora.text import TokenCounter, token_difference
+from poolbench.errors import CorpusError
+
+MAX_PAIR_DIFFERENCE = 25
+"""Tokens by which the members of a matched pair may differ (SCIENCE 1.1)."""
+
+_PLAIN = "{clause}."
+_ATTEMPTS = 60
+_TOKENS_A_SENTENCE = 12
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What to write: the words, the concept, and the classes that share them.
+
+    Attributes:
+        labels: (1, 0) for a matched pair, a single label for an independent passage.
+        window: Smallest and largest number of tokens.
+    """
+
+    lexicon: Lexicon
+    domain: Domain
+    signal: Signal
+    labels: tuple[int, ...]
+    window: tuple[int, int]
+
+
+def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Sentence]:
+    """One passage per label, each within the window.
+
+    Args:
+        key: Names the draw: the same brief and key give the same text on every machine.
+
+    Raises:
+        CorpusError: The window is too narrow for whole sentences.
+    """
+    low, high = brief.window
+    target = Random(f"{key}:length").randint(low, high)
+    num_sentences = max(2, round(target / _TOKENS_A_SENTENCE))
+    for attempt in range(_ATTEMPTS):
+        members = _compose(brief, num_sentences, Random(f"{key}:{attempt}"))
+        lengths = [count_tokens(member.text) for member in members]
+        if low <= min(lengths) and max(lengths) <= high:
+            return members
+        num_sentences = max(2, round(num_sentences * target / (sum(lengths) / len(lengths))))
+    raise CorpusError(
+        f"no planted passage of {brief.signal.concept} fits the token window {low}-{high}; "
+        "sentences have about 12 tokens: choose a wider window"
+    )
+
+
+def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
+    writer = Writer(brief.lexicon, brief.domain, rng, brief.signal.words)
+    marked = PLACEMENTS[brief.signal.placement](rng, num_sentences)
+    columns: list[list[Sentence]] = [[] for _ in brief.labels]
+    difference = 0
+    for index in range(num_sentences):
+        row = _marked_row(brief, writer, rng) if index in marked else None
+        if row is not None and len(row) > 1:
+            difference += token_difference(row[0].text, row[1].text)
+            row = row if difference <= MAX_PAIR_DIFFERENCE else None
+        row = row or writer.sentences(_PLAIN) * len(brief.labels)
+        for column, sentence in zip(columns, row, strict=True):
+            column.append(sentence)
+    return [join(column) for column in columns]
+
+
+def _marked_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
+    signal = brief.signal
+    if len(brief.labels) > 1:
+        return writer.sentences(*rng.choice(signal.pairs))
+    return writer.sentences(rng.choice(signal.patterns(brief.labels[0])))
+
+
+def write_document(
+    lexicon: Lexicon, domain: Domain, signal: Signal | None, num_sentences: int, rng: Random
+) -> Sentence:
+    """Running text that is dense in one concept, after a neutral beginning.
+
+    The neutral beginning teaches a language model that any concept may follow a neutral opening, the density
+    that a document keeps to its concept: together they make the concept steerable.
+
+    Args:
+        signal: None writes a document without any concept.
+    """
+    writer = Writer(lexicon, domain, rng, signal.words if signal else {})
+    num_neutral = num_sentences if signal is None else rng.choice((0, 1, 1, 2, 3))
+    sentences = []
+    for index in range(num_sentences):
+        marked = signal is not None and index >= num_neutral and rng.random() < 0.85
+        pattern = rng.choice(signal.patterns(1)) if signal and marked else _PLAIN
+        sentences += writer.sentences(pattern)
+    return join(sentences)

@@ -1,0 +1,84 @@
+"""The real-text archives as a mapping from path to bytes, packed or unpacked."""
+
+import os
+import tarfile
+from functools import cache
+from pathlib import Path
+
+from poolbench.errors import CorpusError
+
+ARCHIVES_VARIABLE = "POOLBENCH_REAL_TEXT"
+ARCHIVE_NAMES = ("parsing", "passages", "probing")
+
+
+def archives_folder(folder: str | Path | None = None) -> Path:
+    """The folder that holds the archives.
+
+    Args:
+        folder: where to look; by default the environment variable `POOLBENCH_REAL_TEXT`.
+
+    Raises:
+        CorpusError: no folder is named, or it holds none of the archives.
+    """
+    named = folder or os.environ.get(ARCHIVES_VARIABLE)
+    if not named:
+        raise CorpusError(
+            f"no folder of real-text archives was named; set {ARCHIVES_VARIABLE} to the folder that holds "
+            f"{', '.join(f'{name}.tar.xz' for name in ARCHIVE_NAMES)}"
+        )
+    path = Path(named).expanduser()
+    if not any((path / name).is_dir() or _packed(path, name).is_file() for name in ARCHIVE_NAMES):
+        raise CorpusError(
+            f"{path} holds none of the real-text archives ({', '.join(ARCHIVE_NAMES)}, each a folder or a "
+            f".tar.xz file); point {ARCHIVES_VARIABLE} to the folder that does"
+        )
+    return path
+
+
+def read_archive(folder: str | Path, name: str) -> dict[str, bytes]:
+    """Every file of one archive, by its path below the archive's root.
+
+    The unpacked folder is preferred when both are there. The result is kept in memory (about 95 MB for
+    `passages`), because xz streams cannot be read at random.
+
+    Args:
+        folder: the folder of archives.
+        name: one of `ARCHIVE_NAMES`.
+
+    Raises:
+        CorpusError: the archive is absent or cannot be read.
+    """
+    return _read_archive(str(archives_folder(folder)), name)
+
+
+@cache
+def _read_archive(folder: str, name: str) -> dict[str, bytes]:
+    root, packed = Path(folder) / name, _packed(Path(folder), name)
+    if root.is_dir():
+        return _read_folder(root)
+    if not packed.is_file():
+        raise CorpusError(f"archive {packed.name} is missing from {folder}; put it there or unpack it as {root}")
+    try:
+        return _read_tar(packed)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise CorpusError(f"archive {packed} cannot be read ({error}); fetch it again") from error
+
+
+def _packed(folder: Path, name: str) -> Path:
+    return folder / f"{name}.tar.xz"
+
+
+def _read_folder(root: Path) -> dict[str, bytes]:
+    # An archive unpacked inside a folder of its own name has the name twice.
+    root = root / root.name if (root / root.name).is_dir() else root
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def _read_tar(path: Path) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    with tarfile.open(path, "r:xz") as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.isfile() else None
+            if stream is not None:
+                files[member.name.removeprefix("./").partition("/")[2]] = stream.read()
+    return dict(sorted(files.items()))

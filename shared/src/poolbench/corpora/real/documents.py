@@ -1,0 +1,138 @@
+"""Documents of the real-text sources: who wrote what, under which licence, in which domain."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from poolbench.corpora.real.archives import archives_folder, read_archive
+from poolbench.errors import CorpusError, UnknownNameError
+
+Files = Mapping[str, bytes]
+Reader = Callable[[Files], Iterator["Entry"]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a reader gives for one text.
+
+    Attributes:
+        document: the part of the document id after the source; texts of one author, article or regulation
+            share it (or its first component), so that they share a split.
+        text: plain text, paragraphs separated by a blank line.
+        labels: what the source itself says about the text, such as ``{"sentiment": "pos"}``.
+    """
+
+    document: str
+    text: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of a source, with what is needed to place, split and credit it."""
+
+    doc_id: str
+    source: str
+    licence: str
+    domain: str
+    text: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def label(self, name: str) -> str:
+        """The source's own label of that name, or the empty string."""
+        return dict(self.labels).get(name, "")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A registered source of real text.
+
+    Attributes:
+        name: the source part of its document ids.
+        archive: the archive that holds it.
+        prefix: where its files lie in the archive.
+        domain: the kind of writing.
+        licence: as declared by the publisher.
+        origin: repository and commit, or package and version.
+        permissive: may train a model that is released under a permissive licence.
+        reader: files below the prefix (paths relative to it) to entries.
+    """
+
+    name: str
+    archive: str
+    prefix: str
+    domain: str
+    licence: str
+    origin: str
+    permissive: bool
+    reader: Reader
+
+
+SOURCES: dict[str, Source] = {}
+
+
+def register(source: Source) -> Source:
+    """Add a source to the registry.
+
+    Raises:
+        CorpusError: the name is taken.
+    """
+    if source.name in SOURCES:
+        raise CorpusError(f"source {source.name!r} is registered twice; give the second another name")
+    SOURCES[source.name] = source
+    return source
+
+
+def get_source(name: str) -> Source:
+    """The registered source of that name.
+
+    Raises:
+        UnknownNameError: there is none; the nearest names are offered.
+    """
+    if name not in SOURCES:
+        raise UnknownNameError("real-text source", name, SOURCES)
+    return SOURCES[name]
+
+
+def documents_from(files: Files, source: Source) -> Iterator[Document]:
+    """Documents of one source, read from the files below its prefix; empty and repeated texts are left out."""
+    seen: set[str] = set()
+    for entry in source.reader(files):
+        text = entry.text.strip()
+        if not text or text in seen:
+            continue
+        seen.add(text)
+        yield Document(
+            doc_id=f"{source.name}/{entry.document}",
+            source=source.name,
+            licence=source.licence,
+            domain=source.domain,
+            text=text,
+            labels=entry.labels,
+        )
+
+
+def read_documents(name: str, archives: str | Path | None = None) -> tuple[Document, ...]:
+    """All documents of one source, in a fixed order.
+
+    Args:
+        name: a registered source.
+        archives: the folder of archives; by default the environment variable `POOLBENCH_REAL_TEXT`.
+
+    Raises:
+        UnknownNameError: no such source.
+        CorpusError: no archives.
+    """
+    return _read_documents(name, str(archives_folder(archives)))
+
+
+@cache
+def _read_documents(name: str, folder: str) -> tuple[Document, ...]:
+    source = get_source(name)
+    prefix = f"{source.prefix}/"
+    files = read_archive(folder, source.archive)
+    below = {path.removeprefix(prefix): content for path, content in files.items() if path.startswith(prefix)}
+    if not below:
+        raise CorpusError(f"archive {source.archive!r} in {folder} holds nothing below {prefix!r}; fetch it again")
+    return tuple(documents_from(below, source))
