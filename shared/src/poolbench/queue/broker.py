@@ -1,0 +1,105 @@
+"""Where the queue lives, and the one set of Celery settings that producers and consumers share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from celery import Celery
+
+from poolbench.errors import ConfigError
+from poolbench.queue import folder
+
+TASK_NAME = "run_task"
+"""The only Celery task: the kind of work is a field of the task itself."""
+
+VISIBILITY_TIMEOUT_S = 12 * 3600
+"""Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
+Redis database, because the shortest one applies to all; leases are what notice a dead worker sooner."""
+
+MAX_RETRIES = 2
+"""Deliveries of a task beyond the first when the infrastructure under it fails."""
+
+SETTINGS: dict[str, Any] = {
+    "task_serializer": "json",
+    "result_serializer": "json",
+    "accept_content": ["json"],
+    "task_ignore_result": True,
+    "task_acks_late": True,
+    "task_reject_on_worker_lost": True,
+    "task_create_missing_queues": True,
+    "worker_prefetch_multiplier": 1,
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    "worker_enable_remote_control": False,
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "broker_connection_retry_on_startup": True,
+}
+
+
+def queue_name(service: str) -> str:
+    """Name of the queue that a service consumes."""
+    return f"poolbench-{service}"
+
+
+def failed_queue_name(service: str) -> str:
+    """Name of the queue that keeps a service's dead letters."""
+    return f"{queue_name(service)}.failed"
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A parsed broker address: `filesystem:///absolute/folder` or `redis://[:password@]host:port/db`."""
+
+    url: str
+
+    def __post_init__(self) -> None:
+        scheme = urlsplit(self.url).scheme
+        if scheme not in ("filesystem", "redis", "rediss"):
+            raise ConfigError(
+                f"unknown broker {self.url!r} (POOLBENCH_BROKER): use filesystem:///absolute/folder "
+                "or redis://host:port/db"
+            )
+        if self.is_folder and not self.folder.is_absolute():
+            raise ConfigError(
+                f"the folder of broker {self.url!r} must be absolute, as in filesystem:///var/queue"
+            )
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the queue is a folder of this machine rather than a Redis server."""
+        return urlsplit(self.url).scheme == "filesystem"
+
+    @property
+    def folder(self) -> Path:
+        """Root folder of a folder broker."""
+        return Path(self.url.removeprefix("filesystem://"))
+
+    @property
+    def shown(self) -> str:
+        """The address without its password, for people and logs."""
+        parts = urlsplit(self.url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    @property
+    def celery_url(self) -> str:
+        """The address in the form that Celery takes."""
+        return f"{folder.SCHEME}://" if self.is_folder else self.url
+
+    def transport_options(self) -> dict[str, Any]:
+        """Options of the Celery transport."""
+        if self.is_folder:
+            return folder.transport_options(self.folder)
+        return {
+            "visibility_timeout": VISIBILITY_TIMEOUT_S,
+            "unacked_restore_interval": 2,
+            "unacked_restore_throttle": 1,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+        }
+
+    def celery_app(self) -> Celery:
+        """A Celery application on this broker, without a result store."""
+        app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
+        app.conf.update(SETTINGS, broker_transport_options=self.transport_options())
+        return app

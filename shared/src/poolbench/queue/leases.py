@@ -1,0 +1,197 @@
+"""Leases: who works on a task right now. A lease ends with its holder, however the holder ends."""
+
+import fcntl
+import hashlib
+import json
+import os
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from poolbench.queue.broker import Broker
+
+TTL_S = 15.0
+"""A Redis lease not renewed for this long is over; it is renewed three times within it."""
+
+_ACQUIRE_ATTEMPTS = 5
+
+
+class Lease:
+    """A held lease; release it, or use it in a `with` block."""
+
+    def __init__(self, task_id: str, release: Callable[[], None]) -> None:
+        self.task_id = task_id
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        """Give the lease back; a second call does nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> "Lease":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class LeaseStore(Protocol):
+    """Exclusive claims on tasks that end when the claiming process does."""
+
+    def acquire(self, task_id: str) -> Lease | None:
+        """Claim a task; None if someone else holds it."""
+
+    def alive(self, task_id: str) -> bool:
+        """Whether some live process holds the task."""
+
+
+def open_leases(broker: Broker) -> LeaseStore:
+    """The lease store that belongs to a broker."""
+    if broker.is_folder:
+        return FolderLeases(broker.folder / "leases")
+    return RedisLeases(broker.url)
+
+
+class FolderLeases:
+    """Leases as locked files: the kernel drops the lock with the process, kill -9 included."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def acquire(self, task_id: str) -> Lease | None:
+        """Claim a task; None if someone else holds it."""
+        path = self._path(task_id)
+        for _ in range(_ACQUIRE_ATTEMPTS):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            if not _try_lock(descriptor, fcntl.LOCK_EX):
+                os.close(descriptor)
+                time.sleep(0.01)  # `alive` of another process holds the lock for an instant
+            elif _is_current(descriptor, path):
+                return self._held(task_id, descriptor, path)
+            else:
+                os.close(descriptor)  # the previous holder removed the file between our open and our lock
+        return None
+
+    def alive(self, task_id: str) -> bool:
+        """Whether some live process holds the task."""
+        try:
+            descriptor = os.open(self._path(task_id), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_lock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def _held(self, task_id: str, descriptor: int, path: Path) -> Lease:
+        note = json.dumps({"task_id": task_id, "pid": os.getpid(), "since": time.time()})
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, note.encode())
+        handle = _Descriptor(descriptor)
+        _HELD.add(handle)
+
+        def release() -> None:
+            path.unlink(missing_ok=True)
+            handle.close()
+
+        return Lease(task_id, release)
+
+    def _path(self, task_id: str) -> Path:
+        return self.root / f"{hashlib.sha256(task_id.encode()).hexdigest()[:32]}.lock"
+
+
+class _Descriptor:
+    """An open file descriptor that is closed once."""
+
+    def __init__(self, number: int) -> None:
+        self.number: int | None = number
+
+    def close(self) -> None:
+        number, self.number = self.number, None
+        if number is not None:
+            os.close(number)
+
+
+_HELD: "weakref.WeakSet[_Descriptor]" = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    for handle in list(_HELD):
+        handle.close()
+
+
+# A forked child would keep its parent's lock alive after the parent is killed.
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _try_lock(descriptor: int, mode: int) -> bool:
+    try:
+        fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_current(descriptor: int, path: Path) -> bool:
+    try:
+        return os.fstat(descriptor).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+_IF_OWNER = "if redis.call('get', KEYS[1]) == ARGV[1] then return {} else return 0 end"
+_RENEW = _IF_OWNER.format("redis.call('pexpire', KEYS[1], ARGV[2])")
+_DELETE = _IF_OWNER.format("redis.call('del', KEYS[1])")
+
+
+class RedisLeases:
+    """Leases as Redis keys that expire unless a heartbeat thread renews them."""
+
+    def __init__(self, url: str, ttl_s: float = TTL_S) -> None:
+        import redis
+
+        self.ttl_ms = int(ttl_s * 1000)
+        self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
+
+    def acquire(self, task_id: str) -> Lease | None:
+        """Claim a task; None if someone else holds it."""
+        key, owner = _lease_key(task_id), uuid.uuid4().hex
+        if not self._redis.set(key, owner, nx=True, px=self.ttl_ms):
+            return None
+        stop = threading.Event()
+        beat = threading.Thread(target=self._renew, args=(key, owner, stop), daemon=True)
+        beat.start()
+
+        def release() -> None:
+            stop.set()
+            beat.join()
+            self._redis.eval(_DELETE, 1, key, owner)
+
+        return Lease(task_id, release)
+
+    def alive(self, task_id: str) -> bool:
+        """Whether some live process holds the task."""
+        return bool(self._redis.exists(_lease_key(task_id)))
+
+    def _renew(self, key: str, owner: str, stop: threading.Event) -> None:
+        import redis
+
+        while not stop.wait(self.ttl_ms / 3000):
+            try:
+                if not self._redis.eval(_RENEW, 1, key, owner, self.ttl_ms):
+                    self._redis.set(key, owner, nx=True, px=self.ttl_ms)  # expired while Redis was away
+            except redis.RedisError:
+                continue  # the next beat tries again; work goes on, the manifest decides who wins
+
+
+def _lease_key(task_id: str) -> str:
+    return f"poolbench:lease:{task_id}"

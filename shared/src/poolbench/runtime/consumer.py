@@ -1,0 +1,108 @@
+"""The queue consumer inside a Serve replica: Ray's task-processor interface over our Celery application.
+
+Ray's own adapter ties Celery's concurrency to `max_ongoing_requests`, keeps results in the broker and stops
+by broadcast; here HTTP concurrency and tasks at once are separate, and no result leaves by the broker.
+Imported only where Ray is installed and wanted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import celery.worker.state
+from celery import Celery, current_task
+from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResult
+
+from poolbench.errors import ConfigError
+from poolbench.queue.broker import MAX_RETRIES, Broker
+from poolbench.queue.client import TaskQueue
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.worker import RetryTaskError
+
+_LOG = logging.getLogger("poolbench.queue")
+_RETRY_DELAY_S = 2
+
+
+class QueueConsumer(TaskProcessorAdapter):
+    """Consumes one service's queue in a thread of the replica."""
+
+    def __init__(self, config: TaskProcessorConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._thread: threading.Thread | None = None
+        self._broker = Broker(ClusterSettings.load().broker_url)
+
+    def initialize(self, consumer_concurrency: int = 1) -> None:
+        """Prepares the Celery application; the concurrency is the configuration's, not Serve's."""
+        self._app: Celery = self._broker.celery_app()
+        self._app.conf.update(
+            worker_pool="threads",
+            worker_concurrency=int(self._config.adapter_config["tasks_at_once"]),
+            task_default_queue=self._config.queue_name,
+        )
+
+    def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
+        """Registers the task; only `RetryTaskError` is delivered again, the last failure becomes a dead letter."""
+
+        def run(task: dict[str, Any]) -> str:
+            retries = current_task.request.retries
+            try:
+                return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
+            except RetryTaskError as error:
+                if retries < MAX_RETRIES:
+                    raise current_task.retry(exc=error, countdown=_RETRY_DELAY_S * 2**retries) from error
+                TaskQueue(self._broker).bury(self._config.adapter_config["service"], task, str(error))
+                return "failed"
+
+        self._app.task(name=name, max_retries=MAX_RETRIES)(run)
+
+    def start_consumer(self, **kwargs: Any) -> None:
+        """Starts the consuming thread."""
+        queue = self._config.queue_name
+        arguments = ["worker", "-Q", queue, f"--hostname={queue}-{os.getpid()}@%h"]
+        quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING"]
+        self._thread = threading.Thread(
+            target=self._app.worker_main, args=(arguments + quiet,), name="queue-consumer", daemon=True
+        )
+        self._thread.start()
+        _LOG.info("consuming %s on %s", self._config.queue_name, self._broker.shown)
+
+    def stop_consumer(self, timeout: float = 10.0) -> None:
+        """Asks the consuming thread to end; a running task that does not end in time is left to its lease."""
+        if self._thread is None:
+            return
+        celery.worker.state.should_stop = os.EX_OK
+        self._thread.join(timeout)
+        self._thread = None
+
+    def consuming(self) -> bool:
+        """Whether the consuming thread lives; the replica is unhealthy otherwise."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def enqueue_task_sync(
+        self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
+    ) -> TaskResult:
+        """Enqueues on this service's queue."""
+        options["queue"] = self._config.queue_name
+        sent = self._app.send_task(task_name, args=args, kwargs=kwargs, **options)
+        return TaskResult(id=sent.id, status="PENDING", result=None)
+
+    def get_task_status_sync(self, task_id: str) -> TaskResult:
+        """Always unknown: completion is read from manifests in the object store, not from the broker."""
+        return TaskResult(id=task_id, status="PENDING", result=None)
+
+    def cancel_task_sync(self, task_id: str) -> None:
+        """Refused: a waiting task is dropped by purging its queue, a running one ends with its replica."""
+        raise ConfigError(f"task {task_id} cannot be cancelled one by one: use `poolbench-driver cancel`")
+
+    def get_metrics_sync(self) -> dict[str, Any]:
+        """How much waits in the queue."""
+        return {"depth": TaskQueue(self._broker).depth(self._config.adapter_config["service"])}
+
+    def health_check_sync(self) -> list[dict[str, Any]]:
+        """Whether the consuming thread lives."""
+        return [{self._config.queue_name: {"consuming": self.consuming()}}]

@@ -1,0 +1,86 @@
+"""The HTTP face of a service: token check, health, docs, and errors as JSON with a code."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+
+from poolbench import __version__
+from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.service import Service
+
+_LOG = logging.getLogger("poolbench.http")
+_BEARER = HTTPBearer(auto_error=False)
+_CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
+
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+
+
+def build_api(service: Service, token: str) -> FastAPI:
+    """The FastAPI application of a service.
+
+    Args:
+        service: adds its verbs by `routes`.
+        token: bearer token that every verb asks for; `/health` without it says only "ok", `/docs` is open.
+
+    Raises:
+        ConfigError: the token is empty, which would leave the service open.
+    """
+    if not token:
+        raise ConfigError("POOLBENCH_TOKEN is empty: a service does not start without a bearer token")
+
+    def holds_token(credentials: Credentials) -> bool:
+        sent = credentials.credentials if credentials else ""
+        return hmac.compare_digest(sent.encode(), token.encode())
+
+    def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
+        if not valid:
+            raise HTTPException(
+                401, "missing or wrong token: send the header `Authorization: Bearer <token>`"
+            )
+
+    api = FastAPI(title=f"PoolBench {service.name}", version=__version__)
+
+    @api.get("/health")
+    async def health(valid: Annotated[bool, Depends(holds_token)]) -> dict[str, Any]:
+        """Whether the service answers; with the token, what it has loaded and served."""
+        return {"status": "ok", **(service.health() if valid else {})}
+
+    router = APIRouter(dependencies=[Depends(require_token)])
+    service.routes(router)
+    api.include_router(router)
+    _answer_errors_as_json(api)
+    return api
+
+
+def _answer_errors_as_json(api: FastAPI) -> None:
+    @api.exception_handler(PoolbenchError)
+    async def poolbench_error(_: Request, error: PoolbenchError) -> JSONResponse:
+        return error_body(error.http_status, error.code, str(error))
+
+    @api.exception_handler(RequestValidationError)
+    async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
+        lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        return error_body(422, "input", "; ".join(lines))
+
+    @api.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
+        return error_body(error.status_code, _CODES.get(error.status_code, "http"), str(error.detail))
+
+    @api.exception_handler(Exception)
+    async def internal_error(request: Request, error: Exception) -> JSONResponse:
+        _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
+        return error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
+
+
+def error_body(http_status: int, code: str, message: str) -> JSONResponse:
+    """The one shape of an error answer."""
+    headers = {"WWW-Authenticate": "Bearer"} if http_status == 401 else None
+    return JSONResponse({"error": {"code": code, "message": message}}, http_status, headers)

@@ -1,0 +1,49 @@
+"""The body of every service's replica: the service, its worker and its HTTP application."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from poolbench.errors import ConfigError
+from poolbench.queue.broker import Broker
+from poolbench.queue.leases import open_leases
+from poolbench.runtime.service import load_service
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.worker import Worker
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.base import open_store
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+class Replica:
+    """One replica of one service; a plain class, so that it runs without Ray in tests."""
+
+    _adapter: Any = None  # set by Serve's task consumer
+
+    def __init__(self, service: str, module: str = "") -> None:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        self.settings = ClusterSettings.load()
+        self.service = load_service(service, module)
+        artifacts = Artifacts(open_store(self.settings.store_uri))
+        self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
+
+    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> str:
+        """Executes one task from the queue."""
+        return self.worker.run(task, attempt=attempt, final=final)
+
+    def check_health(self) -> None:
+        """Serve restarts a replica whose consumer has ended.
+
+        Raises:
+            ConfigError: it has.
+        """
+        if self._adapter is not None and not self._adapter.consuming():
+            raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        from poolbench.runtime.http import build_api
+
+        return build_api(self.service, self.settings.token)

@@ -1,0 +1,86 @@
+"""Where a cluster is: its store, broker, HTTP address and token; facts of a deployment, never of science."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from poolbench.errors import ConfigError
+
+STATE_FOLDER = ".poolbench"
+CLUSTER_FILE = "cluster.json"
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How to reach a cluster.
+
+    Attributes:
+        store_uri: object store, a folder or `s3://bucket/prefix`.
+        broker_url: `filesystem:///folder` or `redis://...`.
+        http_address: base address of the services, such as `http://127.0.0.1:8000`.
+        token: bearer token of the services; never shown.
+    """
+
+    store_uri: str
+    broker_url: str
+    http_address: str = ""
+    token: str = field(default="", repr=False)
+
+    @classmethod
+    def load(cls, environment: Mapping[str, str] | None = None) -> ClusterSettings:
+        """The cluster that the environment names, else the one recorded in the state folder.
+
+        POOLBENCH_STORE, POOLBENCH_BROKER, POOLBENCH_HTTP and POOLBENCH_TOKEN each override what
+        `cluster-up` recorded.
+
+        Raises:
+            ConfigError: neither says where store and broker are.
+        """
+        variables = os.environ if environment is None else environment
+        recorded = read_cluster(state_folder(variables))
+        store = variables.get("POOLBENCH_STORE") or recorded.get("store", "")
+        broker = variables.get("POOLBENCH_BROKER") or recorded.get("broker", "")
+        if not store or not broker:
+            raise ConfigError(
+                f"no cluster found in {state_folder(variables)}: start one with `make cluster-up`, or set "
+                "POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, POOLBENCH_TOKEN) to one that runs"
+            )
+        token = variables.get("POOLBENCH_TOKEN") or _read_token(recorded.get("token_file", ""))
+        return cls(store, broker, variables.get("POOLBENCH_HTTP") or recorded.get("http", ""), token)
+
+
+def state_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
+    variables = os.environ if environment is None else environment
+    if named := variables.get("POOLBENCH_STATE"):
+        return Path(named).expanduser().resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / STATE_FOLDER).is_dir():
+            return folder / STATE_FOLDER
+    return here / STATE_FOLDER
+
+
+def read_cluster(state: Path) -> dict[str, Any]:
+    """What `cluster-up` recorded in `state`; empty when there is nothing readable."""
+    try:
+        return dict(json.loads((state / CLUSTER_FILE).read_text()))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return {}
+
+
+def _read_token(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except PermissionError:
+        raise ConfigError(f"the token file {path} is not readable: run as who started the cluster") from None

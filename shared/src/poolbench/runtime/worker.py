@@ -1,0 +1,160 @@
+"""Executing one task: skip what is committed, hold the lease, run the handler, record a failure."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, Task
+from poolbench.errors import InputError, PoolbenchError, UnknownNameError
+from poolbench.queue.leases import LeaseStore
+from poolbench.runtime.service import Handler, Service
+from poolbench.runtime.taskio import TaskIO, progress_path
+from poolbench.storage.artifacts import Artifacts
+
+_LOG = logging.getLogger("poolbench.task")
+
+
+class RetryTaskError(Exception):
+    """The infrastructure under a task failed; the queue delivers it again, a bounded number of times."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task failed, as it is recorded."""
+
+    code: str
+    status: str
+    reason: str
+    retryable: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """What an exception means: an error of ours says itself; a lost connection passes; a defect stays."""
+        if isinstance(error, PoolbenchError):
+            return cls(error.code, error.status, str(error), error.retryable)
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ConnectionError | TimeoutError | MemoryError):
+            return cls("infrastructure", "failed", reason, True)
+        return cls("internal", "failed", reason, False)
+
+
+class Worker:
+    """Runs a service's tasks against one object store."""
+
+    def __init__(self, service: Service, artifacts: Artifacts, leases: LeaseStore) -> None:
+        self.service = service
+        self.artifacts = artifacts
+        self.leases = leases
+        self.num_done = 0
+        self.num_failed = 0
+
+    def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> str:
+        """Executes the task in `message`.
+
+        Args:
+            message: a Task as JSON.
+            attempt: which delivery of the task this is, from 1.
+            final: whether the queue will not deliver it again.
+
+        Returns:
+            "done", "skipped" (everything was committed), "leased" (someone else works on it) or "failed"
+            (recorded under `failures/`).
+
+        Raises:
+            RetryTaskError: the infrastructure failed; after the final delivery the failure is recorded too.
+        """
+        try:
+            return self._claim(_parse(message), attempt)
+        except Exception as error:
+            # A defect of a handler takes down its own task, never the replica; the trace goes to the log.
+            failure = Failure.of(error)
+            if final or not failure.retryable:
+                self._record(message, failure, attempt)
+            if failure.retryable:
+                raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from error
+        return "failed"
+
+    def _claim(self, task: Task, attempt: int) -> str:
+        handler = self._handler(task)
+        lease = self.leases.acquire(task.task_id)
+        if lease is None:
+            _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
+            return "leased"
+        with lease:
+            io = TaskIO(task, self.artifacts, self._producer(task, attempt))
+            if not io.missing:
+                return "skipped"
+            return self._execute(handler, task, io)
+
+    def _execute(self, handler: Handler, task: Task, io: TaskIO) -> str:
+        _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
+        handler(task, io)
+        if io.missing:
+            raise PoolbenchError(f"{task.kind} ended without its outputs {', '.join(sorted(io.missing))}")
+        self.num_done += 1
+        self.artifacts.store.delete(failure_path(task.task_id))
+        self.artifacts.store.delete(progress_path(task.task_id))
+        _LOG.info("%s %s: done", task.kind, task.task_id)
+        return "done"
+
+    def _handler(self, task: Task) -> Handler:
+        if task.kind not in self.service.handlers:
+            raise UnknownNameError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
+        return self.service.handlers[task.kind]
+
+    def _producer(self, task: Task, attempt: int) -> dict[str, Any]:
+        return {
+            "service": self.service.name,
+            "kind": task.kind,
+            "task_id": task.task_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "delivery": attempt,
+        }
+
+    def _record(self, message: Mapping[str, Any], failure: Failure, attempt: int) -> None:
+        task_id = str(message.get("task_id", "unknown"))
+        _LOG.error("%s %s failed: %s", message.get("kind", "?"), task_id, failure.reason, exc_info=True)
+        self.num_failed += 1
+        if message.get("restricted"):
+            failure = replace(failure, reason=f"{failure.code}: details are in the service's log only")
+        body = {
+            "task_id": task_id,
+            "kind": message.get("kind", ""),
+            **asdict(failure),
+            "attempt": attempt,
+            "host": socket.gethostname(),
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        try:
+            self.artifacts.store.put(failure_path(task_id), json.dumps(body).encode())
+        except PoolbenchError:
+            # The driver sees neither manifest nor lease and sends the task again.
+            _LOG.exception("%s: the failure could not be recorded", task_id)
+
+
+def failure_path(task_id: str) -> str:
+    """Where the failure of a task is recorded in the object store."""
+    return f"failures/{task_id}.json"
+
+
+def _parse(message: Mapping[str, Any]) -> Task:
+    version = message.get("schema_version")
+    if version != TASK_SCHEMA_VERSION:
+        raise InputError(
+            f"task {message.get('task_id', '?')} has schema version {version}, this service reads "
+            f"{TASK_SCHEMA_VERSION}: update the older of driver and services"
+        )
+    try:
+        return Task.model_validate(message)
+    except ValidationError as error:
+        raise InputError(f"task {message.get('task_id', '?')} is malformed: {error}") from error

@@ -1,0 +1,92 @@
+"""The queue on a folder: sending, looking, dead letters, concurrency."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from kombu.transport import virtual
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import BrokerError, ConfigError
+from poolbench.queue import Broker, TaskQueue, queue_name
+from poolbench.queue import folder as folder_transport
+
+
+def _task(number: int, kind: str = "prober.probe") -> Task:
+    return Task(kind=kind, outputs={"measures": f"prober.probe.{number:04d}"}, params={"seed": number})
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> TaskQueue:
+    return TaskQueue(Broker(f"filesystem://{tmp_path}/queue"))
+
+
+def _channel(queue: TaskQueue) -> virtual.Channel:
+    return queue.broker.celery_app().connection_for_read().default_channel
+
+
+def test_sent_tasks_wait_in_their_services_queue(queue: TaskQueue) -> None:
+    tasks = [_task(0), _task(1), _task(2, "scorer.score")]
+    for task in tasks:
+        queue.send(task)
+    assert queue.depth("prober") == 2
+    assert queue.waiting("prober") == {tasks[0].task_id, tasks[1].task_id}
+    assert queue.waiting("scorer") == {tasks[2].task_id}
+    assert queue.depth("steerer") == 0
+
+
+def test_oldest_message_comes_first(queue: TaskQueue) -> None:
+    sent = [_task(number) for number in range(12)]
+    for task in sent:
+        queue.send(task)
+    channel = _channel(queue)
+    taken = [channel._get(queue_name("prober"))["headers"]["id"] for _ in sent]
+    assert taken == [task.task_id for task in sent]
+
+
+def test_every_message_goes_to_exactly_one_of_many_consumers(queue: TaskQueue) -> None:
+    num_messages = 60
+    for number in range(num_messages):
+        queue.send(_task(number))
+    taken: list[str] = []
+
+    def consume() -> None:
+        channel = _channel(queue)
+        while True:
+            try:
+                taken.append(channel._get(queue_name("prober"))["headers"]["id"])
+            except folder_transport.Empty:
+                return
+
+    threads = [threading.Thread(target=consume) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(taken) == len(set(taken)) == num_messages
+
+
+def test_dead_letters_are_listed_and_stay(queue: TaskQueue) -> None:
+    task = _task(7)
+    queue.bury("prober", task.model_dump(mode="json"), "the store was away")
+    for _ in range(2):
+        (letter,) = queue.dead_letters("prober")
+        assert (letter.task["task_id"], letter.error) == (task.task_id, "the store was away")
+    assert queue.depth("prober") == 0
+    assert queue.purge("prober") == 1
+    assert queue.dead_letters("prober") == []
+
+
+@pytest.mark.parametrize("url", ["amqp://host", "filesystem://relative/folder", ""])
+def test_wrong_broker_addresses_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="filesystem:///"):
+        Broker(url)
+
+
+def test_password_is_not_shown() -> None:
+    assert Broker("redis://:secret@host:6379/0").shown == "redis://host:6379/0"
+
+
+def test_unreachable_redis_is_a_broker_error() -> None:
+    with pytest.raises(BrokerError, match="does not answer"):
+        TaskQueue(Broker("redis://127.0.0.1:1/0")).ping()
