@@ -1,0 +1,122 @@
+"""Local steps: passages and prompts that the driver itself puts into the object store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.concepts import Concept
+from poolbench.config import RunConfig
+from poolbench.contracts.tasks import step_key
+from poolbench.corpora.io import read_concept
+from poolbench.corpora.openings import OPENING_SETS_VERSION, calibration_passages, opening_prompts
+from poolbench.corpora.partition import PARTITION_VERSION
+from poolbench.corpora.planted import PLANTED_REVISION, build_planted
+from poolbench.corpora.real import REAL_REVISION, build_real
+from poolbench.errors import ConfigError, CorpusError
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """An artifact the driver builds itself: its key and how to make the table."""
+
+    key: str
+    label: str
+    build: Callable[[], pa.Table]
+
+
+def dataset_identity(config: RunConfig) -> dict[str, Any]:
+    """Source and revision of the passages: what keys and result rows say of the dataset."""
+    corpus = config.corpus
+    identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
+    if corpus.source == "planted":
+        identity["revision"] = PLANTED_REVISION
+    elif corpus.source == "real":
+        identity["revision"] = REAL_REVISION
+    else:
+        return {"source": "folder", "revision": folder_digest(Path(corpus.source))}
+    return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
+
+
+def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
+    """The passages of one concept and split."""
+    sizes = {
+        "num_train": config.budget.num_train,
+        "num_test": config.budget.num_test,
+        "num_scorer": config.budget.num_scorer,
+    }
+    identity = {"concept": concept.id, "split": split, **sizes, **dataset_identity(config)}
+    key = step_key("corpus.passages", identity, {}, restricted=concept.sensitive)
+
+    def build() -> pa.Table:
+        table = _concept_table(config, concept.id)
+        return table.filter(pc.equal(table["split"], split))
+
+    return LocalStep(key, f"passages {concept.id}/{split}", build)
+
+
+def prompts_step(kind: str, name: str, count: int | None) -> LocalStep:
+    """A named set of openings (PROMPTS) or calibration texts (PASSAGES)."""
+    identity = {"kind": kind, "name": name, "count": count, "version": OPENING_SETS_VERSION}
+    key = step_key("corpus.prompts", identity, {})
+
+    def build() -> pa.Table:
+        table = calibration_passages(name) if kind == "calibration" else opening_prompts(name)
+        if count is not None and count > table.num_rows:
+            raise ConfigError(f"opening set {name} has {table.num_rows} openings; {count} were asked for")
+        return table if count is None else table.slice(0, count)
+
+    return LocalStep(key, f"{kind} {name}", build)
+
+
+@lru_cache(maxsize=4)
+def _concept_table(config: RunConfig, concept: str) -> pa.Table:
+    """All splits of one concept; cached because three local steps want the same table."""
+    budget, corpus = config.budget, config.corpus
+    sizes = {
+        "num_train": budget.num_train,
+        "num_test": budget.num_test,
+        "num_scorer": budget.num_scorer,
+        "seed": corpus.seed,
+        "window": corpus.window,
+    }
+    if corpus.source == "planted":
+        return build_planted(concept, **sizes)
+    if corpus.source == "real":
+        return build_real(concept, archives=archives_folder(), **sizes)
+    return read_concept(Path(corpus.source), concept)
+
+
+def archives_folder() -> Path:
+    """The folder of the real-text archives.
+
+    Raises:
+        CorpusError: If it does not exist.
+    """
+    folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
+    if not folder.is_dir():
+        raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
+    return folder
+
+
+def folder_digest(folder: Path) -> str:
+    """Hash of the names and bytes of a corpus folder's JSONL files.
+
+    Raises:
+        CorpusError: If the folder does not exist or holds no JSONL file.
+    """
+    files = sorted(folder.rglob("*.jsonl"))
+    if not files:
+        raise CorpusError(f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder")
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""What the driver must know of a model before planning: revision, depth, width and window."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poolbench.config import ModelRef, RunConfig, resolve_layers, resolve_model
+from poolbench.errors import ModelError
+from poolbench_driver.client import Services
+
+_NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_WIDTH = ("hidden_size", "n_embd", "d_model")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A resolved model."""
+
+    ref: ModelRef
+    num_blocks: int
+    width: int
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The task parameters that name the model; they enter every key that depends on it."""
+        return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
+
+    def layers(self, layers: Sequence[int | float] | None) -> list[int]:
+        """Block indices from indices or depths; None gives the default depths."""
+        return resolve_layers(None if layers is None else list(layers), self.num_blocks)
+
+    def layer(self, layer: int | float) -> int:
+        """One block index."""
+        return self.layers([layer])[0]
+
+
+def describe_model(config: RunConfig, services: Services) -> ModelInfo:
+    """Reads a local model's configuration; asks the extractor about a hub model, which has the access.
+
+    Raises:
+        UnknownModelError, ModelError: If there is no such model, or its configuration lacks depth or width.
+    """
+    ref = resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
+    if not ref.is_local:
+        answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
+        resolved = ModelRef(ref.id, ref.source, answer["revision"], ref.dtype, ref.summary)
+        return ModelInfo(resolved, answer["num_blocks"], answer["width"])
+    file = Path(ref.source) / "config.json"
+    if not file.is_file():
+        raise ModelError(f"model folder {ref.source} has no config.json; it must hold a Hugging Face model")
+    settings = json.loads(file.read_text("utf-8"))
+    return ModelInfo(ref, _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file))
+
+
+def _setting(settings: dict[str, Any], names: Sequence[str], file: Path) -> int:
+    for name in names:
+        if name in settings:
+            return int(settings[name])
+    raise ModelError(f"{file} has none of {', '.join(names)}")

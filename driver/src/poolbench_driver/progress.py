@@ -1,0 +1,176 @@
+"""Progress of a run for people (rich, plain) and programs (json)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError
+
+#: What a stage is called on screen, in the order in which a passage meets them.
+STAGES = {
+    "pooler.annotate": "annotate passages",
+    "extractor.extract": "extract and pool",
+    "extractor.calibrate": "calibrate norms",
+    "prober.probe": "probe (D1)",
+    "prober.nulls": "null directions",
+    "scorer.train": "train scorers",
+    "steerer.generate": "steer (D2, D3)",
+    "steerer.continue": "continue passages",
+    "scorer.gate": "gate scorers",
+    "scorer.score": "score texts",
+}
+PLAIN_INTERVAL_S = 5.0
+
+
+class Display(Protocol):
+    """What the loop tells; a display shows as much of it as it likes."""
+
+    def start(self, totals: Counter[str]) -> None:
+        """The number of tasks by kind."""
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        """A task's outputs are all committed."""
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        """A task failed."""
+
+    def note(self, message: str) -> None:
+        """Something worth a line."""
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        """Called about twice a second."""
+
+    def close(self) -> None:
+        """The run ended."""
+
+
+class _Counting:
+    """Counts by kind, shared by the displays."""
+
+    def __init__(self) -> None:
+        self.totals: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.reused = 0
+        self.failures = 0
+        self.started_s = time.monotonic()
+
+    def start(self, totals: Counter[str]) -> None:
+        self.totals = totals
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        self.finished[task.kind] += 1
+        self.reused += reused
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        self.finished[kind] += 1
+        self.failures += 1
+
+    def note(self, message: str) -> None:
+        """Silent unless a display shows it."""
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        """Silent unless a display shows it."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class RichDisplay(_Counting):
+    """One bar a stage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        columns = [TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._bars: dict[str, TaskID] = {}
+
+    def start(self, totals: Counter[str]) -> None:
+        super().start(totals)
+        for kind, label in STAGES.items():
+            if kind in totals:
+                self._bars[kind] = self._progress.add_task(label, total=totals[kind])
+        self._progress.start()
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        super().done(task, reused=reused)
+        self._advance(task.kind)
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        super().failed(task_id, kind, reason)
+        self._progress.console.print(f"[red]failed[/red] {kind} {task_id}: {reason}", highlight=False)
+        self._advance(kind)
+
+    def note(self, message: str) -> None:
+        self._progress.console.print(message, highlight=False)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+    def _advance(self, kind: str) -> None:
+        if kind in self._bars:
+            self._progress.advance(self._bars[kind])
+
+
+class PlainDisplay(_Counting):
+    """A line every few seconds, for logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_s = 0.0
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        super().failed(task_id, kind, reason)
+        self.note(f"failed {kind} {task_id}: {reason}")
+
+    def note(self, message: str) -> None:
+        print(f"{time.monotonic() - self.started_s:7.1f}s  {message}", file=sys.stderr, flush=True)
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        if time.monotonic() - self._last_s < PLAIN_INTERVAL_S:
+            return
+        self._last_s = time.monotonic()
+        busy = Counter(task.kind for task in in_flight.values())
+        open_kinds = [k for k in STAGES if self.finished[k] < self.totals[k]]
+        parts = [f"{STAGES[k]} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
+        self.note(f"{sum(self.finished.values())}/{sum(self.totals.values())} tasks; " + ", ".join(parts))
+
+
+class JsonDisplay(_Counting):
+    """One JSON object a line on standard error."""
+
+    def start(self, totals: Counter[str]) -> None:
+        super().start(totals)
+        self._emit("start", totals=dict(totals))
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        super().done(task, reused=reused)
+        self._emit("done", task=task.task_id, kind=task.kind, reused=reused)
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        super().failed(task_id, kind, reason)
+        self._emit("failed", task=task_id, kind=kind, reason=reason)
+
+    def note(self, message: str) -> None:
+        self._emit("note", message=message)
+
+    def _emit(self, event: str, **fields: object) -> None:
+        elapsed = round(time.monotonic() - self.started_s, 2)
+        print(json.dumps({"event": event, "elapsed_s": elapsed, **fields}), file=sys.stderr, flush=True)
+
+
+def open_display(name: str | None) -> Display:
+    """The display called ``name``; None takes rich on a terminal and plain elsewhere."""
+    chosen = name or ("rich" if sys.stderr.isatty() else "plain")
+    displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
+    if chosen not in displays:
+        raise ConfigError(f"unknown display {chosen!r}; use {', '.join(displays)}")
+    return displays[chosen]()

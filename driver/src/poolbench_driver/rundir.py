@@ -1,0 +1,126 @@
+"""A run's folder: what lies in it and how the newest is found.
+
+The folder's name is derived from the configuration, so the same command continues the same run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from poolbench import __version__
+from poolbench.config import RunConfig
+from poolbench.errors import ConfigError, NotFoundError
+from poolbench_driver.run import Failure
+
+
+class RunFolder:
+    """``<output>/<run_id>/`` with results, tables, report and state."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, output: Path, config: RunConfig) -> RunFolder:
+        """The folder of ``config`` below ``output``; an existing one is continued."""
+        folder = cls(output / run_id(config))
+        try:
+            (folder.path / "report").mkdir(parents=True, exist_ok=True)
+            settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+            folder.file("config.resolved.yaml").write_text(settings, "utf-8")
+        except OSError as error:
+            raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
+        folder.file("cancel").unlink(missing_ok=True)
+        _point(output / "latest", folder.path)
+        return folder
+
+    @classmethod
+    def find(cls, output: Path, name: str) -> RunFolder:
+        """An existing run by id, or ``latest``.
+
+        Raises:
+            NotFoundError: Naming the runs there are.
+        """
+        path = output / name
+        if not (path / "config.resolved.yaml").is_file():
+            runs = ", ".join(run.path.name for run in list_runs(output)) or "none"
+            raise NotFoundError(f"no run {name!r} in {output}; there are: {runs}")
+        return cls(path.resolve())
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    def file(self, name: str) -> Path:
+        """A file of the run."""
+        return self.path / name
+
+    def write_state(self, state: str, **fields: Any) -> None:
+        """Records where the run stands; ``status`` and ``watch`` read it."""
+        content = {"state": state, "pid": os.getpid(), "updated_at": now(), "code_version": __version__, **fields}
+        partial = self.file(".state.json")
+        partial.write_text(json.dumps(content, indent=1), "utf-8")
+        partial.replace(self.file("state.json"))
+
+    def read_state(self) -> dict[str, Any]:
+        """What write_state recorded last; empty when there is nothing."""
+        with suppress(FileNotFoundError, json.JSONDecodeError):
+            return dict(json.loads(self.file("state.json").read_text("utf-8")))
+        return {}
+
+    def config(self) -> RunConfig:
+        """The run's configuration."""
+        return RunConfig.model_validate(yaml.safe_load(self.file("config.resolved.yaml").read_text("utf-8")))
+
+    def write_table(self, name: str, table: pa.Table) -> None:
+        """Writes ``<name>.parquet``, whole or not at all."""
+        partial = self.file(f".{name}.parquet")
+        pq.write_table(table, partial, compression="zstd")
+        partial.replace(self.file(f"{name}.parquet"))
+
+    def read_table(self, name: str) -> pa.Table:
+        """A table of the run. Raises NotFoundError when the run has not got so far."""
+        file = self.file(f"{name}.parquet")
+        if not file.is_file():
+            raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
+        return pq.read_table(file)
+
+    def write_failures(self, failures: Sequence[Failure]) -> None:
+        """Writes ``failures.parquet``."""
+        columns = ("task_id", "kind", "status", "reason")
+        rows = [{name: getattr(failure, name) for name in columns} for failure in failures]
+        self.write_table("failures", pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in columns])))
+
+
+def run_id(config: RunConfig) -> str:
+    """Budget, corpus and configuration hash: readable, and the same for the same work."""
+    source = config.corpus.source if config.corpus.source in ("planted", "real") else "corpus"
+    return f"{config.budget.name}-{source}-{config.config_hash()[:8]}"
+
+
+def list_runs(output: Path) -> list[RunFolder]:
+    """All runs below ``output``, newest first."""
+    files = [file for file in output.glob("*/config.resolved.yaml") if not file.parent.is_symlink()]
+    return [RunFolder(file.parent) for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _point(link: Path, target: Path) -> None:
+    partial = link.with_name(f".latest-{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(target.name)
+    partial.replace(link)

@@ -1,0 +1,66 @@
+"""A connection to a cluster: object store, queue, leases and HTTP in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poolbench.errors import ConfigError, EndpointError, PoolbenchError
+from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.storage import Artifacts, open_store
+from poolbench_driver.client import SERVICES, Services
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a command needs of the cluster."""
+
+    settings: ClusterSettings
+    artifacts: Artifacts
+    queue: TaskQueue
+    leases: LeaseStore
+    services: Services
+
+
+def open_session(*, check: bool = False) -> Session:
+    """Connects to the cluster that the environment or the state folder names.
+
+    Args:
+        check: Ask store, broker and every service at once, so that a run fails before it starts.
+
+    Raises:
+        ConfigError: If no cluster is known.
+        StoreError, BrokerError, EndpointError: If a part of it does not answer.
+    """
+    settings = ClusterSettings.load()
+    broker = Broker(settings.broker_url)
+    artifacts = Artifacts(open_store(settings.store_uri))
+    session = Session(settings, artifacts, TaskQueue(broker), open_leases(broker), Services(settings))
+    if check:
+        check_session(session)
+    return session
+
+
+def check_session(session: Session) -> dict[str, dict[str, object]]:
+    """Asks every part of the cluster; returns each service's health.
+
+    Raises:
+        StoreError, BrokerError, EndpointError: Naming the part that does not answer.
+    """
+    session.artifacts.store.exists("artifacts/none")
+    session.queue.ping()
+    if not session.settings.http_address:
+        raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
+    health = {name: session.services.get(name, "health") for name in SERVICES}
+    unidentified = [name for name, answer in health.items() if set(answer) <= {"status"}]
+    if unidentified:
+        raise EndpointError(f"{', '.join(unidentified)} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+    return health
+
+
+def try_health(session: Session, service: str) -> str:
+    """One word on a service, for status pages."""
+    try:
+        return str(session.services.get(service, "health").get("status", "ok"))
+    except PoolbenchError:
+        return "down"
