@@ -1,0 +1,34 @@
+"""Corrections of p-values for multiple testing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
+
+    Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
+    """
+    return _adjusted(p_values, lambda ordered, m: np.maximum.accumulate(ordered * np.arange(m, 0, -1)))
+
+
+def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
+    """Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
+
+    Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
+    """
+    return _adjusted(
+        p_values, lambda ordered, m: np.minimum.accumulate((ordered * m / np.arange(1, m + 1))[::-1])[::-1]
+    )
+
+
+def _adjusted(p_values: np.ndarray, step: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
+    values = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(values.shape, np.nan)
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    adjusted[order] = np.minimum(step(values[order], len(order)), 1.0)
+    return adjusted

@@ -1,0 +1,34 @@
+"""Ranks of treatments within blocks, and mean ranks with a cluster-bootstrap interval."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+
+
+def block_ranks(scores_NK: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
+    """Ranks of K treatments in each of N blocks, 1 is best, ties share their mean rank; NaN stays NaN.
+
+    A value of -inf (+inf where lower is better) takes the worst rank, shared by all that have it.
+    """
+    signed = -scores_NK if higher_is_better else scores_NK
+    return stats.rankdata(signed, axis=1, nan_policy="omit")
+
+
+def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np.ndarray:
+    """Mean rank of each treatment over the blocks where it has one, [K] or [R, K] with block weights."""
+    present = np.isfinite(ranks_NK)
+    weights = np.ones((1, len(ranks_NK))) if weights_RN is None else weights_RN
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (weights @ np.where(present, ranks_NK, 0.0)) / (weights @ present.astype(float))
+    return means[0] if weights_RN is None else means
+
+
+def mean_rank_intervals(
+    ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
+) -> list[tuple[float, float] | None]:
+    """Percentile interval of each mean rank under a bootstrap over blocks (ranks stay within their block)."""
+    samples = mean_ranks(ranks_NK, bootstrap_counts(len(ranks_NK), num_resamples, seed).astype(float))
+    return [percentile_interval(column, level) for column in samples.T]

@@ -1,0 +1,45 @@
+"""Bootstrap weights over groups, and percentile intervals.
+
+A resample is a vector of counts, not of indices: a statistic that accepts weights then takes all resamples
+as one matrix, and cells that share groups and seed share their resamples (so their differences are paired).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
+    """How often each unit is drawn, int [num_resamples, num_units]; rows sum to ``num_units``."""
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, num_units, size=(num_resamples, num_units))
+    offsets = np.arange(num_resamples)[:, None] * num_units
+    flat = np.bincount((draws + offsets).ravel(), minlength=num_resamples * num_units)
+    return flat.reshape(num_resamples, num_units)
+
+
+def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
+    """Weights of the units under a bootstrap over their groups, float32 [num_resamples, n].
+
+    Args:
+        groups: Group of each unit [n], integers or strings; the members of a group are drawn together.
+        num_resamples: Number of resamples.
+        seed: Seed; equal groups and seed give equal resamples.
+    """
+    _, codes = np.unique(groups, return_inverse=True)
+    counts = bootstrap_counts(int(codes.max()) + 1, num_resamples, seed)
+    return counts[:, codes].astype(np.float32)
+
+
+def percentile_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
+    """Percentile interval of bootstrap values [num_resamples]; NaN resamples are dropped.
+
+    Returns:
+        The bounds, or None where fewer than half of the resamples have a value.
+    """
+    finite = samples[np.isfinite(samples)]
+    if finite.size * 2 < samples.size or finite.size == 0:
+        return None
+    tail = 50 * (1 - level)
+    low, high = np.percentile(finite, [tail, 100 - tail])
+    return float(low), float(high)

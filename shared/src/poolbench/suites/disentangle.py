@@ -1,0 +1,194 @@
+"""D3: whether steering moves its own concept and leaves the neighbour alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import CellError
+from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
+from poolbench.suites.measure import Measure
+from poolbench.suites.response import best_column, gain_at, halves
+from poolbench.suites.rules import Scorer, SteeringRules
+
+CI_METHOD = "paired bootstrap over openings, percentile, at the chosen strength"
+RELATIONS = ("ld", "lc")
+
+
+def d3_measures(
+    steered: SteeredTables,
+    unsteered: SteeredTables,
+    nulls: SteeredTables | None,
+    *,
+    target: Scorer,
+    neighbour: Scorer,
+    relation: str,
+    rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
+    direction_key: str | None = None,
+    direction: str = "C1",
+) -> list[Measure]:
+    """D3 of one (concept, strategy) against one neighbour: the index, and the robust difference.
+
+    A shift dX is the gain of X's scorer at the target's best strength, in units of that scorer's range on
+    held-out passages. The strength is chosen on one half of the openings, the shifts are read on the other.
+
+    Args:
+        steered: Texts along the strategy's direction, with SCORES of target and neighbour.
+        unsteered: Texts of the same openings at strength 0, with both scorers' SCORES.
+        nulls: Null directions' texts with both scorers' SCORES, for ``d3.robust_*.excess``; may be None.
+        target: The steered concept's scorer.
+        neighbour: The neighbour's scorer.
+        relation: ``ld`` (linguistically distant) or ``lc`` (linguistically close).
+        rules: Settings.
+        direction_key: Which direction of ``steered``; may be left out where there is only one.
+        direction: Construction method, for the rows.
+
+    Returns:
+        ``d3.<relation>`` = 1 - dB / dA where the lower limit of dA is above 0, else null with ``no_effect``, or
+        ``reversed`` where the upper limit is below 0; ``d3.robust_<relation>`` = dA - \\|dB\\|; and its excess
+        over the null directions.
+    """
+    assert relation in RELATIONS, relation
+    fields = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
+    try:
+        target.require_valid()
+        neighbour.require_valid()
+        pair = _grid_pair(steered, unsteered, target, neighbour, direction_key)
+    except CellError as error:
+        return blank_d3(relation, error.status, str(error), **fields)
+    fields |= {"seed": rules.seed, "ci_method": CI_METHOD}
+    units = (target.score_range, neighbour.score_range)
+    shifts = _Shifts(*pair, units, rules)
+    metric = f"d3.robust_{relation}"
+    measures = [_index(f"d3.{relation}", shifts, rules, fields), _interval(metric, shifts.robust(), shifts, rules, fields)]
+    null_pairs = _null_pairs(nulls, unsteered, target, neighbour)
+    if null_pairs:
+        measures.append(_robust_excess(f"{metric}.excess", pair, null_pairs, units, rules, fields))
+    return measures
+
+
+def blank_d3(relation: str, status: str, reason: str, **fields: Any) -> list[Measure]:
+    """Every steered D3 figure of one relation as a null with one status; ``fields`` name scorer, neighbour ..."""
+    names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
+    return [Measure.null(name, status, reason, **fields) for name in names]
+
+
+def d3_rep_measure(
+    directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
+) -> Measure:
+    """Cosine of the same construction method's directions of the concept and its neighbour.
+
+    Args:
+        directions: DIRECTIONS of the concept's (strategy, layer).
+        neighbour_directions: DIRECTIONS of the neighbour's same (strategy, layer).
+        neighbour: The neighbour.
+        relation: ``ld`` or ``lc``.
+        direction: Construction method.
+    """
+    metric, fields = f"d3.rep_{relation}", {"neighbour": neighbour, "direction": direction}
+    try:
+        first = _direction(directions, direction)
+        second = _direction(neighbour_directions, direction)
+    except CellError as error:
+        return Measure.failed(metric, error, **fields)
+    return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
+
+
+class _Shifts:
+    """Shifts of target and neighbour at one strength: entry 0 is the value, the rest are resamples."""
+
+    def __init__(
+        self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
+    ) -> None:
+        choose, read = halves(len(target.openings), rules.seed)
+        column = best_column(target.at_openings(choose), rules)
+        weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
+        self.strength = float(target.strengths[column])
+        self.num_read = len(read)
+        self.target = gain_at(target.at_openings(read), column, weights) / units[0]
+        self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
+
+    def robust(self) -> np.ndarray:
+        """dA - |dB|."""
+        return self.target - np.abs(self.neighbour)
+
+    def details(self) -> dict[str, float]:
+        """The shifts behind the figures."""
+        return {
+            "strength": self.strength,
+            "target_shift": float(self.target[0]),
+            "neighbour_shift": float(self.neighbour[0]),
+        }
+
+
+def _grid_pair(
+    steered: SteeredTables, unsteered: SteeredTables, target: Scorer, neighbour: Scorer, direction_key: str | None
+) -> list[ResponseGrid]:
+    scorers = (target.concept, neighbour.concept)
+    return align_openings([single_grid(steered, unsteered, scorer, direction_key) for scorer in scorers])
+
+
+def _null_pairs(
+    nulls: SteeredTables | None, unsteered: SteeredTables, target: Scorer, neighbour: Scorer
+) -> list[list[ResponseGrid]]:
+    """Grids of target and neighbour for each null direction; none where the neighbour never scored them."""
+    if nulls is None or neighbour.concept not in set(nulls.scores["scorer"].to_pylist()):
+        return []
+    own = response_grids(nulls, unsteered, target.concept)
+    other = response_grids(nulls, unsteered, neighbour.concept)
+    return [[own[key], other[key]] for key in own if key in other]
+
+
+def _index(metric: str, shifts: _Shifts, rules: SteeringRules, fields: dict[str, Any]) -> Measure:
+    value = float(shifts.target[0])
+    low, high = percentile_interval(shifts.target[1:], rules.level) or (0.0, 0.0)
+    fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": shifts.details()}
+    if high < 0:
+        reason = f"steering lowers the target's score: shift {value:.3f}, upper limit {high:.3f}"
+        return Measure.null(metric, "reversed", reason, **fields)
+    if low <= 0:
+        reason = f"the target's shift {value:.3f} has the lower limit {low:.3f}, which is not above 0"
+        return Measure.null(metric, "no_effect", reason, **fields)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        index = np.where(shifts.target > 0, 1 - shifts.neighbour / shifts.target, np.nan)
+    return Measure.of(metric, index[0], percentile_interval(index[1:], rules.level), **fields)
+
+
+def _interval(
+    metric: str, values: np.ndarray, shifts: _Shifts, rules: SteeringRules, fields: dict[str, Any], **details: Any
+) -> Measure:
+    details = {**shifts.details(), **details}
+    fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": details}
+    return Measure.of(metric, values[0], percentile_interval(values[1:], rules.level), **fields)
+
+
+def _robust_excess(
+    metric: str,
+    pair: list[ResponseGrid],
+    null_pairs: list[list[ResponseGrid]],
+    units: tuple[float, float],
+    rules: SteeringRules,
+    fields: dict[str, Any],
+) -> Measure:
+    """dA - |dB| minus its mean over the null directions, all at the null strengths and on the same openings."""
+    flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
+    cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
+    own, *others = [_Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]
+    nulls = np.mean([other.robust() for other in others], axis=0)
+    details = {"null_mean": float(nulls[0]), "num_nulls": len(others)}
+    return _interval(metric, own.robust() - nulls, own, rules, fields, **details)
+
+
+def _direction(table: pa.Table, direction: str) -> np.ndarray:
+    ids = table["direction_id"].to_pylist()
+    if direction not in ids:
+        raise CellError("failed", f"no direction {direction} among {', '.join(ids)}")
+    row = ids.index(direction)
+    if not table["vector"][row].is_valid:
+        status = table["status"][row].as_py() or "failed"
+        raise CellError(status, table["reason"][row].as_py() or f"direction {direction} could not be computed")
+    return vector_matrix(table["vector"])[row].astype(np.float64)

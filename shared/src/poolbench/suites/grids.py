@@ -1,0 +1,167 @@
+"""Steered texts as arrays: openings by strengths, one grid a direction and scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from poolbench.errors import CellError, InputError
+
+#: Fewest openings a D2 or D3 figure is computed from: two to choose a strength on, two to read the gain on.
+MIN_OPENINGS = 4
+
+
+class SteeredTables(NamedTuple):
+    """What the steerer and the scorer made of some directions: TEXTS, SCORES and FLUENCY tables."""
+
+    texts: pa.Table
+    scores: pa.Table
+    fluency: pa.Table
+
+
+@dataclass(frozen=True)
+class ResponseGrid:
+    """Scores and fluency of one direction under one scorer; column 0 is unsteered.
+
+    Attributes:
+        openings: Prompt ids, length P.
+        strengths: Ascending, in mean residual norms, length S; ``strengths[0] == 0``.
+        score: P(concept) of each text [P, S].
+        nll: Mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S].
+        num_tokens: Generated tokens [P, S].
+        repeated: Share of repeated 4-grams [P, S].
+    """
+
+    openings: tuple[str, ...]
+    strengths: np.ndarray
+    score: np.ndarray
+    nll: np.ndarray
+    num_tokens: np.ndarray
+    repeated: np.ndarray
+
+    def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
+        """The columns at ``strengths`` (those of them that exist) and the unsteered one."""
+        wanted = np.isin(self.strengths.round(9), np.round([0.0, *strengths], 9))
+        return self._take(np.arange(len(self.openings)), np.flatnonzero(wanted))
+
+    def at_openings(self, rows: np.ndarray) -> ResponseGrid:
+        """The rows [indices] of the openings."""
+        return self._take(rows, np.arange(len(self.strengths)))
+
+    def column(self, strength: float) -> int:
+        """Index of a strength.
+
+        Raises:
+            InputError: If the curve has no such strength.
+        """
+        found = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
+        if found.size == 0:
+            have = ", ".join(f"{value:g}" for value in self.strengths)
+            raise InputError(f"no texts at strength {strength:g}; the curve has {have}: add it to the strengths")
+        return int(found[0])
+
+    def _take(self, rows: np.ndarray, columns: np.ndarray) -> ResponseGrid:
+        cut = np.ix_(rows, columns)
+        return ResponseGrid(
+            tuple(self.openings[row] for row in rows),
+            self.strengths[columns],
+            self.score[cut],
+            self.nll[cut],
+            self.num_tokens[cut],
+            self.repeated[cut],
+        )
+
+
+def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str) -> dict[str, ResponseGrid]:
+    """One grid per ``direction_key`` of the steered texts, with the unsteered texts as strength 0.
+
+    Openings that lack a text, a score or a likelihood at some strength are left out (the figures are paired).
+
+    Raises:
+        CellError: ``too_few`` when fewer than MIN_OPENINGS openings are complete.
+    """
+    baseline = {(key[1], 0.0): cells for key, cells in _cells(unsteered, scorer).items()}
+    by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
+    for (direction, prompt, strength), cells in _cells_by_strength(steered, scorer).items():
+        if strength != 0:
+            by_direction.setdefault(direction, dict(baseline))[prompt, strength] = cells
+    return {direction: _grid(cells, direction, scorer) for direction, cells in sorted(by_direction.items())}
+
+
+def single_grid(
+    steered: SteeredTables, unsteered: SteeredTables, scorer: str, direction_key: str | None = None
+) -> ResponseGrid:
+    """The grid of one direction; the key may be left out where the tables hold only one.
+
+    Raises:
+        InputError: If the key is missing or ambiguous.
+        CellError: If too few openings are complete.
+    """
+    grids = response_grids(steered, unsteered, scorer)
+    if direction_key is None and len(grids) == 1:
+        return next(iter(grids.values()))
+    if direction_key not in grids:
+        raise InputError(f"direction key {direction_key!r} is not among the steered texts: {', '.join(grids)}")
+    return grids[direction_key]
+
+
+def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
+    """The grids on the openings that all of them have, in one order.
+
+    Raises:
+        CellError: ``too_few`` when they share fewer than MIN_OPENINGS.
+    """
+    shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
+    if len(shared) < MIN_OPENINGS:
+        raise CellError("too_few", f"only {len(shared)} openings are complete everywhere; {MIN_OPENINGS} are needed")
+    positions = [{opening: row for row, opening in enumerate(grid.openings)} for grid in grids]
+    return [
+        grid.at_openings(np.array([position[opening] for opening in sorted(shared)]))
+        for grid, position in zip(grids, positions, strict=True)
+    ]
+
+
+def _cells(tables: SteeredTables, scorer: str) -> dict[tuple[str, str], np.ndarray]:
+    """Unsteered cells by (direction_key, prompt); a prompt's last row wins."""
+    return {(key[0], key[1]): cells for key, cells in _cells_by_strength(tables, scorer).items()}
+
+
+def _cells_by_strength(tables: SteeredTables, scorer: str) -> dict[tuple[str, str, float], np.ndarray]:
+    scores = tables.scores.filter(pc.equal(tables.scores["scorer"], scorer))
+    score_of = _by_text(scores, "score")
+    nll_of = _by_text(tables.fluency, "mean_nll")
+    columns = ("text_id", "direction_key", "prompt_id", "strength", "num_tokens", "repeated_4grams")
+    cells = {}
+    for row in tables.texts.select(list(columns)).to_pylist():
+        text_id = row["text_id"]
+        nll = nll_of.get(text_id) if row["num_tokens"] else 0.0  # an empty text weighs nothing in perplexity
+        values = (score_of.get(text_id), nll, row["num_tokens"], row["repeated_4grams"] or 0.0)
+        key = (row["direction_key"], row["prompt_id"], round(float(row["strength"]), 9))
+        cells[key] = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return cells
+
+
+def _by_text(table: pa.Table, column: str) -> dict[str, Any]:
+    return dict(zip(table["text_id"].to_pylist(), table[column].to_pylist(), strict=True))
+
+
+def _grid(cells: dict[tuple[str, float], np.ndarray], direction: str, scorer: str) -> ResponseGrid:
+    openings = sorted({prompt for prompt, _ in cells})
+    strengths = np.array(sorted({strength for _, strength in cells}))
+    absent = np.full(4, np.nan)
+    block = np.array([[cells.get((prompt, s), absent) for s in strengths] for prompt in openings])
+    complete = np.flatnonzero(np.isfinite(block).all(axis=(1, 2)))
+    if len(complete) < MIN_OPENINGS:
+        raise CellError(
+            "too_few",
+            f"{len(complete)} of {len(openings)} openings have texts, {scorer} scores and likelihoods at all "
+            f"{len(strengths)} strengths of {direction}; at least {MIN_OPENINGS} are needed",
+        )
+    block = block[complete]
+    kept = tuple(openings[row] for row in complete)
+    return ResponseGrid(kept, strengths, block[..., 0], block[..., 1], block[..., 2], block[..., 3])

@@ -1,0 +1,82 @@
+"""One measured figure: the part of a result row that a pure function knows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from poolbench.errors import STATUSES, CellError
+from poolbench.suites.metrics import metric_info
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A value with interval, or null with status and reason.
+
+    ``params`` identifies the cell (it enters ``cell_id``) and holds settings only; ``details`` holds outcomes
+    that explain the value (a chosen strength, the spread of the null directions) and is not part of a row's
+    identity. ``n`` counts passages (D1) or openings (D2, D3); ``num_groups`` the units that were resampled.
+    """
+
+    metric: str
+    value: float | None
+    status: str = "ok"
+    reason: str | None = None
+    direction: str | None = None
+    neighbour: str | None = None
+    scorer: str | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    ci_method: str | None = None
+    n: int | None = None
+    num_groups: int | None = None
+    coverage: float | None = None
+    seed: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.status in STATUSES, self.status
+        assert (self.value is None) == (self.status != "ok"), (self.metric, self.value, self.status)
+
+    @classmethod
+    def of(
+        cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any
+    ) -> Self:
+        """A measure of ``value``; a value that is not finite becomes a null with status ``non_finite``."""
+        if not math.isfinite(value):
+            return cls.null(metric, "non_finite", f"{metric} came out as {value}", **fields)
+        if interval is None:
+            return cls(metric, float(value), **{**fields, "ci_method": None})
+        return cls(metric, float(value), ci_low=float(interval[0]), ci_high=float(interval[1]), **fields)
+
+    @classmethod
+    def null(cls, metric: str, status: str, reason: str, **fields: Any) -> Self:
+        """A measure without value."""
+        return cls(metric, None, status=status, reason=reason, **{**fields, "ci_method": None})
+
+    @classmethod
+    def failed(cls, metric: str, error: CellError, **fields: Any) -> Self:
+        """The null that ``error`` leaves behind."""
+        return cls.null(metric, error.status, str(error), **fields)
+
+    def with_fields(self, **fields: Any) -> Self:
+        """A copy with some fields replaced."""
+        return replace(self, **fields)
+
+    def to_row(self) -> dict[str, Any]:
+        """The columns of MEASURES and of the result schema that are known here, ``params`` as JSON."""
+        row = asdict(self)
+        row["params"] = json.dumps(self.params, sort_keys=True)
+        info = metric_info(self.metric)
+        row["metric_version"] = info.version
+        row["higher_is_better"] = info.higher_is_better
+        return row
+
+
+def to_rows(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+    """The rows of several measures."""
+    return [measure.to_row() for measure in measures]

@@ -1,0 +1,92 @@
+"""What each metric id means: version, direction of goodness, unit and bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from poolbench.errors import UnknownNameError
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """Metadata of one metric.
+
+    Attributes:
+        id: Metric id as it stands in results.
+        summary: One sentence.
+        higher_is_better: None for figures that are neither (a chosen strength, a chance check).
+        low: Smallest possible value, None where unbounded.
+        high: Largest possible value, None where unbounded.
+        version: Raised when the definition changes.
+    """
+
+    id: str
+    summary: str
+    higher_is_better: bool | None
+    low: float | None = None
+    high: float | None = None
+    version: int = 1
+
+
+_METRICS = (
+    MetricInfo("d1.auroc", "out-of-fold AUROC of the linear probe, within-fold pairs", True, 0, 1),
+    MetricInfo("d1.auroc_test", "AUROC on the test split of the probe fitted on train", True, 0, 1),
+    MetricInfo("d1.within_pair", "share of matched pairs that the probe puts in order, ties .5", True, 0, 1),
+    MetricInfo("d1.selectivity", "d1.auroc minus AUROC of word-presence control tasks", True, -1, 1),
+    MetricInfo("d1.auroc_permuted", "mean AUROC with permuted labels: the chance check", None, 0, 1),
+    MetricInfo("d1.auroc_domain", "AUROC on a domain that the probe never saw", True, 0, 1),
+    MetricInfo("d1.auroc_sensitivity", "d1.auroc at another inverse regularisation C", True, 0, 1),
+    MetricInfo("d1.direction", "out-of-fold AUROC of the projection on one direction", True, 0, 1),
+    MetricInfo("d2.scp", "Spearman correlation of strength and prompt-mean score, 0 included", True, -1, 1),
+    MetricInfo("d2.scp_1", "score at the reference strength minus score unsteered", True, -1, 1),
+    MetricInfo("d2.response_area", "mean rise of the score over the range of strengths", True, -1, 1),
+    MetricInfo("d2.best_gain", "gain at the best fluent strength, chosen and read on halves", True, -1, 1),
+    MetricInfo("d2.best_strength", "the strength at which d2.best_gain is read", None, 0),
+    MetricInfo("d2.fluency", "perplexity ratio to unsteered text at the reference strength", False, 0),
+    MetricInfo("d3.ld", "1 - neighbour's shift / target's shift, distant neighbour", True),
+    MetricInfo("d3.lc", "1 - neighbour's shift / target's shift, close neighbour", True),
+    MetricInfo("d3.robust_ld", "target's shift minus |distant neighbour's shift|", True),
+    MetricInfo("d3.robust_lc", "target's shift minus |close neighbour's shift|", True),
+    MetricInfo("d3.rep_ld", "cosine of the directions of concept and distant neighbour", False, -1, 1),
+    MetricInfo("d3.rep_lc", "cosine of the directions of concept and close neighbour", False, -1, 1),
+    MetricInfo("scorer.auroc", "AUROC of the scorer on held-out scorer documents", True, 0, 1),
+    MetricInfo("scorer.gate", "whether the scorer passes all three checks of its gate", True),
+    MetricInfo("rank.mean", "mean rank of a strategy over the concepts, 1 is best", False, 1),
+)
+METRICS: dict[str, MetricInfo] = {metric.id: metric for metric in _METRICS}
+
+_SUFFIXES = {
+    ".excess": "in excess of the mean of the null directions",
+    ".null_rank": "rank among the null directions, 1 is above all of them",
+    ".null_p95": "95th percentile of the null directions",
+}
+
+
+def metric_info(metric: str) -> MetricInfo:
+    """Metadata of a metric id, with or without a suffix such as ``.excess``.
+
+    An id unknown here, e.g. of another suite, gets metadata without direction of goodness.
+    """
+    for suffix, meaning in _SUFFIXES.items():
+        if metric.endswith(suffix):
+            return _derived(metric_info(metric.removesuffix(suffix)), suffix, meaning)
+    if metric.startswith("d1.direction."):
+        return replace(METRICS["d1.direction"], id=metric)
+    return METRICS.get(metric, MetricInfo(metric, metric, None))
+
+
+def require_metric(metric: str, known: Iterable[str] = METRICS) -> MetricInfo:
+    """Metadata of a known metric id.
+
+    Raises:
+        UnknownNameError: With the nearest known ids.
+    """
+    if metric not in known:
+        raise UnknownNameError("metric", metric, known)
+    return METRICS[metric]
+
+
+def _derived(base: MetricInfo, suffix: str, meaning: str) -> MetricInfo:
+    better = {".excess": base.higher_is_better, ".null_rank": False, ".null_p95": None}[suffix]
+    return MetricInfo(f"{base.id}{suffix}", f"{base.summary}, {meaning}", better, version=base.version)

@@ -1,0 +1,17 @@
+"""The suite ``poolbench``: which pooling strategy best captures a concept in a model at a layer?"""
+
+from __future__ import annotations
+
+from poolbench.suites.metrics import METRICS
+from poolbench.suites.registry import Suite, register_suite
+
+POOLBENCH = register_suite(
+    Suite(
+        id="poolbench",
+        version=1,
+        summary="19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)",
+        metrics=tuple(METRICS),
+        protocols=("corrected",),
+        reference="PoolBench: pooling strategies for concept representations in decoder language models",
+    )
+)

@@ -1,0 +1,91 @@
+"""Settings of D2 and D3, and what is known of a concept's scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.errors import CellError
+
+
+@dataclass(frozen=True)
+class SteeringRules:
+    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version.
+
+    Attributes:
+        reference_strength: Strength of ``d2.scp_1`` and ``d2.fluency``, in mean residual norms.
+        null_strengths: Strengths at which the null directions were run; excess figures use only these, on
+            both sides.
+        min_perplexity_ratio: A strength is fluent only if its perplexity over the unsteered one is at least
+            this (loops are cheap to predict).
+        max_perplexity_ratio: And at most this.
+        max_added_repetition: And its share of repeated 4-grams exceeds the unsteered one by at most this.
+        num_bootstrap: Paired resamples of the openings.
+        seed: Seed of the resamples and of the halves of the openings.
+        level: Level of the intervals.
+    """
+
+    reference_strength: float = 0.125
+    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)
+    min_perplexity_ratio: float = 0.67
+    max_perplexity_ratio: float = 1.5
+    max_added_repetition: float = 0.1
+    num_bootstrap: int = 1000
+    seed: int = 0
+    level: float = 0.95
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A concept's scorer as D2 and D3 see it.
+
+    Attributes:
+        concept: The concept it scores; the value of ``scorer`` in SCORES.
+        status: ``ok``, ``no_scorer`` or ``scorer_invalid`` (the gate failed).
+        reason: Why it is not ok.
+        positive_mean: Its mean score on held-out positive passages cut to generation length.
+        negative_mean: The same on negatives.
+    """
+
+    concept: str
+    status: str = "ok"
+    reason: str = ""
+    positive_mean: float = 1.0
+    negative_mean: float = 0.0
+
+    @property
+    def score_range(self) -> float:
+        """Score of held-out positives minus negatives: the unit of D3's shifts."""
+        return self.positive_mean - self.negative_mean
+
+    def require_valid(self) -> None:
+        """Raises CellError with the scorer's status unless it passed its gate."""
+        if self.status != "ok":
+            raise CellError(self.status, self.reason or f"the scorer of {self.concept} is {self.status}")
+        if not self.score_range > 0:
+            raise CellError(
+                "scorer_invalid",
+                f"the scorer of {self.concept} scores held-out positives {self.positive_mean:.3f} and negatives "
+                f"{self.negative_mean:.3f}; positives must score higher",
+            )
+
+    @classmethod
+    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> Scorer:
+        """The scorer of ``concept`` from its ``scorer.gate`` measures; ``no_scorer`` where there are none.
+
+        Args:
+            concept: Concept of the scorer.
+            rows: MEASURES rows. ``scorer.gate`` is 1 where the gate is passed; ``scorer.positive_mean`` and
+                ``scorer.negative_mean`` hold the scores on held-out passages.
+        """
+        values = {row["metric"]: row for row in rows}
+        gate = values.get("scorer.gate")
+        if gate is None:
+            return cls(concept, "no_scorer", f"no scorer was trained for {concept}")
+        if gate["value"] != 1:
+            return cls(concept, "scorer_invalid", gate["reason"] or f"the scorer of {concept} failed its gate")
+        means = [(values.get(f"scorer.{side}_mean") or {}).get("value") for side in ("positive", "negative")]
+        if None in means:
+            return cls(concept, "scorer_invalid", f"the scorer of {concept} has no scores on held-out passages")
+        return cls(concept, positive_mean=float(means[0]), negative_mean=float(means[1]))

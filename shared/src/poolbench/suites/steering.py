@@ -1,0 +1,164 @@
+"""D2: how steering along one direction moves the score of its concept, above what null directions do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
+from poolbench.suites.measure import Measure
+from poolbench.suites.response import (
+    CURVE_STATISTICS,
+    CurveStatistic,
+    best_column,
+    fluency,
+    halves,
+    perplexity_ratio,
+)
+from poolbench.suites.rules import Scorer, SteeringRules
+
+CI_METHOD = "paired bootstrap over openings, percentile"
+_SUFFIXES = (".excess", ".null_rank", ".null_p95")
+D2_METRICS = (
+    *(metric + suffix for metric in CURVE_STATISTICS for suffix in ("", *_SUFFIXES)),
+    "d2.best_strength",
+    "d2.fluency",
+)
+
+
+def d2_measures(
+    steered: SteeredTables,
+    unsteered: SteeredTables,
+    nulls: SteeredTables | None,
+    *,
+    scorer: Scorer,
+    rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
+    direction_key: str | None = None,
+    direction: str = "C1",
+) -> list[Measure]:
+    """All D2 figures of one (concept, strategy): values, and values in excess of the null directions.
+
+    Args:
+        steered: Texts along the strategy's direction.
+        unsteered: Texts of the same openings at strength 0.
+        nulls: Texts along the null directions of the concept; None leaves the excess figures out.
+        scorer: The concept's scorer; an invalid one makes every figure null with its status.
+        rules: Settings.
+        direction_key: Which ``direction_key`` of ``steered``; may be left out where there is only one.
+        direction: Construction method, for the rows.
+
+    Returns:
+        Measures in the order of D2_METRICS; those that cannot be computed are null with status and reason.
+    """
+    try:
+        scorer.require_valid()
+        grid = single_grid(steered, unsteered, scorer.concept, direction_key)
+        null_grids = response_grids(nulls, unsteered, scorer.concept) if nulls is not None else {}
+    except CellError as error:
+        return blank_d2(error.status, str(error), direction=direction, scorer=scorer.concept)
+    weights = opening_weights(grid, rules)
+    common = _common_fields(grid, rules, direction, scorer)
+    measures = []
+    for metric, statistic in CURVE_STATISTICS.items():
+        measures.append(_value(metric, statistic, grid, weights, rules, common))
+        if null_grids:
+            measures += excess_measures(metric, statistic, grid, list(null_grids.values()), rules, common)
+    return [*measures, _best_strength(grid, rules, common), _fluency(grid, weights, rules, common)]
+
+
+def blank_d2(
+    status: str, reason: str, *, direction: str = "C1", scorer: str | None = None, excess: bool = True
+) -> list[Measure]:
+    """Every D2 figure as a null with one status: for strategies and scorers that could not be measured."""
+    names = [name for name in D2_METRICS if excess or not name.endswith(_SUFFIXES)]
+    return [Measure.null(name, status, reason, direction=direction, scorer=scorer) for name in names]
+
+
+def excess_measures(
+    metric: str,
+    statistic: CurveStatistic,
+    grid: ResponseGrid,
+    null_grids: list[ResponseGrid],
+    rules: SteeringRules,
+    common: dict[str, Any],
+) -> list[Measure]:
+    """A figure minus its mean over the null directions, its rank among them, and their 95th percentile.
+
+    Both sides use the null strengths and the same resamples of the openings. A null direction whose curve is
+    flat counts as 0: it has no response.
+    """
+    aligned = align_openings([grid, *null_grids])
+    own, *others = (each.at_strengths(rules.null_strengths) for each in aligned)
+    num_openings = len(own.openings)
+    weights = np.vstack([np.ones((1, num_openings)), opening_weights(own, rules)])
+    value = statistic(own, weights, rules)
+    nulls_NR = np.nan_to_num(np.array([statistic(other, weights, rules) for other in others]), nan=0.0)
+    if not np.isfinite(value[0]):
+        return [_flat(metric + suffix, common) for suffix in _SUFFIXES]
+    excess = value - nulls_NR.mean(axis=0)
+    details = {
+        "value_at_null_strengths": float(value[0]),
+        "null_mean": float(nulls_NR[:, 0].mean()),
+        "null_sd": float(nulls_NR[:, 0].std(ddof=1)) if len(others) > 1 else None,
+        "num_nulls": len(others),
+        "percentile": float(100 * (nulls_NR[:, 0] < value[0]).mean()),
+    }
+    fields = {**common, "n": num_openings, "num_groups": num_openings, "details": details}
+    interval = percentile_interval(excess[1:], rules.level)
+    above = int((nulls_NR[:, 0] >= value[0]).sum())
+    return [
+        Measure.of(f"{metric}.excess", excess[0], interval, **fields),
+        Measure.of(f"{metric}.null_rank", 1.0 + above, **fields),
+        Measure.of(f"{metric}.null_p95", float(np.percentile(nulls_NR[:, 0], 95)), **fields),
+    ]
+
+
+def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
+    """Bootstrap counts of the openings [R, P], drawn within each half so that neither is ever empty."""
+    weights = np.zeros((rules.num_bootstrap, len(grid.openings)))
+    for offset, half in enumerate(halves(len(grid.openings), rules.seed)):
+        weights[:, half] = bootstrap_counts(len(half), rules.num_bootstrap, rules.seed + offset)
+    return weights
+
+
+def _value(
+    metric: str,
+    statistic: CurveStatistic,
+    grid: ResponseGrid,
+    weights: np.ndarray,
+    rules: SteeringRules,
+    common: dict[str, Any],
+) -> Measure:
+    value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
+    if not np.isfinite(value):
+        return _flat(metric, common)
+    return Measure.of(metric, value, percentile_interval(statistic(grid, weights, rules), rules.level), **common)
+
+
+def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, Any]) -> Measure:
+    choose, _ = halves(len(grid.openings), rules.seed)
+    column = best_column(grid.at_openings(choose), rules)
+    return Measure.of("d2.best_strength", float(grid.strengths[column]), **common)
+
+
+def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]) -> Measure:
+    column = grid.column(rules.reference_strength)
+    value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
+    interval = percentile_interval(fluency(grid, weights, rules), rules.level)
+    return Measure.of("d2.fluency", value, interval, **common)
+
+
+def _flat(metric: str, common: dict[str, Any]) -> Measure:
+    return Measure.null(metric, "no_effect", "the mean score is the same at every strength", **common)
+
+
+def _common_fields(
+    grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer
+) -> dict[str, Any]:
+    openings = len(grid.openings)
+    fields = {"direction": direction, "scorer": scorer.concept, "n": openings, "num_groups": openings}
+    return {**fields, "seed": rules.seed, "ci_method": CI_METHOD}
+
