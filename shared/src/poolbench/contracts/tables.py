@@ -124,6 +124,23 @@ def vectors_schema(width: int) -> pa.Schema:
     )
 
 
+def states_schema(width: int) -> pa.Schema:
+    """Kept hidden states of one layer, a row a passage; T positions with special tokens, width D."""
+    return pa.schema(
+        [
+            ("passage_id", pa.string()),
+            ("token_ids", pa.list_(pa.int32())),
+            ("token_start", pa.list_(pa.int32())),  # character range of each token
+            ("token_end", pa.list_(pa.int32())),
+            ("special", pa.list_(pa.bool_())),  # added by the tokenizer: no real token
+            ("hidden", pa.list_(pa.list_(pa.float32(), width))),  # null where the passage failed
+            ("inflow", pa.list_(pa.float32())),  # attention inflow per token; null where not captured
+            ("status", pa.string()),
+            ("reason", pa.string()),
+        ]
+    )
+
+
 def directions_schema(width: int) -> pa.Schema:
     """Unit-norm directions of one strategy at one layer, a row a construction method."""
     return pa.schema(

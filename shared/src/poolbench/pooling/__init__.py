@@ -1,0 +1,20 @@
+"""Pooling strategies: from the hidden states of one passage to one vector.
+
+A strategy is a small function from a ``TokenContext`` to weights over tokens or to a reduction.
+Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them with torch.
+"""
+
+from poolbench.pooling.context import Reduction, TokenContext, Weights, Words
+from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, strategy
+
+__all__ = [
+    "Reduction",
+    "StrategySpec",
+    "TokenContext",
+    "Weights",
+    "Words",
+    "all_strategies",
+    "card_ids",
+    "get_strategy",
+    "strategy",
+]

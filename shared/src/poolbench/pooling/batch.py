@@ -1,0 +1,175 @@
+"""Applies strategies to hidden states with torch, on the device of a model and on kept states alike.
+
+Every passage is pooled on its own slice of the states, so its vectors do not depend on padding or neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from poolbench.errors import CellError
+from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.registry import StrategySpec, get_strategy
+
+#: What became of one strategy on one passage: what to compute, or why it cannot be.
+Outcome = Weights | Reduction | CellError
+
+
+@dataclass(frozen=True)
+class Request:
+    """A strategy with the parameters it is asked for."""
+
+    strategy: StrategySpec
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
+        """Looks the strategy up and checks the parameters.
+
+        Raises:
+            UnknownStrategyError: If there is no such strategy.
+            ConfigError: If it has no such parameter.
+        """
+        found = get_strategy(strategy_id)
+        return cls(found, found.resolve(params))
+
+    @property
+    def id(self) -> str:
+        """The strategy's id."""
+        return self.strategy.id
+
+    def outcome(self, context: TokenContext) -> Outcome:
+        """Weights or reduction for this passage, or the error that its row will carry."""
+        try:
+            return self.strategy.weigh(context, self.params)
+        except CellError as error:
+            return error
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The outcomes of a batch that hold at every layer; ``None`` where a strategy looks at the layer.
+
+    Splitting them off lets the host compute them while the device is still running the model.
+    """
+
+    requests: Sequence[Request]
+    contexts: Sequence[TokenContext]
+    fixed: Sequence[Sequence[Outcome | None]]
+
+    @classmethod
+    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Plan:
+        """Computes what does not depend on the layer."""
+        fixed = [[None if r.strategy.per_layer else r.outcome(c) for r in requests] for c in contexts]
+        return cls(requests, contexts, fixed)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """All that the strategies of this plan need."""
+        return frozenset(need for request in self.requests for need in request.strategy.needs)
+
+    def at_layer(self, contexts: Sequence[TokenContext]) -> list[list[Outcome]]:
+        """All outcomes, given the contexts with one layer's signals; indexed [passage][request]."""
+        return [
+            [request.outcome(context) if known is None else known for known, request in self._pairs(row)]
+            for row, context in zip(self.fixed, contexts, strict=True)
+        ]
+
+    def _pairs(self, row: Sequence[Outcome | None]) -> Iterable[tuple[Outcome | None, Request]]:
+        return zip(row, self.requests, strict=True)
+
+
+def pool_layer(
+    states: Sequence[Tensor], plan: Plan, inflow: Sequence[np.ndarray] | None = None
+) -> tuple[np.ndarray, list[list[Outcome]]]:
+    """Pools one layer of a batch of passages with every strategy of the plan.
+
+    Args:
+        states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
+        plan: Requests and what is known of them.
+        inflow: Attention inflow of each passage at this layer, [T], where it was captured.
+
+    Returns:
+        Vectors [B, S, D] in float32, NaN where an outcome is an error; and the outcomes [B][S].
+    """
+    norms = _norms(states) if "norms" in plan.needs else [None] * len(states)
+    flows = inflow if inflow is not None else [None] * len(states)
+    contexts = [
+        context.at_layer(norms=norm, inflow=flow)
+        for context, norm, flow in zip(plan.contexts, norms, flows, strict=True)
+    ]
+    outcomes = plan.at_layer(contexts)
+    weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
+    pooled = [
+        pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)
+        for h_TD, weights_ST, row, context in zip(states, weights_BST, outcomes, contexts, strict=True)
+    ]
+    return torch.stack(pooled).cpu().numpy(), outcomes
+
+
+def pool_passage(
+    h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext
+) -> Tensor:
+    """All strategies of one passage at one layer: one matrix product, and the reductions beside it.
+
+    Args:
+        h_TD: Hidden states over all positions.
+        weights_ST: One row a strategy; rows of reductions and errors are overwritten.
+        outcomes: One a strategy.
+        context: Tells which positions are real tokens.
+
+    Returns:
+        Float32 [S, D]; NaN in the rows of errors.
+    """
+    h_TD = h_TD.float()
+    pooled_SD = weights_ST @ h_TD
+    for row, outcome in enumerate(outcomes):
+        if isinstance(outcome, Reduction):
+            pooled_SD[row] = REDUCTIONS[outcome.op](_real_states(h_TD, context))
+        elif isinstance(outcome, CellError):
+            pooled_SD[row] = torch.nan
+    return pooled_SD
+
+
+def _median(h_TD: Tensor) -> Tensor:
+    ordered = h_TD.sort(dim=0).values
+    return (ordered[(len(h_TD) - 1) // 2] + ordered[len(h_TD) // 2]) / 2
+
+
+#: Element-wise reductions over the tokens, [T, D] to [D].
+REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "max": lambda h_TD: h_TD.amax(dim=0),
+    "min": lambda h_TD: h_TD.amin(dim=0),
+    "median": _median,
+}
+
+
+def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
+    real = context.real
+    if real[-1] - real[0] + 1 == len(real):  # a slice is a view; an index is a copy
+        return h_TD[real[0] : real[-1] + 1]
+    return h_TD[torch.from_numpy(real).to(h_TD.device)]
+
+
+def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
+    """L2 norms per position, brought to the host in one transfer."""
+    flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
+    return np.split(flat, np.cumsum([len(state) for state in states])[:-1])
+
+
+def _upload_weights(
+    outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device
+) -> Tensor:
+    """The weight rows of a batch as one float32 tensor [B, S, longest]."""
+    weights = np.zeros((len(outcomes), len(outcomes[0]), max(lengths)), dtype=np.float32)
+    for passage, row in enumerate(outcomes):
+        for index, outcome in enumerate(row):
+            if isinstance(outcome, Weights):
+                weights[passage, index, : lengths[passage]] = outcome.values
+    return torch.from_numpy(weights).to(device, non_blocking=True)

@@ -1,0 +1,182 @@
+"""What a strategy sees of one passage, and what it answers: weights or a reduction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import CellError, InputError
+from poolbench.pooling.align import tokens_of_words
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights over all positions of a passage; the pooled vector is their product with the states.
+
+    Attributes:
+        values: Float64 [T]; zero on special tokens unless a strategy reads them on purpose.
+        applied: False when the strategy found nothing to select and these are A1's weights.
+        token_share: Share of the passage's real tokens that the strategy selected.
+    """
+
+    values: np.ndarray
+    applied: bool = True
+    token_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """An element-wise reduction over the real tokens (``max``, ``min`` or ``median``)."""
+
+    op: str
+    applied: bool = True
+    token_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """One annotation row: words with character ranges and their linguistic columns, all of length W."""
+
+    start: np.ndarray
+    end: np.ndarray
+    upos: Sequence[str]
+    dep: Sequence[str]
+    head: Sequence[int]
+    lemma: Sequence[str]
+    entity: Sequence[str]
+    sentence: np.ndarray
+    clause: np.ndarray
+    keyword: np.ndarray
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Words:
+        """From a row of the ANNOTATIONS table.
+
+        Raises:
+            InputError: If word ranges are not in ascending order.
+        """
+        start, end = (np.asarray(row[name], dtype=np.int64) for name in ("word_start", "word_end"))
+        if np.any(np.diff(start) < 0) or np.any(np.diff(end) < 0):
+            raise InputError(f"annotation of {row.get('passage_id')!r}: words must be in ascending order")
+        return cls(
+            start=start,
+            end=end,
+            upos=row["upos"],
+            dep=row["dep"],
+            head=row["head"],
+            lemma=row["lemma"],
+            entity=row["entity"],
+            sentence=np.asarray(row["sentence"], dtype=np.int64),
+            clause=np.asarray(row["clause"], dtype=np.int64),
+            keyword=np.asarray(row["keyword"], dtype=bool),
+        )
+
+
+@dataclass(frozen=True)
+class TokenContext:
+    """One tokenised passage with whatever its strategies need.
+
+    Attributes:
+        passage_id: Seeds strategies that draw at random.
+        offsets: Character range of each position in the text, [T, 2].
+        special: True at tokens the tokenizer added ([T]); they are no real tokens.
+        token_ids: Vocabulary ids, [T].
+        words: Annotation of the passage, where there is one.
+        norms: L2 norm of each position's hidden state at the current layer.
+        inflow: Position-corrected attention inflow at the current layer (see ``saliency.py``).
+        gradient: L2 norm of the loss gradient at each hidden state of the current layer.
+    """
+
+    passage_id: str
+    offsets: np.ndarray
+    special: np.ndarray
+    token_ids: np.ndarray | None = None
+    words: Words | None = None
+    norms: np.ndarray | None = None
+    inflow: np.ndarray | None = None
+    gradient: np.ndarray | None = None
+
+    @property
+    def num_positions(self) -> int:
+        """Positions of the sequence, special tokens included."""
+        return len(self.special)
+
+    @cached_property
+    def real(self) -> np.ndarray:
+        """Indices of the real tokens, ascending."""
+        return np.flatnonzero(~self.special)
+
+    def at_layer(
+        self,
+        *,
+        norms: np.ndarray | None = None,
+        inflow: np.ndarray | None = None,
+        gradient: np.ndarray | None = None,
+    ) -> TokenContext:
+        """The same passage with the device-derived arrays of one layer."""
+        return replace(self, norms=norms, inflow=inflow, gradient=gradient)
+
+    def require(self, name: str) -> np.ndarray:
+        """The array ``<name>``, which the strategy's ``needs`` declares.
+
+        Raises:
+            CellError: If whoever made this context could not provide it.
+        """
+        signal: np.ndarray | None = getattr(self, name)
+        if signal is None:
+            raise CellError("failed", f"no {name} per token: this model or these kept states do not give it")
+        return signal
+
+    def annotation(self) -> Words:
+        """The annotation of this passage.
+
+        Raises:
+            CellError: If the passage was not annotated.
+        """
+        if self.words is None:
+            raise CellError("failed", f"passage {self.passage_id!r} has no annotation; run pooler.annotate")
+        return self.words
+
+    def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
+        """Indices of the real tokens that overlap a chosen word."""
+        words = self.annotation()
+        chosen = np.asarray(chosen_W, dtype=bool)
+        inside = tokens_of_words(self.offsets, words.start, words.end, chosen)
+        return np.flatnonzero(inside & ~self.special)
+
+    def mean_of(self, selected: np.ndarray, *, applied: bool = True) -> Weights:
+        """Equal weights on ``selected`` positions; A1 with ``applied`` false when there are none."""
+        if len(selected) == 0:
+            return Weights(self._uniform(self.real), applied=False, token_share=0.0)
+        share = min(1.0, len(selected) / len(self.real))
+        return Weights(self._uniform(selected), applied=applied, token_share=share)
+
+    def mean_of_means(self, segments: Sequence[np.ndarray], *, applied: bool = True) -> Weights:
+        """Mean over segments of the mean within each; empty segments do not count."""
+        filled = [segment for segment in segments if len(segment)]
+        if not filled:
+            return self.mean_of(np.empty(0, dtype=np.int64))
+        values = np.sum([self._uniform(segment) for segment in filled], axis=0) / len(filled)
+        return Weights(values, applied=applied, token_share=np.count_nonzero(values) / len(self.real))
+
+    def proportional_to(self, saliency_T: np.ndarray) -> Weights:
+        """Weights on the real tokens proportional to a non-negative saliency; A1 when all of it is zero.
+
+        Raises:
+            CellError: If the saliency of a real token is not finite.
+        """
+        values = np.zeros(self.num_positions)
+        values[self.real] = saliency_T[self.real]
+        if not np.all(np.isfinite(values)):
+            raise CellError("non_finite", "the saliency of a token is NaN or infinite")
+        total = values.sum()
+        return Weights(values / total) if total > 0 else self.mean_of(np.empty(0, dtype=np.int64))
+
+    def _uniform(self, selected: np.ndarray) -> np.ndarray:
+        values = np.zeros(self.num_positions)
+        values[selected] = 1.0 / len(selected)
+        return values

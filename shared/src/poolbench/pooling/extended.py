@@ -1,0 +1,118 @@
+"""Strategies of the extended board: controls and poolings known from sentence encoders."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import partial
+
+import numpy as np
+
+from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.registry import StrategySpec, register, strategy
+from poolbench.pooling.window import last_k
+
+SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling modes of its library"
+
+
+@strategy(
+    "A5_median",
+    version=1,
+    family="uniform",
+    summary="element-wise median",
+    reference="robust A1",
+    board="extended",
+)
+def median(context: TokenContext) -> Reduction:
+    """Element-wise median over the real tokens; the mean of the two middle values for an even number."""
+    return Reduction("median")
+
+
+@strategy(
+    "A6_sum",
+    version=1,
+    family="uniform",
+    summary="sum over real tokens (carries passage length)",
+    reference="control for length",
+    board="extended",
+)
+def total(context: TokenContext) -> Weights:
+    """Weight 1 on every real token."""
+    return _scaled(context, np.ones(context.num_positions))
+
+
+@strategy(
+    "A7_random",
+    version=1,
+    family="uniform",
+    summary="mean over a random half of the tokens, seeded by the passage id",
+    reference="control: how much of A1 half of the tokens keeps",
+    board="extended",
+)
+def random_half(context: TokenContext, *, share: float = 0.5) -> Weights:
+    """Mean over ``ceil(share * T)`` real tokens drawn without replacement."""
+    seed = int.from_bytes(hashlib.sha256(context.passage_id.encode()).digest()[:8], "big")
+    count = int(np.ceil(share * len(context.real)))
+    return context.mean_of(np.random.default_rng(seed).choice(context.real, count, replace=False))
+
+
+@strategy(
+    "A8_unit_mean",
+    version=1,
+    family="uniform",
+    summary="mean of L2-normalised hidden states",
+    needs=("norms",),
+    reference="removes the share of massive activations from A1",
+    board="extended",
+)
+def unit_mean(context: TokenContext) -> Weights:
+    """Weight 1 / (T * norm); a zero state stays zero."""
+    norms = context.require("norms")
+    inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
+    return _scaled(context, inverse / len(context.real))
+
+
+@strategy(
+    "A9_position_weighted",
+    version=1,
+    family="uniform",
+    summary="weight growing linearly with position",
+    reference="Muennighoff 2022, SGPT, arXiv:2202.08904, equation 2",
+    board="extended",
+)
+def position_weighted(context: TokenContext) -> Weights:
+    """Weight proportional to the 1-based position among the real tokens."""
+    saliency = np.zeros(context.num_positions)
+    saliency[context.real] = np.arange(1, len(context.real) + 1)
+    return context.proportional_to(saliency)
+
+
+@strategy(
+    "A10_mean_sqrt_len",
+    version=1,
+    family="uniform",
+    summary="sum divided by the square root of the number of tokens",
+    reference=SENTENCE_ENCODERS,
+    board="extended",
+)
+def mean_sqrt_len(context: TokenContext) -> Weights:
+    """Weight 1 / sqrt(T) on every real token."""
+    return _scaled(context, np.full(context.num_positions, len(context.real) ** -0.5))
+
+
+for _k in (4, 8):
+    register(
+        StrategySpec(
+            f"W2_last_{_k}",
+            version=1,
+            family="window",
+            summary=f"mean of the last {_k} tokens",
+            function=partial(last_k, k=_k),
+            reference="W2_last_k with a shorter window",
+            board="extended",
+        )
+    )
+
+
+def _scaled(context: TokenContext, values_T: np.ndarray) -> Weights:
+    """``values_T`` on the real tokens and zero elsewhere."""
+    return Weights(np.where(context.special, 0.0, values_T))

@@ -1,0 +1,104 @@
+"""Strategies over annotated words; none of them looks at the concept's own vocabulary."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.position import CARD
+from poolbench.pooling.registry import strategy
+from poolbench.pooling.relations import CLAUSE_AND_MODIFIER, to_universal
+
+CONTENT_TAGS = frozenset({"NOUN", "VERB", "ADJ", "ADV"})
+
+
+@strategy(
+    "L1_pos_filtered",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens of nouns, verbs, adjectives and adverbs",
+    needs=("annotation",),
+    reference=CARD,
+)
+def pos_filtered(context: TokenContext) -> Weights:
+    """Mean over the tokens of content words (UPOS NOUN, VERB, ADJ, ADV)."""
+    return context.mean_of(context.real_tokens_of([tag in CONTENT_TAGS for tag in context.annotation().upos]))
+
+
+@strategy(
+    "L2_dependency_rel",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens whose word hangs on a clause or modifier arc",
+    needs=("annotation",),
+    reference=CARD + "; without the reference's concept lexicon, which by itself separates the classes",
+)
+def dependency_rel(context: TokenContext) -> Weights:
+    """Mean over the tokens of words whose incoming arc is advcl, mark, cc, conj, case or acl.
+
+    Raises:
+        CellError: If a label belongs to no known scheme.
+    """
+    relations = [to_universal(label) for label in context.annotation().dep]
+    return context.mean_of(context.real_tokens_of([name in CLAUSE_AND_MODIFIER for name in relations]))
+
+
+@strategy(
+    "L3_entity",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens of named entities",
+    needs=("annotation",),
+    reference=CARD,
+)
+def entity(context: TokenContext) -> Weights:
+    """Mean over the tokens of words inside a named entity."""
+    return context.mean_of(context.real_tokens_of([bool(kind) for kind in context.annotation().entity]))
+
+
+@strategy(
+    "L4_clause",
+    version=1,
+    family="linguistic",
+    summary="mean within each clause, then over clauses",
+    needs=("annotation",),
+    reference=CARD,
+)
+def clause(context: TokenContext) -> Weights:
+    """Mean of clause means."""
+    return _mean_of_segments(context, context.annotation().clause)
+
+
+@strategy(
+    "L5_keyword",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens of the 10 words with highest TF-IDF",
+    needs=("annotation",),
+    reference=CARD,
+)
+def keyword(context: TokenContext) -> Weights:
+    """Mean over the tokens of keywords (document frequencies come from train texts only)."""
+    return context.mean_of(context.real_tokens_of(context.annotation().keyword))
+
+
+@strategy(
+    "L6_sentence",
+    version=1,
+    family="linguistic",
+    summary="mean within each sentence, then over sentences",
+    needs=("annotation",),
+    reference=CARD,
+)
+def sentence(context: TokenContext) -> Weights:
+    """Mean of sentence means."""
+    return _mean_of_segments(context, context.annotation().sentence)
+
+
+def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
+    """Mean of means over the word segments numbered ``segment_W``; words numbered below 0 are in none."""
+    if len(segment_W) != len(context.annotation().start):
+        raise CellError("failed", f"passage {context.passage_id!r}: segments and words differ in number")
+    numbers = np.unique(segment_W[segment_W >= 0])
+    return context.mean_of_means([context.real_tokens_of(segment_W == number) for number in numbers])

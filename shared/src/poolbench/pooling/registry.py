@@ -1,0 +1,180 @@
+"""The strategy registry: one small function each, with metadata; listing it imports nothing heavy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Literal
+
+from poolbench.errors import CellError, ConfigError, UnknownStrategyError
+from poolbench.pooling.context import Reduction, TokenContext, Weights
+
+Board = Literal["card", "extended"]
+StrategyFunction = Callable[..., Weights | Reduction]
+
+#: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
+NEEDS = ("annotation", "norms", "inflow", "gradient", "labels")
+LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
+
+#: Third-party packages put a function that registers their strategies, or a module that does, here.
+ENTRY_POINT_GROUP = "poolbench.pooling"
+_BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended")
+
+
+@dataclass(frozen=True)
+class StrategySpec:
+    """A registered pooling strategy.
+
+    Attributes:
+        id: The card's id, e.g. ``W2_last_k``.
+        version: Raised when the meaning changes; part of artifact keys.
+        family: ``position``, ``uniform``, ``window``, ``saliency`` or ``linguistic``.
+        summary: One line for listings.
+        function: ``(context, **params) -> Weights | Reduction``; none while not implemented.
+        needs: What the function reads from the context, out of ``NEEDS``.
+        reference: Where the definition comes from.
+        board: ``card`` for the 19 published ones, ``extended`` for the others.
+        params: Keyword parameters with their defaults.
+        uses_concept_lexicon: Whether it looks at the concept's own words.
+        collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
+    """
+
+    id: str
+    version: int
+    family: str
+    summary: str
+    function: StrategyFunction | None = field(compare=False)
+    needs: tuple[str, ...] = ()
+    reference: str = ""
+    board: Board = "card"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    uses_concept_lexicon: bool = False
+    collapses_with_bos: bool = False
+
+    @property
+    def implemented(self) -> bool:
+        """Whether this version can compute it."""
+        return self.function is not None
+
+    @property
+    def status(self) -> str:
+        """``ok`` or ``not_implemented``."""
+        return "ok" if self.implemented else "not_implemented"
+
+    @property
+    def per_layer(self) -> bool:
+        """Whether its weights differ between the layers of one passage."""
+        return bool(LAYER_NEEDS & set(self.needs))
+
+    @property
+    def reads_annotations(self) -> bool:
+        """Whether its vectors depend on the annotation of the passages."""
+        return "annotation" in self.needs
+
+    def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What of it enters artifact keys: id, version and the parameters in force."""
+        return {"id": self.id, "version": self.version, "params": self.resolve(params)}
+
+    def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The parameters in force: defaults overlaid with ``params``.
+
+        Raises:
+            ConfigError: If a parameter does not exist.
+        """
+        unknown = sorted(set(params or {}) - set(self.params))
+        if unknown:
+            allowed = ", ".join(self.params) or "none"
+            raise ConfigError(f"strategy {self.id} has no parameter {unknown[0]!r}; allowed: {allowed}")
+        return {**self.params, **(params or {})}
+
+    def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Weights | Reduction:
+        """Weights over the passage's positions, or the reduction to apply.
+
+        Raises:
+            CellError: If it is not implemented, or the passage or context lacks what it needs.
+        """
+        if self.function is None:
+            raise CellError("not_implemented", f"strategy {self.id} is not implemented in this version")
+        if len(context.real) == 0:
+            raise CellError("failed", f"passage {context.passage_id!r} has no real token")
+        return self.function(context, **self.resolve(params))
+
+
+_STRATEGIES: dict[str, StrategySpec] = {}
+
+
+def register(strategy: StrategySpec) -> StrategySpec:
+    """Adds a strategy.
+
+    Raises:
+        ConfigError: If the id is taken or a need is unknown.
+    """
+    if strategy.id in _STRATEGIES:
+        raise ConfigError(f"strategy {strategy.id!r} is registered twice; choose another id")
+    unknown = sorted(set(strategy.needs) - set(NEEDS))
+    if unknown:
+        raise ConfigError(f"strategy {strategy.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
+    _STRATEGIES[strategy.id] = strategy
+    return strategy
+
+
+def strategy(
+    strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any
+) -> Callable[[StrategyFunction], StrategyFunction]:
+    """Registers the decorated function; its keyword-only arguments become the strategy's parameters."""
+
+    def decorate(function: StrategyFunction) -> StrategyFunction:
+        params = _keyword_defaults(function)
+        register(StrategySpec(strategy_id, version, family, summary, function, params=params, **metadata))
+        return function
+
+    return decorate
+
+
+def not_implemented(
+    strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any
+) -> StrategySpec:
+    """Registers an id whose cells answer ``not_implemented``."""
+    return register(StrategySpec(strategy_id, version, family, summary, None, **metadata))
+
+
+def get_strategy(strategy_id: str) -> StrategySpec:
+    """The strategy of this id.
+
+    Raises:
+        UnknownStrategyError: With the nearest valid ids.
+    """
+    _load()
+    if strategy_id not in _STRATEGIES:
+        raise UnknownStrategyError(strategy_id, _STRATEGIES)
+    return _STRATEGIES[strategy_id]
+
+
+def all_strategies(board: Board | None = None) -> list[StrategySpec]:
+    """Every registered strategy in registration order, optionally of one board."""
+    _load()
+    return [item for item in _STRATEGIES.values() if board is None or item.board == board]
+
+
+def card_ids() -> list[str]:
+    """The 19 ids of the card, in the card's order."""
+    return [item.id for item in all_strategies("card")]
+
+
+@cache
+def _load() -> None:
+    for module in _BUILT_IN:
+        import_module(f"poolbench.pooling.{module}")
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = point.load()
+        if callable(loaded):
+            loaded()
+
+
+def _keyword_defaults(function: StrategyFunction) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}

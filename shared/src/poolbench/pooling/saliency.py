@@ -1,0 +1,41 @@
+"""Strategies whose weights come from the model: attention inflow and loss gradients."""
+
+from __future__ import annotations
+
+from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.position import CARD
+from poolbench.pooling.registry import not_implemented, strategy
+
+
+@strategy(
+    "S1_attention",
+    version=1,
+    family="saliency",
+    summary="attention inflow, corrected for position",
+    needs=("inflow",),
+    reference=CARD + "; corrected so that uniform causal attention weighs every token alike",
+)
+def attention(context: TokenContext) -> Weights:
+    """Weight proportional to the mean over heads of sum over q >= j of (q + 1) A[q, j] / (T - j).
+
+    Indices count real tokens; each row of A is normalised over them.
+    """
+    return context.proportional_to(context.require("inflow"))
+
+
+not_implemented(
+    "S2_gradient",
+    version=1,
+    family="saliency",
+    summary="weight proportional to the L2 norm of the gradient of the mean next-token loss",
+    needs=("gradient",),
+    reference=CARD,
+)
+not_implemented(
+    "S3_iti_probe",
+    version=1,
+    family="saliency",
+    summary="mean over the best quarter of heads, each pooled by its own attention inflow; supervised",
+    needs=("inflow", "labels"),
+    reference=CARD + "; heads are ranked inside the training fold only",
+)

@@ -1,0 +1,135 @@
+"""Batched pooling: invariances, failures, alignment, kept states, and an import without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from poolbench.contracts.tables import states_schema, vector_matrix
+from poolbench.errors import CellError
+from poolbench.pooling import TokenContext, all_strategies
+from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.collect import VectorCollector
+from poolbench.pooling.kept import pool_kept
+
+UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_annotations]
+REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
+
+
+def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    special = np.zeros(length, dtype=bool)
+    special[0] = True
+    context = TokenContext(f"p{seed}", np.zeros((length, 2), dtype=int), special)
+    return context, torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32)), rng.random(length)
+
+
+def test_a_passage_alone_equals_itself_in_a_batch() -> None:
+    contexts, states, inflow = zip(*[passage(n, n) for n in (40, 7, 2, 23)], strict=True)
+    together, _ = pool_layer(states, Plan.of(contexts, REQUESTS), inflow)
+    for index in range(4):
+        alone, _ = pool_layer([states[index]], Plan.of([contexts[index]], REQUESTS), [inflow[index]])
+        np.testing.assert_allclose(together[index], alone[0], rtol=1e-6, atol=1e-6)
+
+
+def test_scaling_the_states_scales_the_vectors() -> None:
+    context, state, inflow = passage(30, 3)
+    scaling = [r for r in REQUESTS if r.id != "A8_unit_mean"]
+    once, _ = pool_layer([state], Plan.of([context], scaling), [inflow])
+    twice, _ = pool_layer([2 * state], Plan.of([context], scaling), [inflow])
+    np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
+
+
+def test_bfloat16_states_are_pooled_in_float32() -> None:
+    context, state, inflow = passage(30, 3)
+    half, _ = pool_layer([state.bfloat16()], Plan.of([context], REQUESTS), [inflow])
+    exact, _ = pool_layer([state.bfloat16().float()], Plan.of([context], REQUESTS), [inflow])
+    np.testing.assert_array_equal(half, exact)
+
+
+def test_real_tokens_need_not_be_contiguous() -> None:
+    context = TokenContext("p", np.zeros((4, 2), dtype=int), np.array([False, True, False, True]))
+    state = torch.tensor([[1.0], [50.0], [3.0], [-50.0]])
+    vectors, _ = pool_layer([state], Plan.of([context], [Request.of("A2_max"), Request.of("A3_min")]))
+    assert vectors[0, :, 0].tolist() == [3.0, 1.0]
+
+
+def test_failures_stay_in_their_row() -> None:
+    good, state, _ = passage(5, 1)
+    bad = TokenContext("bad", np.zeros((5, 2), dtype=int), np.ones(5, dtype=bool))
+    broken = state.clone()
+    broken[2] = torch.nan
+    requests = [Request.of("A1_mean"), Request.of("S2_gradient"), Request.of("A4_norm_weighted")]
+    vectors, outcomes = pool_layer([state, state, broken], Plan.of([good, bad, good], requests))
+    collector = VectorCollector(["good", "bad", "nan"], [r.id for r in requests], 8)
+    for index in range(3):
+        collector.add(index, vectors[index], outcomes[index])
+    mean = collector.table("A1_mean").to_pylist()
+    assert [row["status"] for row in mean] == ["ok", "failed", "non_finite"]
+    assert [row["vector"] is None for row in mean] == [False, True, True]
+    assert collector.table("S2_gradient")["status"].to_pylist()[0] == "not_implemented"
+    assert collector.table("A4_norm_weighted")["status"].to_pylist()[2] == "non_finite"
+
+
+@pytest.mark.parametrize(
+    ("token", "expected"),
+    [
+        ((4, 7), [1]),  # the word itself
+        ((3, 7), [1]),  # with the space before it
+        ((5, 6), [1]),  # inside
+        ((2, 5), [0, 1]),  # across two words
+        ((3, 4), []),  # the space alone
+        ((3, 3), []),  # trimmed white space
+        ((0, 0), []),  # special token
+        ((5, 5), [1]),  # no width, inside a word
+        ((7, 9), []),  # behind the last word
+    ],
+)
+def test_alignment_by_overlap(token: tuple[int, int], expected: list[int]) -> None:
+    start, end = np.array([0, 4]), np.array([3, 7])
+    hits = [w for w in (0, 1) if tokens_of_words(np.array([token]), start, end, np.arange(2) == w)[0]]
+    assert hits == expected
+
+
+def test_kept_states_give_the_same_vectors() -> None:
+    contexts, states, inflow = zip(*[passage(n, n) for n in (12, 6)], strict=True)
+    rows = [
+        {
+            "passage_id": c.passage_id,
+            "token_ids": [0] * len(h),
+            "token_start": c.offsets[:, 0].tolist(),
+            "token_end": c.offsets[:, 1].tolist(),
+            "special": c.special.tolist(),
+            "hidden": h.tolist(),
+            "inflow": flow.tolist(),
+            "status": "ok",
+        }
+        for c, h, flow in zip(contexts, states, inflow, strict=True)
+    ]
+    rows.append({"passage_id": "late", "status": "failed", "reason": "too long"})
+    tables = pool_kept(pa.Table.from_pylist(rows, schema=states_schema(8)), REQUESTS)
+    direct, _ = pool_layer(states, Plan.of(contexts, REQUESTS), [f.astype(np.float32) for f in inflow])
+    for index, request in enumerate(REQUESTS):
+        table = tables[request.id]
+        np.testing.assert_allclose(vector_matrix(table["vector"])[:2], direct[:, index], rtol=1e-5, atol=1e-6)
+        assert table["status"].to_pylist() == ["ok", "ok", "failed"]
+
+
+def test_errors_of_one_strategy_leave_the_others_alone() -> None:
+    context, state, _ = passage(9, 4)
+    requests = [Request.of("S1_attention"), Request.of("A1_mean")]
+    vectors, outcomes = pool_layer([state], Plan.of([context], requests))
+    assert isinstance(outcomes[0][0], CellError) and np.isnan(vectors[0, 0]).all()
+    assert np.isfinite(vectors[0, 1]).all()
+
+
+def test_listing_strategies_imports_no_torch() -> None:
+    code = "import sys, poolbench.pooling as p; p.all_strategies(); print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "False"

@@ -1,0 +1,215 @@
+"""Every implemented strategy against vectors computed by hand on small matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from poolbench.errors import CellError, ConfigError, UnknownStrategyError
+from poolbench.pooling import TokenContext, Words, all_strategies, card_ids, get_strategy
+from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.registry import StrategySpec, register
+
+# "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
+TEXT = "The cat sat. Dogs ran home"
+OFFSETS = np.array([[0, 0], [0, 3], [4, 7], [8, 11], [11, 12], [13, 15], [15, 17], [17, 21], [22, 26]])
+SPECIAL = np.array([True] + [False] * 8)
+STATES = np.array(
+    [[9, 9], [1, 0], [0, 2], [3, 4], [-1, 0], [2, 2], [0, -2], [6, 8], [5, 0]], dtype=np.float32
+)
+REAL = STATES[1:]
+WORDS = Words.from_row(
+    {
+        "passage_id": "p",
+        "word_start": [0, 4, 8, 11, 13, 18, 22],
+        "word_end": [3, 7, 11, 12, 17, 21, 26],
+        "upos": ["DET", "NOUN", "VERB", "PUNCT", "NOUN", "VERB", "ADV"],
+        "dep": ["det", "nsubj", "root", "punct", "nsubj", "conj", "advmod"],
+        "head": [1, 2, 2, 2, 5, 2, 5],
+        "lemma": ["the", "cat", "sit", ".", "dog", "run", "home"],
+        "entity": ["", "ANIMAL", "", "", "", "", ""],
+        "sentence": [0, 0, 0, 0, 1, 1, 1],
+        "clause": [0, 0, 0, 0, 1, 1, 1],
+        "keyword": [False, True, False, False, True, False, False],
+    }
+)
+NORMS = np.linalg.norm(STATES, axis=1)
+INFLOW = np.array([100.0, 1, 1, 1, 1, 1, 1, 1, 3])
+
+
+def context(**changes: object) -> TokenContext:
+    values = {"passage_id": "p", "offsets": OFFSETS, "special": SPECIAL, "words": WORDS, **changes}
+    return TokenContext(**values)
+
+
+def pooled(strategy_id: str, params: dict | None = None, ctx: TokenContext | None = None) -> np.ndarray:
+    plan = Plan.of([ctx or context()], [Request.of(strategy_id, params)])
+    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [INFLOW])
+    if isinstance(outcomes[0][0], CellError):
+        raise outcomes[0][0]
+    return vectors[0, 0]
+
+
+EXPECTED = {
+    "P1_last_token": [5, 0],
+    "P2_first_token": [9, 9],
+    "P3_first_content": [1, 0],
+    "A1_mean": [2, 1.75],
+    "A2_max": [6, 8],
+    "A3_min": [-1, -2],
+    "A4_norm_weighted": (NORMS[1:, None] * REAL).sum(0) / NORMS[1:].sum(),
+    "A5_median": [1.5, 1],
+    "A6_sum": [16, 14],
+    "A8_unit_mean": [(1 + 0 + 0.6 - 1 + 0.5**0.5 + 0 + 0.6 + 1) / 8, (1 + 0.8 + 0.5**0.5 - 1 + 0.8) / 8],
+    "A9_position_weighted": (np.arange(1, 9)[:, None] * REAL).sum(0) / 36,
+    "A10_mean_sqrt_len": [16 / 8**0.5, 14 / 8**0.5],
+    "W1_first_k": [2, 1.75],
+    "W2_last_k": [2, 1.75],
+    "W3_middle_k": [2, 1.75],
+    "W4_hierarchical": [2, 1.75],
+    "W2_last_4": [13 / 4, 2],
+    "W2_last_8": [2, 1.75],
+    "S1_attention": [(16 + 2 * 5) / 10, 14 / 10],
+    "L1_pos_filtered": REAL[[1, 2, 4, 5, 6, 7]].mean(0),
+    "L2_dependency_rel": [6, 8],
+    "L3_entity": [0, 2],
+    "L4_clause": (REAL[:4].mean(0) + REAL[4:].mean(0)) / 2,
+    "L5_keyword": REAL[[1, 4, 5]].mean(0),
+    "L6_sentence": (REAL[:4].mean(0) + REAL[4:].mean(0)) / 2,
+}
+
+
+@pytest.mark.parametrize("strategy_id", EXPECTED)
+def test_vector_by_hand(strategy_id: str) -> None:
+    np.testing.assert_allclose(pooled(strategy_id), EXPECTED[strategy_id], rtol=1e-6, atol=1e-7)
+
+
+def test_every_implemented_strategy_has_a_hand_computation() -> None:
+    drawn = {"A7_random"}  # has a test of its own
+    assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED) | drawn
+
+
+@pytest.mark.parametrize(
+    ("strategy_id", "k", "rows"),
+    [("W1_first_k", 3, [0, 1, 2]), ("W2_last_k", 3, [5, 6, 7]), ("W3_middle_k", 3, [2, 3, 4])],
+)
+def test_windows_take_k(strategy_id: str, k: int, rows: list[int]) -> None:
+    np.testing.assert_allclose(pooled(strategy_id, {"k": k}), REAL[rows].mean(0), rtol=1e-6)
+
+
+def test_random_half_depends_on_the_passage_only() -> None:
+    assert np.array_equal(pooled("A7_random"), pooled("A7_random"))
+    weights = get_strategy("A7_random").weigh(context())
+    assert np.count_nonzero(weights.values) == 4 and weights.token_share == 0.5
+    draws = {tuple(get_strategy("A7_random").weigh(context(passage_id=f"p{i}")).values) for i in range(5)}
+    assert len(draws) > 1
+
+
+@pytest.mark.parametrize("length", range(1, 12))
+def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
+    weights = get_strategy("W4_hierarchical").weigh(
+        TokenContext("p", np.zeros((length, 2), dtype=int), np.zeros(length, dtype=bool))
+    )
+    sizes = np.round(1 / (weights.values * min(4, length))).astype(int)
+    assert sizes.max() - sizes.min() <= 1
+    assert weights.values.sum() == pytest.approx(1)
+    assert weights.applied == (length >= 4)
+
+
+def test_card_weights_sum_to_one() -> None:
+    ctx = context(norms=NORMS, inflow=INFLOW)
+    for strategy_id in card_ids():
+        spec = get_strategy(strategy_id)
+        outcome = spec.weigh(ctx) if spec.implemented else None
+        if hasattr(outcome, "values"):
+            assert outcome.values.sum() == pytest.approx(1), strategy_id
+            assert np.all(outcome.values >= 0), strategy_id
+
+
+def test_special_tokens_carry_weight_in_p2_only() -> None:
+    ctx = context(norms=NORMS, inflow=INFLOW)
+    for spec in all_strategies():
+        outcome = spec.weigh(ctx) if spec.implemented else None
+        if hasattr(outcome, "values"):
+            assert (outcome.values[0] != 0) == (spec.id == "P2_first_token"), spec.id
+
+
+@pytest.mark.parametrize(
+    ("strategy_id", "applied", "share"),
+    [
+        ("A1_mean", True, 1),
+        ("P1_last_token", True, 1 / 8),
+        ("W2_last_k", False, 1),
+        ("L3_entity", True, 1 / 8),
+        ("L1_pos_filtered", True, 6 / 8),
+        ("L5_keyword", True, 3 / 8),
+    ],
+)
+def test_coverage(strategy_id: str, applied: bool, share: float) -> None:
+    outcome = get_strategy(strategy_id).weigh(context())
+    assert (outcome.applied, outcome.token_share) == (applied, pytest.approx(share))
+
+
+def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
+    bare = Words.from_row(
+        {name: [] for name in ("word_start", "word_end", "upos", "dep", "head", "lemma", "entity")}
+        | {"sentence": [], "clause": [], "keyword": []}
+    )
+    for spec in all_strategies("card"):
+        if not spec.reads_annotations:
+            continue
+        outcome = spec.weigh(context(words=bare))
+        assert (outcome.applied, outcome.token_share) == (False, 0.0)
+        np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
+
+
+def test_uniform_inflow_is_the_mean() -> None:
+    ctx = context(inflow=np.r_[7.0, np.full(8, 0.3)])
+    np.testing.assert_allclose(
+        get_strategy("S1_attention").weigh(ctx).values, get_strategy("A1_mean").weigh(ctx).values
+    )
+
+
+def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
+    spec = get_strategy("L2_dependency_rel")
+    labels = ["det", "nsubj", "ROOT", "punct", "relcl", "prep", "advmod"]
+    chosen = spec.weigh(context(words=_with_dep(labels)))
+    assert np.flatnonzero(chosen.values).tolist() == [5, 6, 7]
+    subtyped = spec.weigh(context(words=_with_dep(["advcl:if"] + ["det"] * 6)))
+    assert np.flatnonzero(subtyped.values).tolist() == [1]
+    with pytest.raises(CellError, match="SBJ"):
+        spec.weigh(context(words=_with_dep(["SBJ"] * 7)))
+
+
+def _with_dep(labels: list[str]) -> Words:
+    return Words(**{**WORDS.__dict__, "dep": labels})
+
+
+def test_failures_name_what_is_missing() -> None:
+    with pytest.raises(CellError, match="annotation"):
+        get_strategy("L1_pos_filtered").weigh(context(words=None))
+    with pytest.raises(CellError, match="inflow"):
+        get_strategy("S1_attention").weigh(context())
+    with pytest.raises(CellError, match="no real token"):
+        get_strategy("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
+    with pytest.raises(CellError) as caught:
+        get_strategy("S3_iti_probe").weigh(context())
+    assert caught.value.status == "not_implemented"
+
+
+def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
+    with pytest.raises(UnknownStrategyError, match="A1_mean"):
+        get_strategy("A1_meen")
+    with pytest.raises(ConfigError, match="allowed: k"):
+        Request.of("W2_last_k", {"size": 3})
+    with pytest.raises(ConfigError, match="twice"):
+        register(get_strategy("A1_mean"))
+    with pytest.raises(ConfigError, match="unknown need"):
+        register(StrategySpec("X", 1, "uniform", "", None, needs=("crystal ball",)))
+
+
+def test_the_card_has_nineteen_strategies() -> None:
+    assert len(card_ids()) == 19
+    missing = {spec.id for spec in all_strategies("card") if not spec.implemented}
+    assert missing <= {"S2_gradient", "S3_iti_probe"}
