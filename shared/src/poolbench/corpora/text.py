@@ -16,7 +16,7 @@ def words_of(text: str) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Words and punctuation marks: the token count used where no tokenizer is given (recorded as ``words``)."""
+    """Words and punctuation marks: the token count where no tokenizer is given (recorded as ``words``)."""
     return len(_WORD.findall(text))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.partition import split_of
-from poolbench.corpora.planted.lexicon import Use, load_lexicon
+from poolbench.corpora.partition import source_of, split_of
+from poolbench.corpora.planted.lexicon import Lexicon, load_lexicon
 from poolbench.corpora.planted.passages import Brief, write_document, write_members
 from poolbench.corpora.planted.signals import Signal, load_signal, planted_concepts
 from poolbench.corpora.text import TokenCounter, count_words
@@ -60,45 +60,64 @@ def build_planted(
     wanted = {"train": num_train, "test": num_test, "scorer": num_scorer}
     for split, number in wanted.items():
         if number < 0 or number % 2:
-            raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
-    corpus = _rows(signal, "corpus", seed, {"train": num_train, "test": num_test}, window, count_tokens)
-    scorer = _rows(signal, "scorer", seed, {"scorer": num_scorer}, window, count_tokens)
-    return pa.Table.from_pylist([*corpus, *scorer], schema=PASSAGES)
+            raise CorpusError(
+                f"{split} needs an even number of passages, half of them positive; received {number}"
+            )
+    scorer = {"scorer": wanted.pop("scorer")}
+    rows = [
+        row
+        for use, numbers in (("corpus", wanted), ("scorer", scorer))
+        for row in _Press(signal, load_lexicon(use), seed, window, count_tokens).rows(numbers)
+    ]
+    return pa.Table.from_pylist(rows, schema=PASSAGES)
 
 
-def _rows(
-    signal: Signal, use: Use, seed: int, wanted: dict[str, int], window: tuple[int, int], count_tokens: TokenCounter
-) -> Iterator[dict[str, Any]]:
-    """Rows of one use: documents are drawn in order, and the partition says which split each belongs to."""
-    lexicon = load_lexicon(use)
-    missing = dict(wanted)
-    for number in count():
-        if not any(missing.values()):
-            return
-        doc_id = f"planted-{use}/{signal.concept}-{seed}-{number:05d}"
-        split = split_of(doc_id)
-        if not missing.get(split):
-            continue
-        labels = (1, 0) if signal.matched else (missing[split] % 2,)
-        domain = lexicon.domains[missing[split] // 2 % len(lexicon.domains)]
-        brief = Brief(lexicon, domain, signal, labels, window)
-        members = write_members(brief, f"{PLANTED_REVISION}:{doc_id}", count_tokens)
-        missing[split] -= len(members)
-        for label, member in zip(labels, members, strict=True):
-            yield {
-                "passage_id": f"{doc_id.split('/')[1]}-{use}-{'pos' if label else 'neg'}",
-                "concept": signal.concept,
-                "split": split,
+@dataclass(frozen=True)
+class _Press:
+    """Writes the rows of one concept with the words of one use."""
+
+    signal: Signal
+    lexicon: Lexicon
+    seed: int
+    window: tuple[int, int]
+    count_tokens: TokenCounter
+
+    def rows(self, wanted: dict[str, int]) -> Iterator[dict[str, Any]]:
+        """Rows until every split has its number; documents come in order, the partition places them."""
+        missing = dict(wanted)
+        for number in count():
+            if not any(missing.values()):
+                return
+            doc_id = f"planted-{self.lexicon.use}/{self.signal.concept}-{self.seed}-{number:05d}"
+            split = split_of(doc_id)
+            if missing.get(split):
+                rows = self._document_rows(doc_id, missing[split])
+                missing[split] -= len(rows)
+                yield from rows
+
+    def _document_rows(self, doc_id: str, turn: int) -> list[dict[str, Any]]:
+        """The passages of one document; its place in the split chooses the class and the domain."""
+        labels = (1, 0) if self.signal.matched else (turn % 2,)
+        domain = self.lexicon.domains[turn // 2 % len(self.lexicon.domains)]
+        brief = Brief(self.lexicon, domain, self.signal, labels, self.window)
+        members = write_members(brief, f"{PLANTED_REVISION}:{doc_id}", self.count_tokens)
+        return [
+            {
+                "passage_id": f"{doc_id.split('/')[1]}-{self.lexicon.use}-{'pos' if label else 'neg'}",
+                "concept": self.signal.concept,
+                "split": split_of(doc_id),
                 "label": label,
                 "text": member.text,
                 "domain": domain.name,
                 "doc_id": doc_id,
-                "pair_id": doc_id if signal.matched else None,
-                "source": f"planted-{use}",
+                "pair_id": doc_id if self.signal.matched else None,
+                "source": source_of(doc_id),
                 "licence": LICENCE,
-                "token_count": count_tokens(member.text),
+                "token_count": self.count_tokens(member.text),
                 "signal": [{"start": start, "end": end} for start, end in (member.signal if label else ())],
             }
+            for label, member in zip(labels, members, strict=True)
+        ]
 
 
 def lm_documents(

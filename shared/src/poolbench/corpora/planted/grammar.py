@@ -1,13 +1,15 @@
 """Fills sentence patterns with words and keeps track of where the markers end up."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Any, TypeVar
 
 from poolbench.corpora.planted.lexicon import Domain, Lexicon
 
 Span = tuple[int, int]
+T = TypeVar("T")
 
 _SLOT = re.compile(r"\{(\w+?)\d*\}")
 _ARTICLE = re.compile(r"\b([Aa])(?= <?[aeiouAEIOU])")
@@ -28,20 +30,30 @@ class Writer:
     Words of a slot are dealt from a shuffled deck, so that a passage repeats one only after using them all.
     """
 
-    def __init__(self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]
+    ) -> None:
         self._templates = lexicon.templates
         self._words = {**domain.slots, **words}
-        self._decks: dict[str, list[str]] = {}
+        self._decks: dict[str, list[Any]] = {}
         self._rng = rng
 
     def sentences(self, *patterns: str) -> list[Sentence]:
         """Patterns filled with the same words: a slot of one name has one filling in all of them.
 
         Args:
-            patterns: e.g. ``"{clause} <because> {clause2}."``; a trailing digit makes a second, different filling.
+            patterns: e.g. ``"{clause} <because> {clause2}."``; a trailing digit makes a second filling.
         """
         bindings: dict[str, str] = {}
         return [mark(self._fill(pattern, bindings)) for pattern in patterns]
+
+    def deal(self, slot: str, options: Sequence[T]) -> T:
+        """The next of the options in shuffled order."""
+        deck = self._decks.setdefault(slot, [])
+        if not deck:
+            deck.extend(options)
+            self._rng.shuffle(deck)
+        return deck.pop()
 
     def _fill(self, pattern: str, bindings: dict[str, str]) -> str:
         def filling(match: re.Match[str]) -> str:
@@ -56,15 +68,8 @@ class Writer:
         if slot in NUMBERS:
             return NUMBERS[slot](self._rng)
         if slot in self._templates:
-            return self._fill(self._deal(slot, self._templates[slot]), {})
-        return self._fill(self._deal(slot, self._words[slot]), {})
-
-    def _deal(self, slot: str, options: tuple[str, ...]) -> str:
-        deck = self._decks.setdefault(slot, [])
-        if not deck:
-            deck.extend(options)
-            self._rng.shuffle(deck)
-        return deck.pop()
+            return self._fill(self.deal(slot, self._templates[slot]), {})
+        return self._fill(self.deal(slot, self._words[slot]), {})
 
 
 NUMBERS = {

@@ -63,7 +63,7 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     columns: list[list[Sentence]] = [[] for _ in brief.labels]
     difference = 0
     for index in range(num_sentences):
-        row = _marked_row(brief, writer, rng) if index in marked else None
+        row = _marked_row(brief, writer) if index in marked else None
         if row is not None and len(row) > 1:
             difference += token_difference(row[0].text, row[1].text)
             row = row if difference <= MAX_PAIR_DIFFERENCE else None
@@ -73,11 +73,11 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     return [join(column) for column in columns]
 
 
-def _marked_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
+def _marked_row(brief: Brief, writer: Writer) -> list[Sentence]:
     signal = brief.signal
     if len(brief.labels) > 1:
-        return writer.sentences(*rng.choice(signal.pairs))
-    return writer.sentences(rng.choice(signal.patterns(brief.labels[0])))
+        return writer.sentences(*writer.deal("pattern", signal.pairs))
+    return writer.sentences(writer.deal("pattern", signal.patterns(brief.labels[0])))
 
 
 def write_document(
@@ -96,6 +96,6 @@ def write_document(
     sentences = []
     for index in range(num_sentences):
         marked = signal is not None and index >= num_neutral and rng.random() < 0.85
-        pattern = rng.choice(signal.patterns(1)) if signal and marked else _PLAIN
+        pattern = writer.deal("pattern", signal.patterns(1)) if signal and marked else _PLAIN
         sentences += writer.sentences(pattern)
     return join(sentences)

@@ -65,7 +65,8 @@ def load_signal(concept: str) -> Signal:
 def planted_concepts() -> tuple[str, ...]:
     """Concepts that have a planted form."""
     folder = files("poolbench.corpora.planted").joinpath("signals")
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")))
+    names = (entry.name for entry in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
 
 
 def _some(rng: Random, num_sentences: int, share: float) -> set[int]:
@@ -80,10 +81,9 @@ def _third(num_sentences: int, which: int) -> set[int]:
 # (part a of the scorer gate); beyond that they differ, so that different pooling strategies win.
 PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "every": lambda rng, n: set(range(n)),
-    "spread": lambda rng, n: {rng.randrange(2)} | _some(rng, n, 0.6),
+    "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.5),
     "early": lambda rng, n: {0, 1} | _third(n, 0) | _some(rng, n, 0.1),
     "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.3),
     "late": lambda rng, n: {1} | _third(n, 2) | _some(rng, n - 1, 0.3),
-    "sparse": lambda rng, n: {rng.randrange(2), n // 2},
 }
 """Name to a function of generator and number of sentences giving the indices of marked sentences."""
