@@ -5,7 +5,7 @@ matched concept lists pairs (positive, its rewrite without the concept); the oth
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from random import Random
@@ -33,7 +33,7 @@ class Signal:
     pairs: tuple[Pattern, ...] = ()
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()
-    words: Mapping[str, tuple[str, ...]] | None = None
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def matched(self) -> bool:
