@@ -86,7 +86,7 @@ def _concept_table(config: RunConfig, concept: str) -> pa.Table:
         "num_test": budget.num_test,
         "num_scorer": budget.num_scorer,
         "seed": corpus.seed,
-        "window": corpus.window,
+        **({"window": corpus.window} if corpus.window else {}),
     }
     if corpus.source == "planted":
         return build_planted(concept, **sizes)

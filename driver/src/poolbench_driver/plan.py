@@ -115,11 +115,11 @@ def make_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[Strategy
 
 def scorers_of(plan: Plan, concept: Concept) -> list[str]:
     """The scorers that a concept's steered texts are given to: its own and its neighbours'."""
-    return list(dict.fromkeys([concept.id, *concept.neighbours.values()]))
+    return list(dict.fromkeys([concept.id, *concept.neighbours]))
 
 
 def _with_neighbours(concepts: Iterable[Concept]) -> list[Concept]:
-    ids = dict.fromkeys(name for concept in concepts for name in (concept.id, *concept.neighbours.values()))
+    ids = dict.fromkeys(name for concept in concepts for name in (concept.id, *concept.neighbours))
     return [get_concept(name) for name in ids]
 
 
@@ -331,7 +331,7 @@ def _plan_scores(plan: Plan) -> None:
     plan.unsteered = (texts, fluency, scored[UNSTEERED])
     for cells in plan.concepts.values():
         scorers = scorers_of(plan, cells.concept)
-        cells.scores |= _score(plan, [cells.concept.id], {NULLS: cells.texts[NULLS]})
+        cells.scores |= _score(plan, scorers, {NULLS: cells.texts[NULLS]})
         ids = [spec.id for spec in plan.implemented]
         for chunk in _chunks(ids, STRATEGIES_PER_TASK):
             cells.scores |= _score(plan, scorers, {name: cells.texts[name] for name in chunk})

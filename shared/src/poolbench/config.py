@@ -155,6 +155,21 @@ class Budget(StrictModel):
     num_continuations: int = 100  # passages continued for part (b) of the scorer gate
 
 
+def limited(budget: Budget, num_passages: int) -> Budget:
+    """The budget with at most ``num_passages`` passages a concept, train and test shared out as before."""
+    total = budget.num_train + budget.num_test
+    if num_passages >= total:
+        return budget
+    if num_passages < MIN_PASSAGES:
+        raise ConfigError(f"a limit of {num_passages} passages is too small for five folds; use {MIN_PASSAGES} or more")
+    num_test = max(20, round(num_passages * budget.num_test / total / 2) * 2)
+    sizes = {"num_train": num_passages - num_test, "num_test": num_test, "name": f"{budget.name}-limit{num_passages}"}
+    return budget.model_copy(update=sizes)
+
+
+#: Fewest passages of a limited run: 40 train and 20 test.
+MIN_PASSAGES = 60
+
 _CARD_STRENGTHS = (0.02, 0.03, 0.045, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0)
 
 BUDGETS: dict[str, Budget] = {
@@ -250,8 +265,10 @@ def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
     merged = {**(preset(name) if name else {}), **merged}
     if isinstance(merged.get("budget"), str):
         merged["budget"] = preset(merged["budget"])["budget"]
+    limit = merged.pop("limit", None)
     try:
-        return RunConfig.model_validate(merged)
+        config = RunConfig.model_validate(merged)
+        return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines)) from None

@@ -11,11 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from poolbench.concepts import get_concept, list_concepts
+from poolbench.concepts import list_concepts
 from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownNameError
 from poolbench.pooling.registry import all_strategies
-from poolbench.suites import list_suites
+from poolbench.suites import all_suites
 from poolbench_driver.rundir import list_runs
 from poolbench_driver.session import open_session
 
@@ -34,8 +34,15 @@ def _strategies(_: Path) -> Rows:
 
 def _concepts(_: Path) -> Rows:
     return [
-        {"id": c.id, "family": c.family, "matched pairs": c.matched, "sensitive": c.sensitive, **c.neighbours}
-        for c in map(get_concept, list_concepts())
+        {
+            "id": c.id,
+            "family": c.family,
+            "matched pairs": c.matched_pairs,
+            "sensitive": c.sensitive,
+            "distant neighbour": c.neighbours.linguistically_distant,
+            "close neighbour": c.neighbours.linguistically_close,
+        }
+        for c in list_concepts()
     ]
 
 
@@ -44,7 +51,7 @@ def _models(_: Path) -> Rows:
 
 
 def _suites(_: Path) -> Rows:
-    return [{"id": suite.id, "summary": suite.summary} for suite in list_suites()]
+    return [{"id": suite.id, "summary": suite.summary} for suite in all_suites().values()]
 
 
 def _scorers(_: Path) -> Rows:

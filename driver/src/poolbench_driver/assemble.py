@@ -1,0 +1,183 @@
+"""From artifacts to result rows: joins the identity of each cell to the measures that suites and services give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench import __version__
+from poolbench.contracts.results import cell_id, result_table
+from poolbench.contracts.tasks import Task
+from poolbench.errors import NotFoundError
+from poolbench.pooling.registry import Strategy
+from poolbench.storage import Artifacts
+from poolbench.suites import Measure, metric_info, rank_board
+from poolbench_driver.corpora import dataset_identity
+from poolbench_driver.plan import ConceptPlan, Plan
+from poolbench_driver.run import Failure
+from poolbench_driver.rundir import now
+from poolbench_driver.steering_rows import SteeringRows
+
+#: Metrics that strategies are ranked by.
+RANKED = (
+    "d1.auroc",
+    "d1.auroc_test",
+    "d2.scp",
+    "d2.best_gain",
+    "d2.response_area.excess",
+    "d3.robust_ld",
+    "d3.robust_lc",
+)
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from: committed artifacts, and the failures that explain what is missing."""
+
+    artifacts: Artifacts
+    failures: Mapping[str, Failure]
+    producers: Mapping[str, Task]
+
+    def table(self, key: str) -> pa.Table | Failure:
+        """The table under a key, or why there is none."""
+        try:
+            return self.artifacts.read_table(key)
+        except NotFoundError:
+            task = self.producers.get(key)
+            reason = f"artifact {key} is missing"
+            unknown = Failure(task.task_id if task else "", task.kind if task else "", "failed", reason)
+            return self.failures.get(unknown.task_id, unknown)
+
+    def timings(self, key: str) -> Row:
+        """The cost columns of a row, from the manifest of the artifact it comes from."""
+        try:
+            producer = self.artifacts.manifest(key).producer
+        except NotFoundError:
+            return {}
+        return {name: producer.get(name) for name in ("wall_s", "device_s", "peak_bytes")}
+
+
+def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
+    """All tables of a run by name: results, curves, passage_scores, text_scores, pairwise, details."""
+    source = Source(artifacts, failures, plan.producers())
+    common = _common_columns(plan, run_id)
+    rows = [row for cells in plan.concepts.values() for row in _d1_rows(plan, cells, source)]
+    tables: dict[str, list[Row]] = {"curves": [], "text_scores": []}
+    if plan.openings:
+        steering = SteeringRows(plan, source)
+        rows += steering.scorer_rows()
+        for cells in plan.concepts.values():
+            rows += steering.rows(cells)
+            tables["curves"] += steering.curves(cells)
+            tables["text_scores"] += steering.text_scores(cells)
+    complete = [{**common, **row} for row in rows]
+    ranks, pairwise = _rank_rows(complete)
+    complete += [{**common, **row} for row in ranks]
+    details = [{"cell_id": cell_id(row), **_details(row)} for row in _filled(complete) if row.get("details")]
+    return {
+        "results": result_table(_filled(complete)),
+        "pairwise": pa.Table.from_pylist(pairwise),
+        "details": pa.Table.from_pylist(details),
+        "passage_scores": pa.Table.from_pylist(_passage_scores(plan, source)),
+        **{name: pa.Table.from_pylist(content) for name, content in tables.items()},
+    }
+
+
+def _common_columns(plan: Plan, run_id: str) -> Row:
+    config, dataset = plan.config, dataset_identity(plan.config)
+    return {
+        "run_id": run_id,
+        "suite": config.suite,
+        "protocol": config.protocol,
+        "budget": config.budget.name,
+        "task": "concept",
+        "model": plan.model.ref.id,
+        "model_revision": plan.model.ref.revision,
+        "dataset": dataset["source"],
+        "dataset_revision": str(dataset["revision"]),
+        "code_version": __version__,
+        "config_hash": config.config_hash(),
+        "created_at": now(),
+    }
+
+
+def _d1_rows(plan: Plan, cells: ConceptPlan, source: Source) -> Iterable[Row]:
+    for spec in plan.strategies:
+        for layer in plan.layers:
+            identity = {**strategy_columns(spec), "concept": cells.concept.id, "layer": layer, "split": "train"}
+            if not spec.implemented:
+                yield {**identity, **missing("d1.auroc", "not_implemented", f"{spec.id} is not implemented yet")}
+                continue
+            key = cells.measures[spec.id, layer]
+            table = source.table(key)
+            if isinstance(table, Failure):
+                yield {**identity, **missing("d1.auroc", table.status, table.reason)}
+                continue
+            timings = source.timings(key)
+            for measure in table.to_pylist():
+                yield {**identity, **timings, **with_metric(measure), "split": _split(measure["metric"])}
+
+
+def strategy_columns(spec: Strategy) -> Row:
+    """The columns that name a strategy."""
+    return {"strategy": spec.id, "strategy_version": spec.version}
+
+
+def missing(metric: str, status: str, reason: str) -> Row:
+    """A null row."""
+    return Measure.null(metric, status, reason).to_row()
+
+
+def with_metric(measure: Row) -> Row:
+    """A MEASURES row with its metric's version and direction of goodness."""
+    info = metric_info(measure["metric"])
+    return {**measure, "metric_version": info.version, "higher_is_better": info.higher_is_better}
+
+
+def _split(metric: str) -> str:
+    return "test" if metric == "d1.auroc_test" else "train"
+
+
+def _rank_rows(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    versions = {row["strategy"]: row.get("strategy_version") for row in rows if row.get("strategy")}
+    ranks: list[Row] = []
+    pairwise: list[Row] = []
+    for metric in RANKED:
+        better = metric_info(metric).higher_is_better is not False
+        for complete in (False, True):
+            board = rank_board(rows, metric, higher_is_better=better, complete=complete)
+            if board is None:
+                continue
+            ranks += [{**row, "strategy_version": versions.get(row["strategy"])} for row in board.rows()]
+            pairwise += [{"metric": metric, "board": board.board, **row} for row in board.pairwise]
+    return ranks, pairwise
+
+
+def _passage_scores(plan: Plan, source: Source) -> list[Row]:
+    rows: list[Row] = []
+    for cells in plan.concepts.values():
+        for (strategy, layer), key in cells.probe_scores.items():
+            table = source.table(key)
+            if not isinstance(table, Failure):
+                identity = {"concept": cells.concept.id, "strategy": strategy, "layer": layer}
+                rows += [{**identity, **row} for row in table.to_pylist()]
+    return rows
+
+
+def _filled(rows: list[Row]) -> list[Row]:
+    """Rows with ``params`` as JSON text, as the result schema has it."""
+    return [{**row, "params": _json(row.get("params"))} for row in rows]
+
+
+def _details(row: Row) -> Row:
+    return {"metric": row["metric"], "details": json.dumps(row["details"], sort_keys=True)}
+
+
+def _json(params: Any) -> str:
+    return params if isinstance(params, str) else json.dumps(params or {}, sort_keys=True)

@@ -1,0 +1,103 @@
+"""Ad-hoc questions to one service each: embed, probe, steer, score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from poolbench.errors import InputError
+from poolbench_driver.session import open_session
+
+Texts = Annotated[Path, typer.Option("--input", help="JSONL with a field 'text', or plain text, one a line.")]
+BATCH = 64
+
+
+def embed(
+    input_: Texts,
+    output: Annotated[Path, typer.Option(help="Where the vectors go (.npy, float32 [texts, width]).")],
+    model: str = "demo",
+    strategy: str = "A1_mean",
+    layer: Annotated[int | None, typer.Option(help="Block index; default: the middle.")] = None,
+) -> None:
+    """Vectors of texts by a model, layer and pooling strategy."""
+    texts, services = read_texts(input_), open_session().services
+    vectors: list[list[float]] = []
+    with typer.progressbar(range(0, len(texts), BATCH), label="embedding") as starts:
+        for start in starts:
+            body = {"texts": texts[start : start + BATCH], "model": model, "strategy": strategy, "layer": layer}
+            vectors += services.post("extractor", "embed", body)["vectors"]
+    np.save(output, np.asarray(vectors, dtype=np.float32))
+    typer.echo(f"{output}: {len(vectors)} vectors of width {len(vectors[0])}")
+
+
+def probe(
+    vectors: Annotated[Path, typer.Argument(help=".npy [rows, width].")],
+    labels: Annotated[Path, typer.Argument(help=".npy of 0 and 1 [rows].")],
+    groups: Annotated[Path | None, typer.Option(help=".npy of group ids [rows].")] = None,
+) -> None:
+    """D1 of vectors you have: grouped out-of-fold AUROC with interval."""
+    body: dict[str, Any] = {"vectors": np.load(vectors).tolist(), "labels": np.load(labels).tolist()}
+    if groups is not None:
+        body["groups"] = [str(group) for group in np.load(groups)]
+    _show(open_session().services.post("prober", "probe", body))
+
+
+def steer(
+    prompt: Annotated[str, typer.Argument(help="Text to continue.")],
+    vector: Annotated[Path, typer.Option(help=".npy [width].")],
+    layer: int,
+    alpha: Annotated[float, typer.Option(help="Coefficient of the vector, in its own units.")] = 1.0,
+    model: str = "demo",
+    max_tokens: int = 40,
+) -> None:
+    """Continue a prompt under a steering vector, with its receipt."""
+    steering = {"vector": np.load(vector).tolist(), "layer": layer, "alpha": alpha}
+    body = {"prompts": [prompt], "steering": steering, "model": model, "max_tokens": max_tokens}
+    _show(open_session().services.post("steerer", "generate", body))
+
+
+def score(
+    input_: Texts,
+    scorer: Annotated[str, typer.Option(help="Concept id or artifact key.")],
+) -> None:
+    """P(concept) of texts by a trained scorer."""
+    _show(open_session().services.post("scorer", "score", {"texts": read_texts(input_), "scorer": scorer}))
+
+
+def read_texts(file: Path) -> list[str]:
+    """Texts of a JSONL or plain file.
+
+    Raises:
+        InputError: Naming file and line of what is malformed, or that there is nothing.
+    """
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: {error}") from None
+    texts = [_text(line, file, n) for n, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise InputError(f"{file} is empty; expected one text a line")
+    return texts
+
+
+def _text(line: str, file: Path, number: int) -> str:
+    if file.suffix != ".jsonl":
+        return line
+    try:
+        return str(json.loads(line)["text"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise InputError(f"{file}:{number}: expected a JSON object with a field 'text' ({error})") from None
+
+
+def _show(answer: dict[str, Any]) -> None:
+    typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for command in (embed, probe, steer, score):
+        app.command()(command)

@@ -1,0 +1,151 @@
+"""A run from configuration to report: resolve names, plan, loop, assemble, write."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from poolbench.concepts import get_concept, list_concepts
+from poolbench.config import RunConfig
+from poolbench.contracts.results import results_digest
+from poolbench.errors import PoolbenchError
+from poolbench.pooling.registry import Strategy, card_ids, get_strategy
+from poolbench_driver.assemble import assemble
+from poolbench_driver.models import describe_model
+from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.progress import STAGES, Display
+from poolbench_driver.report import write_report
+from poolbench_driver.run import RunLoop, committed_keys, remaining
+from poolbench_driver.rundir import RunFolder
+from poolbench_driver.session import Session
+
+
+@dataclass(frozen=True)
+class Job:
+    """A planned run on a cluster."""
+
+    config: RunConfig
+    plan: Plan
+    session: Session
+
+    def describe(self) -> str:
+        """What a run would do, for --dry-run."""
+        todo = remaining(self.plan, committed_keys(self.session.artifacts))
+        by_kind = Counter(task.kind for task in todo)
+        lines = [
+            f"model {self.plan.model.ref.id} ({self.plan.model.num_blocks} blocks, width {self.plan.model.width})",
+            f"concepts {', '.join(self.config.concepts)}",
+            f"{len(self.plan.implemented)} of {len(self.plan.strategies)} strategies, layers {self.plan.layers}, "
+            f"steering at layer {self.plan.steering_layer}",
+            f"{len(todo)} of {len(self.plan.tasks)} tasks to do, about {num_generations(self.plan)} generations in all",
+        ]
+        return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
+
+    def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
+        """Runs to the report; returns the exit code."""
+        loop = RunLoop(
+            self.plan,
+            self.session.artifacts,
+            self.session.queue,
+            self.session.leases,
+            _Recording(display, folder, len(self.plan.tasks)),
+            workers={},
+            max_failures=max_failures,
+            cancelled=folder.file("cancel").exists,
+            run_id=folder.id,
+        )
+        try:
+            failures = loop.run()
+        except KeyboardInterrupt:
+            folder.write_state("interrupted")
+            raise
+        except PoolbenchError:
+            folder.write_state("stopped")
+            raise
+        finally:
+            display.close()
+        if loop.cancelled():
+            folder.write_state("cancelled")
+            return 1
+        return self._finish(folder, loop, list(failures.values()))
+
+    def _finish(self, folder: RunFolder, loop: RunLoop, failures: Sequence) -> int:
+        tables = assemble(self.plan, self.session.artifacts, {f.task_id: f for f in failures}, folder.id)
+        for name, table in tables.items():
+            folder.write_table(name, table)
+        folder.write_failures(failures)
+        digest = results_digest(tables["results"])
+        state = "failures" if failures else "done"
+        counts = {"tasks": len(self.plan.tasks), "tasks_done": len(self.plan.tasks) - len(failures)}
+        folder.write_state(state, **counts, failures=len(failures), resent=loop.resent, results_digest=digest)
+        print(f"report: {write_report(folder)}\nresults digest: {digest}")
+        if failures:
+            print(f"{len(failures)} tasks failed; see {folder.file('failures.parquet')}; the same command tries again")
+        return 1 if failures else 0
+
+
+def prepare(config: RunConfig, session: Session) -> Job:
+    """Checks every name of a configuration and plans it.
+
+    Raises:
+        UnknownConceptError, UnknownStrategyError, UnknownModelError, LayerError: With the nearest valid names.
+    """
+    concepts = _concepts(config.concepts)
+    strategies = _strategies(config.strategies)
+    resolved = config.model_copy(
+        update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
+    )
+    model = describe_model(resolved, session.services)
+    return Job(resolved, make_plan(resolved, model, strategies), session)
+
+
+def num_generations(plan: Plan) -> int:
+    """Steered and null texts of the whole plan."""
+    budget = plan.config.budget
+    if not plan.openings:
+        return 0
+    steered = len(plan.implemented) * len(budget.strengths) + budget.num_nulls * len(budget.null_strengths)
+    return len(plan.concepts) * steered * budget.num_openings
+
+
+def _concepts(names: Sequence[str]) -> list[str]:
+    if not names or list(names) == ["all"]:
+        return [concept.id for concept in list_concepts()]
+    return [get_concept(name).id for name in names]
+
+
+def _strategies(names: Sequence[str] | None) -> list[Strategy]:
+    return [get_strategy(name) for name in (names or card_ids())]
+
+
+class _Recording:
+    """Passes the loop's words on to a display and keeps the run's state file true."""
+
+    def __init__(self, display: Display, folder: RunFolder, num_tasks: int) -> None:
+        self._display, self._folder, self._total = display, folder, num_tasks
+        self._done = self._failed = 0
+        self._written = (-1, -1)
+
+    def start(self, totals: Counter[str]) -> None:
+        self._display.start(totals)
+
+    def done(self, task, *, reused: bool = False) -> None:  # type: ignore[no-untyped-def]
+        self._done += 1
+        self._display.done(task, reused=reused)
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        self._failed += 1
+        self._display.failed(task_id, kind, reason)
+
+    def note(self, message: str) -> None:
+        self._display.note(message)
+
+    def tick(self, in_flight) -> None:  # type: ignore[no-untyped-def]
+        if self._written != (self._done, self._failed):
+            self._written = (self._done, self._failed)
+            self._folder.write_state("running", tasks=self._total, tasks_done=self._done, failures=self._failed)
+        self._display.tick(in_flight)
+
+    def close(self) -> None:
+        self._display.close()

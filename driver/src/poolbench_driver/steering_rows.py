@@ -1,0 +1,199 @@
+"""Rows of D2 and D3: reads steered texts, scores and likelihoods, and hands them to the suite's functions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.directions import construct_table
+from poolbench.errors import CellError
+from poolbench.pooling.registry import Strategy
+from poolbench.suites import (
+    Scorer,
+    SteeredTables,
+    SteeringRules,
+    blank_d2,
+    blank_d3,
+    curve_rows,
+    d2_measures,
+    d3_measures,
+    d3_rep_measure,
+    to_rows,
+)
+from poolbench_driver.plan import NULLS, ConceptPlan, Plan
+from poolbench_driver.run import Failure
+
+if TYPE_CHECKING:
+    from poolbench_driver.assemble import Source
+
+Row = dict[str, Any]
+
+#: A strategy whose D1 cell has one of these is not steered with either: its direction is not its own.
+UNUSABLE = ("collapsed", "no_coverage", "class_dependent_coverage", "one_class", "too_few", "non_finite")
+
+
+class SteeringRows:
+    """Builds the D2 and D3 rows of a plan."""
+
+    def __init__(self, plan: Plan, source: Source) -> None:
+        self.plan, self.source = plan, source
+        budget = plan.config.budget
+        self.rules = SteeringRules(
+            reference_strength=budget.reference_strength,
+            null_strengths=(0.0, *budget.null_strengths),
+            num_bootstrap=budget.num_bootstrap,
+            seed=plan.config.seed,
+        )
+
+    @cached_property
+    def scorers(self) -> dict[str, Scorer]:
+        """What is known of each scorer."""
+        return {name: self._scorer(name) for name in self.plan.scorers}
+
+    @cached_property
+    def unsteered(self) -> SteeredTables | Failure:
+        """The texts at strength 0, shared by all concepts."""
+        texts, fluency, scores = self.plan.unsteered
+        return self._steered(texts, scores, fluency)
+
+    def rows(self, cells: ConceptPlan) -> list[Row]:
+        """All D2 and D3 rows of one concept."""
+        rows = []
+        for spec in self.plan.strategies:
+            identity = self._identity(cells, spec)
+            measures = self._d2(cells, spec) if "d2" in self.plan.config.metrics else []
+            if "d3" in self.plan.config.metrics:
+                measures = measures + self._d3(cells, spec)
+            rows += [{**identity, **row} for row in to_rows(measures)]
+        return rows
+
+    def curves(self, cells: ConceptPlan) -> list[Row]:
+        """The response curves of one concept's usable strategies."""
+        rows: list[Row] = []
+        for spec in self.plan.implemented:
+            steered = self._usable(cells, spec)
+            nulls = self._nulls(cells)
+            if isinstance(steered, Failure) or isinstance(self.unsteered, Failure) or isinstance(nulls, Failure):
+                continue
+            scorer = self.scorers[cells.concept.id]
+            identity = {"concept": cells.concept.id, "strategy": spec.id, "layer": self.plan.steering_layer}
+            curve = curve_rows(steered, self.unsteered, nulls, scorer=scorer, rules=self.rules)
+            rows += [{**identity, **row} for row in curve]
+        return rows
+
+    def text_scores(self, cells: ConceptPlan) -> list[Row]:
+        """Scores by text; the texts themselves stay in the object store."""
+        rows: list[Row] = []
+        for name, key in cells.scores.items():
+            table = self.source.table(key)
+            if not isinstance(table, Failure):
+                rows += [{"concept": cells.concept.id, "name": name, **row} for row in table.to_pylist()]
+        return rows
+
+    def scorer_rows(self) -> list[Row]:
+        """Training figures and gate of every scorer."""
+        from poolbench_driver.assemble import missing, with_metric
+
+        rows = []
+        for name, scorer in self.plan.scorers.items():
+            for key, metric in ((scorer.training, "scorer.auroc"), (scorer.gate, "scorer.gate")):
+                table = self.source.table(key)
+                found = (
+                    [missing(metric, table.status, table.reason)]
+                    if isinstance(table, Failure)
+                    else map(with_metric, table.to_pylist())
+                )
+                rows += [{"concept": name, "scorer": name, **row} for row in found]
+        return rows
+
+    def _identity(self, cells: ConceptPlan, spec: Strategy) -> Row:
+        return {
+            "strategy": spec.id,
+            "strategy_version": spec.version,
+            "concept": cells.concept.id,
+            "layer": self.plan.steering_layer,
+            "alpha_unit": "residual_norm",
+            "opening_set": self.plan.config.budget.opening_set,
+        }
+
+    def _scorer(self, name: str) -> Scorer:
+        table = self.source.table(self.plan.scorers[name].gate)
+        if isinstance(table, Failure):
+            return Scorer(name, "no_scorer", table.reason)
+        return Scorer.from_gate(name, table.to_pylist())
+
+    def _steered(self, texts: str, scores: str, fluency: str) -> SteeredTables | Failure:
+        tables = [self.source.table(key) for key in (texts, scores, fluency)]
+        failed = next((table for table in tables if isinstance(table, Failure)), None)
+        return failed or SteeredTables(*tables)
+
+    def _nulls(self, cells: ConceptPlan) -> SteeredTables | Failure:
+        return self._steered(cells.texts[NULLS], cells.scores[NULLS], cells.fluency[NULLS])
+
+    def _usable(self, cells: ConceptPlan, spec: Strategy) -> SteeredTables | Failure:
+        """The steered texts of a strategy, or why its figures are null."""
+        if not spec.implemented:
+            return Failure("", "", "not_implemented", f"{spec.id} is not implemented yet")
+        measures = self.source.table(cells.measures[spec.id, self.plan.steering_layer])
+        if isinstance(measures, Failure):
+            return measures
+        d1 = next((row for row in measures.to_pylist() if row["metric"] == "d1.auroc"), None)
+        if d1 and d1["status"] in UNUSABLE:
+            return Failure("", "", d1["status"], d1["reason"] or f"D1 is {d1['status']}")
+        return self._steered(cells.texts[spec.id], cells.scores[spec.id], cells.fluency[spec.id])
+
+    def _d2(self, cells: ConceptPlan, spec: Strategy) -> list:
+        parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
+        scorer = self.scorers[cells.concept.id]
+        for part in parts:
+            if isinstance(part, Failure):
+                return blank_d2(part.status, part.reason, scorer=scorer.concept)
+        return d2_measures(*parts, scorer=scorer, rules=self.rules)
+
+    def _d3(self, cells: ConceptPlan, spec: Strategy) -> list:
+        parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
+        failed = next((part for part in parts if isinstance(part, Failure)), None)
+        target, measures = self.scorers[cells.concept.id], []
+        for relation, name in RELATIONS.items():
+            neighbour = self.scorers[getattr(cells.concept.neighbours, name)]
+            if failed is not None:
+                fields = {"scorer": target.concept, "neighbour": neighbour.concept}
+                measures += blank_d3(relation, failed.status, failed.reason, **fields)
+                continue
+            measures += d3_measures(
+                *parts, target=target, neighbour=neighbour, relation=relation, rules=self.rules
+            )
+            measures.append(self._rep(cells, spec, neighbour.concept, relation))
+        return measures
+
+    def _rep(self, cells: ConceptPlan, spec: Strategy, neighbour: str, relation: str) -> Any:
+        layer = self.plan.steering_layer
+        own = self.source.table(cells.directions[spec.id, layer])
+        other = self._neighbour_directions(neighbour, spec)
+        for table in (own, other):
+            if isinstance(table, Failure):
+                from poolbench.suites import Measure
+
+                return Measure.null(f"d3.rep_{relation}", table.status, table.reason, neighbour=neighbour)
+        return d3_rep_measure(own, other, neighbour=neighbour, relation=relation)
+
+    def _neighbour_directions(self, neighbour: str, spec: Strategy) -> pa.Table | Failure:
+        layer = self.plan.steering_layer
+        if neighbour in self.plan.concepts:
+            return self.source.table(self.plan.concepts[neighbour].directions[spec.id, layer])
+        cells = self.plan.neighbours[neighbour]
+        vectors = self.source.table(cells.vectors["train", spec.id, layer])
+        passages = self.source.artifacts.read_table(cells.passages["train"])
+        if isinstance(vectors, Failure):
+            return vectors
+        try:
+            return construct_table(vector_matrix(vectors["vector"]), passages["label"].to_numpy(), ("C1",))
+        except CellError as error:
+            return Failure("", "", error.status, str(error))
+
+
+#: Metric suffix of D3 by the neighbour's relation in the concept registry.
+RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}
