@@ -1,4 +1,4 @@
-"""The concept registry: 17 concepts of PoolBench, one YAML file each, open to third parties by entry point."""
+"""The concept registry: PoolBench's 17 concepts, one YAML file each, and those of entry points."""
 
 from poolbench.concepts.concept import Concept, Neighbours
 from poolbench.concepts.registry import ENTRY_POINT_GROUP, get_concept, list_concepts

@@ -1,0 +1,191 @@
+"""The published corpus layout, `{concept}/{split}_{class}.jsonl`, to and from PASSAGES tables.
+
+One record a line: `id, text, label, domain, token_count, matched_pair_id, split`, and as extension `doc_id,
+source, licence, revision` and `signal`. A published corpus lacks the extension: its documents are then inferred
+by `poolbench.corpora.groups` and flagged in the manifest.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from poolbench.contracts.tables import PASSAGES
+from poolbench.corpora.groups import infer_documents
+from poolbench.corpora.manifest import MANIFEST_NAME, CorpusManifest
+from poolbench.errors import CorpusError
+
+CORPUS_SPLITS = ("train", "test", "scorer")
+CLASSES = {"pos": 1, "neg": 0}
+_REQUIRED_SPLITS = ("train", "test")
+
+
+class Span(BaseModel):
+    """A character range."""
+
+    start: int
+    end: int
+
+
+class Record(BaseModel):
+    """One line of a corpus file."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    id: str
+    text: str
+    label: int
+    domain: str = ""
+    token_count: int | None = None
+    matched_pair_id: str | None = None
+    split: str | None = None
+    doc_id: str | None = None
+    source: str | None = None
+    licence: str | None = None
+    revision: str | None = None
+    signal: list[Span] = []
+
+
+def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> None:
+    """Writes a corpus of any number of concepts; files of earlier contents are replaced.
+
+    Args:
+        passages: PASSAGES.
+        folder: Created if missing; gets a folder per concept and the manifest.
+    """
+    for concept in pc.unique(passages["concept"]).to_pylist():
+        (folder / concept).mkdir(parents=True, exist_ok=True)
+        for split in CORPUS_SPLITS:
+            for name, label in CLASSES.items():
+                rows = _select(passages, concept, split, label).to_pylist()
+                path = folder / concept / f"{split}_{name}.jsonl"
+                if rows:
+                    lines = (
+                        json.dumps(_to_record(row, manifest.revision), ensure_ascii=False) for row in rows
+                    )
+                    path.write_text("\n".join(lines) + "\n", "utf-8")
+                else:
+                    path.unlink(missing_ok=True)
+    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+
+
+def read_concept(folder: Path, concept: str) -> pa.Table:
+    """The passages of one concept.
+
+    Args:
+        folder: The corpus folder, which holds a folder named as the concept.
+
+    Raises:
+        CorpusError: A file is missing, empty or malformed; names file, line and field.
+    """
+    if not (folder / concept).is_dir():
+        known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")
+    rows: list[dict[str, Any]] = []
+    for split in CORPUS_SPLITS:
+        for name, label in CLASSES.items():
+            path = folder / concept / f"{split}_{name}.jsonl"
+            if path.exists() or split in _REQUIRED_SPLITS:
+                rows += _read_file(path, concept, split, label)
+    _refuse_repeated_ids(rows, folder / concept)
+    return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
+
+
+def read_corpus(folder: Path) -> pa.Table:
+    """The passages of all concepts of a corpus folder.
+
+    Raises:
+        CorpusError: The folder is missing or holds no concept, or a file is malformed.
+    """
+    concepts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not concepts:
+        raise CorpusError(
+            f"{folder} holds no corpus: expected folders '<concept>' with files 'train_pos.jsonl' and so on"
+        )
+    return pa.concat_tables([read_concept(folder, concept) for concept in concepts])
+
+
+def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        raise CorpusError(f"{path} is missing; a corpus needs train and test files of both classes")
+    number = 0
+    for number, line in enumerate(_lines(path), start=1):
+        record = _parse(line, f"{path}, line {number}")
+        if record.label != label:
+            raise CorpusError(
+                f"{path}, line {number}: label is {record.label}; this file holds label {label}"
+            )
+        if record.split not in {None, split}:
+            raise CorpusError(f"{path}, line {number}: split is {record.split!r}; this file holds {split!r}")
+        yield _to_row(record, concept, split)
+    if not number:
+        raise CorpusError(f"{path} is empty; remove the concept or add at least one record")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        # Not splitlines: a JSON string may hold U+2028, which is no end of a JSONL line.
+        yield from path.read_text("utf-8").removesuffix("\n").split("\n") if path.stat().st_size else ()
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def _parse(line: str, where: str) -> Record:
+    try:
+        record = Record.model_validate(json.loads(line))
+    except json.JSONDecodeError as error:
+        raise CorpusError(
+            f"{where}: not JSON ({error.msg} at column {error.colno}); mend or remove it"
+        ) from None
+    except ValidationError as error:
+        issues = [
+            f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()
+        ]
+        raise CorpusError(f"{where}: {'; '.join(issues)}") from None
+    if not record.text.strip():
+        raise CorpusError(f"{where}: text is empty; remove the record")
+    return record
+
+
+def _refuse_repeated_ids(rows: list[dict[str, Any]], folder: Path) -> None:
+    seen: set[str] = set()
+    for row in rows:
+        if row["passage_id"] in seen:
+            raise CorpusError(
+                f"{folder}: id {row['passage_id']!r} occurs twice; ids are unique within a concept"
+            )
+        seen.add(row["passage_id"])
+
+
+def _to_row(record: Record, concept: str, split: str) -> dict[str, Any]:
+    return {
+        "passage_id": record.id,
+        "concept": concept,
+        "split": split,
+        "label": record.label,
+        "text": record.text,
+        "domain": record.domain,
+        "doc_id": record.doc_id,
+        "pair_id": record.matched_pair_id,
+        "source": record.source or "",
+        "licence": record.licence or "",
+        "token_count": record.token_count,
+        "signal": [span.model_dump() for span in record.signal],
+    }
+
+
+def _to_record(row: dict[str, Any], revision: str) -> dict[str, Any]:
+    names = {"passage_id": "id", "pair_id": "matched_pair_id"}
+    return {names.get(key, key): value for key, value in row.items() if key != "concept"} | {
+        "revision": revision
+    }
+
+
+def _select(passages: pa.Table, concept: str, split: str, label: int) -> pa.Table:
+    chosen = pc.equal(passages["concept"], concept)
+    chosen = pc.and_(chosen, pc.equal(passages["split"], split))
+    return passages.filter(pc.and_(chosen, pc.equal(passages["label"], label)))

@@ -1,0 +1,29 @@
+"""What a reader must know about a corpus besides its passages."""
+
+from pydantic import BaseModel, ConfigDict
+
+from poolbench.corpora.partition import PARTITION_VERSION
+
+MANIFEST_NAME = "manifest.json"
+
+
+class CorpusManifest(BaseModel):
+    """How a corpus was made; lies beside its concept folders.
+
+    Attributes:
+        revision: Name of this state of the corpus; enters the artifact keys.
+        tokenizer: What measured `token_count`: a tokenizer's id, or ``words`` for words and punctuation.
+        window: Smallest and largest number of tokens asked for.
+        partition_version: The document partition that its splits obey; 0 for splits made elsewhere.
+        inferred_documents: Whether `doc_id` was inferred from shared 8-grams.
+        recipe: The command or function that made it.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    revision: str
+    tokenizer: str
+    window: tuple[int, int]
+    partition_version: int = PARTITION_VERSION
+    inferred_documents: bool = False
+    recipe: str = ""
