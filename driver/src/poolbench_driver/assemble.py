@@ -63,7 +63,9 @@ class Source:
         return {name: producer.get(name) for name in ("wall_s", "device_s", "peak_bytes")}
 
 
-def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
+def assemble(
+    plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str
+) -> dict[str, pa.Table]:
     """All tables of a run by name: results, curves, passage_scores, text_scores, pairwise, details."""
     source = Source(artifacts, failures, plan.producers())
     common = _common_columns(plan, run_id)
@@ -110,9 +112,17 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
 def _d1_rows(plan: Plan, cells: ConceptPlan, source: Source) -> Iterable[Row]:
     for spec in plan.strategies:
         for layer in plan.layers:
-            identity = {**strategy_columns(spec), "concept": cells.concept.id, "layer": layer, "split": "train"}
+            identity = {
+                **strategy_columns(spec),
+                "concept": cells.concept.id,
+                "layer": layer,
+                "split": "train",
+            }
             if not spec.implemented:
-                yield {**identity, **missing("d1.auroc", "not_implemented", f"{spec.id} is not implemented yet")}
+                yield {
+                    **identity,
+                    **missing("d1.auroc", "not_implemented", f"{spec.id} is not implemented yet"),
+                }
                 continue
             key = cells.measures[spec.id, layer]
             table = source.table(key)

@@ -27,7 +27,9 @@ class Services:
     def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
         self._cluster = cluster
         headers = {"Authorization": f"Bearer {cluster.token}"}
-        self._http = httpx.Client(base_url=cluster.http_address, headers=headers, timeout=timeout_s, trust_env=False)
+        self._http = httpx.Client(
+            base_url=cluster.http_address, headers=headers, timeout=timeout_s, trust_env=False
+        )
 
     def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """GET /service/verb."""

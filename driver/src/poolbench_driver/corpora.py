@@ -12,12 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from poolbench.corpora.openings import OPENING_SETS_VERSION, calibration_passages, opening_prompts
 
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig
 from poolbench.contracts.tasks import step_key
 from poolbench.corpora.io import read_concept
-from poolbench.corpora.openings import OPENING_SETS_VERSION, calibration_passages, opening_prompts
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.corpora.real import REAL_REVISION, build_real
@@ -103,7 +103,9 @@ def archives_folder() -> Path:
     """
     folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
     if not folder.is_dir():
-        raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
+        raise CorpusError(
+            f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder"
+        )
     return folder
 
 
@@ -115,8 +117,12 @@ def folder_digest(folder: Path) -> str:
     """
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
-        raise CorpusError(f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder")
+        raise CorpusError(
+            f"corpus {folder}: no such folder, or no .jsonl file in it; use 'planted', 'real' or a folder"
+        )
     total = hashlib.sha256()
     for file in files:
-        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+        total.update(
+            file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest()
+        )
     return total.hexdigest()[:16]

@@ -40,7 +40,9 @@ class Job:
             f"steering at layer {self.plan.steering_layer}",
             f"{len(todo)} of {len(self.plan.tasks)} tasks to do, about {num_generations(self.plan)} generations in all",
         ]
-        return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
+        return "\n".join(
+            lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()]
+        )
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         """Runs to the report; returns the exit code."""
@@ -81,7 +83,9 @@ class Job:
         folder.write_state(state, **counts, failures=len(failures), resent=loop.resent, results_digest=digest)
         print(f"report: {write_report(folder)}\nresults digest: {digest}")
         if failures:
-            print(f"{len(failures)} tasks failed; see {folder.file('failures.parquet')}; the same command tries again")
+            print(
+                f"{len(failures)} tasks failed; see {folder.file('failures.parquet')}; the same command tries again"
+            )
         return 1 if failures else 0
 
 
@@ -144,7 +148,9 @@ class _Recording:
     def tick(self, in_flight) -> None:  # type: ignore[no-untyped-def]
         if self._written != (self._done, self._failed):
             self._written = (self._done, self._failed)
-            self._folder.write_state("running", tasks=self._total, tasks_done=self._done, failures=self._failed)
+            self._folder.write_state(
+                "running", tasks=self._total, tasks_done=self._done, failures=self._failed
+            )
         self._display.tick(in_flight)
 
     def close(self) -> None:

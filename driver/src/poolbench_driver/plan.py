@@ -96,7 +96,9 @@ def make_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[Strategy
         model: Revision, depth and width of the model.
         strategies: Registered strategies to rank, implemented or not.
     """
-    plan = Plan(config, model, model.layers(config.layers), model.layer(config.steering_layer), list(strategies))
+    plan = Plan(
+        config, model, model.layers(config.layers), model.layer(config.steering_layer), list(strategies)
+    )
     concepts = [get_concept(name) for name in config.concepts]
     for concept in concepts:
         plan.concepts[concept.id] = cells = ConceptPlan(concept)
@@ -226,7 +228,9 @@ def _plan_shared_steering(plan: Plan) -> None:
     plan.unsteered = (texts, fluency, "")
 
 
-def _generation_params(plan: Plan, strengths: Sequence[float], direction_ids: Sequence[str] | None) -> dict[str, Any]:
+def _generation_params(
+    plan: Plan, strengths: Sequence[float], direction_ids: Sequence[str] | None
+) -> dict[str, Any]:
     return {
         **plan.model.params,
         "layer": plan.steering_layer,
@@ -285,7 +289,11 @@ def _plan_steering(plan: Plan, cells: ConceptPlan) -> None:
 
 
 def _plan_texts(
-    plan: Plan, cells: ConceptPlan, directions: dict[str, str], strengths: Sequence[float], ids: Sequence[str] | None
+    plan: Plan,
+    cells: ConceptPlan,
+    directions: dict[str, str],
+    strengths: Sequence[float],
+    ids: Sequence[str] | None,
 ) -> None:
     names = {
         name: _generate(plan, {"directions": key}, name, strengths, ids) for name, key in directions.items()
@@ -302,7 +310,9 @@ def _plan_scorer(plan: Plan, concept: Concept) -> None:
     test = _passages(plan, concept, "test")
     params = {"concept": concept.id, "base": config.scorer_base, "seed": config.seed}
     inputs = {"passages/scorer": training}
-    keys = {part: step_key("scorer.train", {**params, "part": part}, inputs) for part in ("scorer", "measures")}
+    keys = {
+        part: step_key("scorer.train", {**params, "part": part}, inputs) for part in ("scorer", "measures")
+    }
     plan.add(_task("scorer.train", inputs, keys, params))
     continuations = _simple(
         plan,

@@ -107,10 +107,14 @@ class RunLoop:
         return all(key in self.committed for key in task.outputs.values())
 
     def _collect(self) -> None:
-        waiting = {name: self.queue.waiting(name) for name in {e.task.service for e in self.in_flight.values()}}
+        waiting = {
+            name: self.queue.waiting(name) for name in {e.task.service for e in self.in_flight.values()}
+        }
         for task_id, entry in list(self.in_flight.items()):
             task = entry.task
-            self.committed |= {k for k in task.outputs.values() if k not in self.committed and self.artifacts.exists(k)}
+            self.committed |= {
+                k for k in task.outputs.values() if k not in self.committed and self.artifacts.exists(k)
+            }
             if self._is_done(task):
                 del self.in_flight[task_id]
                 self.display.done(task)
@@ -125,7 +129,9 @@ class RunLoop:
     def _resend(self, entry: _InFlight) -> None:
         if entry.sends >= MAX_SENDS:
             del self.in_flight[entry.task.task_id]
-            reason = f"sent {entry.sends} times and lost each time: the worker dies of it; see the cluster's logs"
+            reason = (
+                f"sent {entry.sends} times and lost each time: the worker dies of it; see the cluster's logs"
+            )
             self._fail(Failure(entry.task.task_id, entry.task.kind, "failed", reason))
             return
         self.resent += 1
@@ -143,10 +149,16 @@ class RunLoop:
     def _fail_blocked(self) -> None:
         lost = {key: f for f in self.failures.values() for key in self.plan.tasks[f.task_id].outputs.values()}
         for task_id, task in list(self.pending.items()):
-            cause = next((lost[k] for k in task.inputs.values() if k in lost and k not in self.committed), None)
+            cause = next(
+                (lost[k] for k in task.inputs.values() if k in lost and k not in self.committed), None
+            )
             if cause is not None:
                 del self.pending[task_id]
-                self._fail(Failure(task_id, task.kind, cause.status, f"needs {cause.kind}, which failed: {cause.reason}"))
+                self._fail(
+                    Failure(
+                        task_id, task.kind, cause.status, f"needs {cause.kind}, which failed: {cause.reason}"
+                    )
+                )
 
     def _send_ready(self) -> None:
         busy = Counter(entry.task.service for entry in self.in_flight.values())

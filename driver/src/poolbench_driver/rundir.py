@@ -67,7 +67,13 @@ class RunFolder:
 
     def write_state(self, state: str, **fields: Any) -> None:
         """Records where the run stands; ``status`` and ``watch`` read it."""
-        content = {"state": state, "pid": os.getpid(), "updated_at": now(), "code_version": __version__, **fields}
+        content = {
+            "state": state,
+            "pid": os.getpid(),
+            "updated_at": now(),
+            "code_version": __version__,
+            **fields,
+        }
         partial = self.file(".state.json")
         partial.write_text(json.dumps(content, indent=1), "utf-8")
         partial.replace(self.file("state.json"))
@@ -92,14 +98,18 @@ class RunFolder:
         """A table of the run. Raises NotFoundError when the run has not got so far."""
         file = self.file(f"{name}.parquet")
         if not file.is_file():
-            raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
+            raise NotFoundError(
+                f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it"
+            )
         return pq.read_table(file)
 
     def write_failures(self, failures: Sequence[Failure]) -> None:
         """Writes ``failures.parquet``."""
         columns = ("task_id", "kind", "status", "reason")
         rows = [{name: getattr(failure, name) for name in columns} for failure in failures]
-        self.write_table("failures", pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in columns])))
+        self.write_table(
+            "failures", pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in columns]))
+        )
 
 
 def run_id(config: RunConfig) -> str:

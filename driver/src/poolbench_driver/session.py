@@ -54,7 +54,9 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
     health = {name: session.services.get(name, "health") for name in SERVICES}
     unidentified = [name for name, answer in health.items() if set(answer) <= {"status"}]
     if unidentified:
-        raise EndpointError(f"{', '.join(unidentified)} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+        raise EndpointError(
+            f"{', '.join(unidentified)} refused the token; POOLBENCH_TOKEN differs from the cluster's"
+        )
     return health
 
 

@@ -76,7 +76,11 @@ class SteeringRows:
         for spec in self.plan.implemented:
             steered = self._usable(cells, spec)
             nulls = self._nulls(cells)
-            if isinstance(steered, Failure) or isinstance(self.unsteered, Failure) or isinstance(nulls, Failure):
+            if (
+                isinstance(steered, Failure)
+                or isinstance(self.unsteered, Failure)
+                or isinstance(nulls, Failure)
+            ):
                 continue
             scorer = self.scorers[cells.concept.id]
             identity = {"concept": cells.concept.id, "strategy": spec.id, "layer": self.plan.steering_layer}

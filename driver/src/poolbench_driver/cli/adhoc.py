@@ -28,7 +28,12 @@ def embed(
     vectors: list[list[float]] = []
     with typer.progressbar(range(0, len(texts), BATCH), label="embedding") as starts:
         for start in starts:
-            body = {"texts": texts[start : start + BATCH], "model": model, "strategy": strategy, "layer": layer}
+            body = {
+                "texts": texts[start : start + BATCH],
+                "model": model,
+                "strategy": strategy,
+                "layer": layer,
+            }
             vectors += services.post("extractor", "embed", body)["vectors"]
     np.save(output, np.asarray(vectors, dtype=np.float32))
     typer.echo(f"{output}: {len(vectors)} vectors of width {len(vectors[0])}")

@@ -16,7 +16,9 @@ from poolbench_driver.corpora import dataset_identity, passages_step
 
 app = typer.Typer(help="Build, validate, import and export passages.", no_args_is_help=True)
 
-Concepts = Annotated[str | None, typer.Option(help="Comma-separated concept ids; default: all that can be had.")]
+Concepts = Annotated[
+    str | None, typer.Option(help="Comma-separated concept ids; default: all that can be had.")
+]
 SPLITS = ("train", "test", "scorer")
 
 
@@ -51,7 +53,9 @@ def build(
 
 
 @app.command()
-def validate(folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")], concepts: Concepts = None) -> int:
+def validate(
+    folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")], concepts: Concepts = None
+) -> int:
     """Check every construction rule; exit code 1 when one is broken."""
     broken = 0
     for name in _names(concepts, folder):

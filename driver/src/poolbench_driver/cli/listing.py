@@ -47,7 +47,10 @@ def _concepts(_: Path) -> Rows:
 
 
 def _models(_: Path) -> Rows:
-    return [{"id": m.id, "source": m.source, "dtype": m.dtype, "summary": m.summary} for m in MODEL_PRESETS.values()]
+    return [
+        {"id": m.id, "source": m.source, "dtype": m.dtype, "summary": m.summary}
+        for m in MODEL_PRESETS.values()
+    ]
 
 
 def _suites(_: Path) -> Rows:

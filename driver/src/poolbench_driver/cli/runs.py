@@ -29,11 +29,17 @@ def run(
     preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
     model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
-    strategies: Annotated[str | None, typer.Option(help="Comma-separated strategy ids; default: the card's.")] = None,
-    layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
+    strategies: Annotated[
+        str | None, typer.Option(help="Comma-separated strategy ids; default: the card's.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many passages a concept (train and test).")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many passages a concept (train and test).")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
     keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
     output: Output = Path("runs"),
@@ -130,7 +136,9 @@ def _layers(text: str | None) -> list[int | float] | None:
     try:
         return [float(part) if "." in part else int(part) for part in _names(text) or []]
     except ValueError:
-        raise typer.BadParameter(f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0") from None
+        raise typer.BadParameter(
+            f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0"
+        ) from None
 
 
 def _detach(output: Path) -> int:
@@ -152,5 +160,3 @@ def _print_table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...
     for row in rows:
         table.add_row(*(str(row.get(name, "")) for name in columns))
     Console().print(table)
-
-

@@ -19,7 +19,9 @@ from poolbench_driver.session import open_session
 
 def gc(
     output: Annotated[Path, typer.Option(help="Runs whose artifacts are kept.")] = Path("runs"),
-    delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete; without it, only say what would go.")
+    ] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
     """Remove artifacts that no run below --output needs."""
@@ -38,12 +40,17 @@ def gc(
     doomed = sorted(committed_keys(session.artifacts) - keep - young)
     for key in doomed if delete else []:
         session.artifacts.delete(key)
-    typer.echo(f"{len(doomed)} artifacts {'deleted' if delete else 'could go (--delete)'}; {len(keep)} are in use")
+    typer.echo(
+        f"{len(doomed)} artifacts {'deleted' if delete else 'could go (--delete)'}; {len(keep)} are in use"
+    )
 
 
 def doctor() -> int:
     """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
-    results = [_check("demo model", lambda: asset_path("demo_lm")), _check("annotator", lambda: asset_path("annotator"))]
+    results = [
+        _check("demo model", lambda: asset_path("demo_lm")),
+        _check("annotator", lambda: asset_path("annotator")),
+    ]
     try:
         session = open_session()
     except PoolbenchError as error:

@@ -1,0 +1,32 @@
+"""The report: one HTML page without scripts or outside files, made from a run's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from poolbench_driver.report.charts import response_charts
+from poolbench_driver.report.views import build_view
+from poolbench_driver.rundir import RunFolder
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Writes ``report/index.html`` of a run; returns its path.
+
+    Raises:
+        NotFoundError: If the run has no results yet.
+    """
+    view = build_view(folder)
+    environment = Environment(
+        loader=PackageLoader("poolbench_driver.report", "."),
+        autoescape=select_autoescape(default=True),
+        trim_blocks=True,
+    )
+    page = environment.get_template("page.html.j2").render(view=view, charts=response_charts(view))
+    target = folder.file("report") / "index.html"
+    target.parent.mkdir(exist_ok=True)
+    partial = target.with_suffix(".partial")
+    partial.write_text(page, "utf-8")
+    partial.replace(target)
+    return target
