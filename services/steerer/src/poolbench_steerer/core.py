@@ -1,0 +1,191 @@
+"""What to generate for a task and how its tables look: pure functions, no engine, no store, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from poolbench.config import StrictModel
+from poolbench.contracts.keys import digest
+from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_matrix
+from poolbench.errors import InputError, LayerError
+from poolbench_steerer.plugin.receipts import Receipt
+
+UNSTEERED = "unsteered"
+
+
+class GenerateParams(StrictModel):
+    """Parameters of ``steerer.generate``; the parameters of ``steerer.continue`` are ``ContinueParams``."""
+
+    model: str
+    model_revision: str | None = None
+    dtype: str | None = None
+    layer: int = Field(ge=0)
+    direction_ids: tuple[str, ...] | Literal["all"] = ("C1",)
+    strengths: tuple[float, ...] = (0.0,)
+    max_tokens: int = Field(gt=0)
+    alpha_unit: Literal["residual_norm", "absolute"] = "residual_norm"
+    positions: Literal["generated", "all"] = "generated"
+    seed: int = 0
+    temperature: float = Field(default=0.0, ge=0.0)
+    ignore_eos: bool = False
+
+
+class ContinueParams(StrictModel):
+    """Parameters of ``steerer.continue``."""
+
+    model: str
+    model_revision: str | None = None
+    dtype: str | None = None
+    num_passages: int = Field(gt=0)
+    prompt_tokens: int = Field(gt=0)
+    max_tokens: int = Field(gt=0)
+    seed: int = 0
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as text and token ids."""
+
+    prompt_id: str
+    text: str
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A steering direction under the name its texts will carry."""
+
+    key: str
+    vector: np.ndarray
+
+
+@dataclass(frozen=True)
+class PlannedText:
+    """One text to generate: prompt, direction and strength."""
+
+    prompt: Prompt
+    direction_key: str
+    strength: float
+    alpha: float
+    layer: int | None  # None: not steered, and no layer in question
+
+    @property
+    def text_id(self) -> str:
+        """Id of the text: hash of what makes it."""
+        return digest([self.prompt.prompt_id, self.direction_key, self.strength, self.alpha, self.layer], 20)
+
+
+def choose_directions(
+    name: str, table: pa.Table, wanted: Sequence[str] | Literal["all"]
+) -> tuple[list[Direction], dict[str, str]]:
+    """The usable directions of an artifact, and why others are not.
+
+    Raises:
+        InputError: When a wanted direction is not in the table.
+    """
+    ids = table.column("direction_id").to_pylist()
+    absent = [] if wanted == "all" else sorted(set(wanted) - set(ids))
+    if absent:
+        raise InputError(f"directions/{name} has no {', '.join(absent)}; it has {', '.join(ids)}")
+    matrix = vector_matrix(table.column("vector"))
+    reasons = table.column("reason").to_pylist() if "reason" in table.column_names else [None] * len(ids)
+    usable, skipped = [], {}
+    for direction_id, vector, reason in zip(ids, matrix, reasons, strict=True):
+        if wanted != "all" and direction_id not in wanted:
+            continue
+        if np.isfinite(vector).all():
+            usable.append(Direction(f"{name}/{direction_id}", vector))
+        else:
+            skipped[direction_id] = reason or "the direction is null or not finite"
+    return usable, skipped
+
+
+def residual_norm(calibration: pa.Table, layer: int) -> float:
+    """Mean residual norm at a layer. Raises LayerError when the layer was not calibrated."""
+    layers = calibration.column("layer").to_pylist()
+    if layer not in layers:
+        raise LayerError(f"the calibration has no layer {layer}; it has {', '.join(map(str, layers))}")
+    return float(calibration.column("mean_residual_norm")[layers.index(layer)].as_py())
+
+
+def plan_texts(
+    prompts: Sequence[Prompt],
+    directions: Iterable[Direction],
+    strengths: Sequence[float],
+    layer: int,
+    unit: float,
+) -> list[PlannedText]:
+    """Every direction at every strength with every prompt; alpha = strength * unit."""
+    return [
+        PlannedText(prompt, direction.key, strength, strength * unit, layer)
+        for direction in directions
+        for strength in strengths
+        for prompt in prompts
+    ]
+
+
+def plan_unsteered(prompts: Sequence[Prompt], layer: int | None) -> list[PlannedText]:
+    """One unsteered text a prompt."""
+    return [PlannedText(prompt, UNSTEERED, 0.0, 0.0, layer) for prompt in prompts]
+
+
+def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any]]:
+    """As many positive as negative passages, ``num_passages`` in all where there are enough, by passage id."""
+    rows = sorted(
+        passages.select(["passage_id", "label", "text"]).to_pylist(), key=lambda row: row["passage_id"]
+    )
+    by_label = [[row for row in rows if row["label"] == label] for label in (1, 0)]
+    if not all(by_label):
+        raise InputError("continuations need positive and negative passages; one class is empty")
+    per_class = max(1, min(num_passages // 2, *map(len, by_label)))
+    return [row for group in by_label for row in group[:per_class]]
+
+
+def first_half(token_ids: Sequence[int], limit: int) -> tuple[int, ...]:
+    """The first half of a passage, at most ``limit`` tokens and at least one."""
+    return tuple(token_ids[: max(1, min(limit, len(token_ids) // 2))])
+
+
+def repeated_4grams(token_ids: Sequence[int]) -> float | None:
+    """Share of 4-grams that occurred before in the same text; None under four tokens."""
+    grams = [tuple(token_ids[start : start + 4]) for start in range(len(token_ids) - 3)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else None
+
+
+def text_row(
+    planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None
+) -> dict[str, Any]:
+    """A row of TEXTS."""
+    return {
+        "text_id": planned.text_id,
+        "prompt_id": planned.prompt.prompt_id,
+        "direction_key": planned.direction_key,
+        "strength": planned.strength,
+        "alpha": planned.alpha,
+        "layer": planned.layer,
+        "prompt": planned.prompt.text,
+        "text": text,
+        "token_ids": list(token_ids),
+        "num_tokens": len(token_ids),
+        "repeated_4grams": repeated_4grams(token_ids),
+        "vector_hash": receipt.vector_ids[0] if receipt else None,
+        "positions_changed": receipt.positions_changed if receipt else 0,
+        "positions_expected": receipt.positions_expected if receipt else 0,
+    }
+
+
+def texts_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """TEXTS from rows."""
+    return table_from_rows(rows, TEXTS)
+
+
+def fluency_table(text_ids: Sequence[str], mean_nlls: Sequence[float], counts: Sequence[int]) -> pa.Table:
+    """FLUENCY: mean negative log-likelihood of each text under the unsteered model, given its prompt."""
+    return pa.table({"text_id": text_ids, "mean_nll": mean_nlls, "num_tokens": counts}, schema=FLUENCY)

@@ -1,0 +1,22 @@
+"""The vLLM plug-in: per-request steering without a fork.
+
+``spec`` says what a request asks for; ``bank`` (engine side) decides which device slot holds which vector;
+``rows`` (worker side) maps the tokens of every batch to requests; ``operators`` is the custom op that changes
+hidden states and counts what it changed; ``worker`` puts them into vLLM; ``receipts`` proves it afterwards.
+"""
+
+#: vLLM releases whose internals this plug-in was tested with.
+SUPPORTED_VLLM = ("0.32",)
+#: Key of the steering instructions in ``SamplingParams.extra_args`` and in vLLM's ``additional_config``.
+WIRE_KEY = "poolbench_steering"
+
+
+def check_vllm_version(version: str) -> None:
+    """Refuses a vLLM whose internals are unknown here.
+
+    Raises:
+        RuntimeError: Naming the version found and those supported.
+    """
+    if ".".join(version.split(".")[:2]) not in SUPPORTED_VLLM:
+        supported = ", ".join(f"{release}.x" for release in SUPPORTED_VLLM)
+        raise RuntimeError(f"vLLM {version} is not supported by the steering plug-in; install {supported}")

@@ -1,0 +1,128 @@
+"""Which device slot holds which vector: registered once, evicted least recently used, never while in use."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from poolbench_steerer.errors import BankFullError, UnknownVectorError, VectorError
+
+
+@dataclass
+class Entry:
+    """One registered vector."""
+
+    vector_id: str
+    slot: int
+    vector: np.ndarray = field(repr=False)  # float32 [width]
+    users: int = 0
+
+
+def vector_id(vector: np.ndarray) -> str:
+    """The id of a vector: hash of its little-endian float32 bytes."""
+    return hashlib.sha256(np.ascontiguousarray(vector, dtype="<f4").tobytes()).hexdigest()[:32]
+
+
+class VectorBank:
+    """Bookkeeping of the device bank; slot 0 stays zero and means "no vector".
+
+    Host copies are kept, so that a restarted engine is filled again. Not thread-safe: one event loop owns it.
+    """
+
+    def __init__(self, width: int, capacity: int) -> None:
+        self.width = width
+        self.capacity = capacity
+        self._entries: OrderedDict[str, Entry] = OrderedDict()  # least recently used first
+        self._free = list(range(capacity, 0, -1))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All registered vectors, least recently used first."""
+        return tuple(self._entries.values())
+
+    @property
+    def num_in_use(self) -> int:
+        """Vectors that a running request refers to."""
+        return sum(entry.users > 0 for entry in self._entries.values())
+
+    def register(self, vectors: Sequence[np.ndarray]) -> tuple[list[str], list[Entry]]:
+        """Gives every vector a slot; all of one call stay resident together.
+
+        Returns:
+            The ids in order, and the entries that are new and must be copied to the device.
+
+        Raises:
+            VectorError: For a wrong width, a value that is not finite, or a zero vector.
+            BankFullError: When the call needs more slots than can be freed; nothing is registered then.
+        """
+        arrays = [self._checked(vector, index) for index, vector in enumerate(vectors)]
+        ids = [vector_id(array) for array in arrays]
+        wanted = dict(zip(ids, arrays, strict=True))
+        missing = [key for key in wanted if key not in self._entries]
+        self._make_room(len(missing), keep=wanted)
+        for key in wanted:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+        added = [Entry(key, self._free.pop(), wanted[key]) for key in missing]
+        self._entries.update((entry.vector_id, entry) for entry in added)
+        return ids, added
+
+    def entry(self, key: str) -> Entry:
+        """The entry of an id. Raises UnknownVectorError."""
+        try:
+            return self._entries[key]
+        except KeyError:
+            raise UnknownVectorError(
+                f"vector {key!r} is not registered ({len(self)} of {self.capacity} slots used); "
+                "POST it to /steerer/vectors first: the least recently used are evicted"
+            ) from None
+
+    @contextmanager
+    def in_use(self, keys: Iterable[str]) -> Iterator[dict[str, int]]:
+        """Protects vectors from eviction; yields the slot of each."""
+        entries = [self.entry(key) for key in set(keys)]
+        for entry in entries:
+            entry.users += 1
+            self._entries.move_to_end(entry.vector_id)
+        try:
+            yield {entry.vector_id: entry.slot for entry in entries}
+        finally:
+            for entry in entries:
+                entry.users -= 1
+
+    def _make_room(self, needed: int, keep: Iterable[str]) -> None:
+        kept = set(keep)
+        shortage = needed - len(self._free)
+        if shortage <= 0:
+            return
+        idle = [entry for entry in self._entries.values() if entry.users == 0 and entry.vector_id not in kept]
+        if len(idle) < shortage:
+            raise BankFullError(
+                f"{needed} new vectors need slots, but only {len(self._free) + len(idle)} of {self.capacity} "
+                "are free or idle; send fewer at a time or raise bank_slots"
+            )
+        for entry in idle[:shortage]:
+            del self._entries[entry.vector_id]
+            self._free.append(entry.slot)
+
+    def _checked(self, vector: np.ndarray, index: int) -> np.ndarray:
+        array = np.ascontiguousarray(vector, dtype=np.float32)
+        if array.shape != (self.width,):
+            raise VectorError(
+                f"vector {index} has shape {array.shape}; this model's hidden width is {self.width}"
+            )
+        if not np.isfinite(array).all():
+            raise VectorError(
+                f"vector {index} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"
+            )
+        if not array.any():
+            raise VectorError(f"vector {index} is zero: steering with it would change nothing")
+        return array

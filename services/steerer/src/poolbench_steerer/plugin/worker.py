@@ -1,0 +1,151 @@
+"""What the steering worker adds to a vLLM worker: hooks before tracing, rows before every forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin.operators import SteeringState, bind, decoder_blocks, steer_output
+
+OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
+
+
+class SteeringWorkerMixin:
+    """Put before a vLLM worker class. Methods named ``steering_*`` are called through ``collective_rpc``."""
+
+    steering: SteeringState
+    vllm_config: Any
+    model_runner: Any
+    device: torch.device
+
+    def load_model(self, **kwargs: Any) -> None:
+        """Loads the model and hooks its blocks before anything traces or captures it."""
+        super().load_model(**kwargs)  # type: ignore[misc]
+        config = self.vllm_config
+        if config.speculative_config is not None:
+            raise RuntimeError(
+                "steering does not support speculative decoding: rejected positions would count"
+            )
+        num_layers = config.model_config.hf_text_config.num_hidden_layers
+        settings = config.additional_config[WIRE_KEY]
+        self.steering = SteeringState(
+            num_layers=num_layers,
+            width=config.model_config.get_hidden_size(),
+            num_slots=settings["num_slots"],
+            num_rows=settings["num_rows"],
+            num_tokens=_max_tokens(config),
+            device=self.device,
+            static=self.device.type == "cuda" and not config.model_config.enforce_eager,
+        )
+        bind(self.steering)
+        for layer, block in enumerate(decoder_blocks(self.model_runner.get_model(), num_layers)):
+            block.register_forward_hook(steer_output(layer))
+        self._runner = watch_batches(self.model_runner, self._on_batch)
+
+    def execute_model(self, scheduler_output: Any) -> Any:
+        """Admits and releases requests before the runner sees them."""
+        self.steering.rows.release(scheduler_output.finished_req_ids)
+        for request in scheduler_output.scheduled_new_reqs:
+            params = request.sampling_params
+            wire = (params.extra_args or {}).get(WIRE_KEY) if params is not None else None
+            if wire is not None:
+                self.steering.admit(request.req_id, wire)
+        return super().execute_model(scheduler_output)  # type: ignore[misc]
+
+    def execute_dummy_batch(self) -> None:
+        """A batch of nobody: no token is steered."""
+        self.steering.begin_batch(np.zeros(0, dtype=np.int64))
+        super().execute_dummy_batch()  # type: ignore[misc]
+
+    def _on_batch(
+        self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray
+    ) -> None:
+        self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
+
+    def steering_info(self) -> dict[str, Any]:
+        """Shape of the model and of the bank."""
+        num_layers, num_rows = self.steering.changed_LR.shape
+        num_slots, width = self.steering.table_SD.shape
+        return {
+            "num_layers": num_layers,
+            "width": width,
+            "num_slots": num_slots - 1,
+            "num_rows": num_rows,
+            "runner": self._runner,
+        }
+
+    def steering_upload(self, slots: list[int], data: bytes) -> None:
+        """Copies float32 vectors into slots: one transfer, whatever their number."""
+        vectors = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(len(slots), -1)
+        table = self.steering.table_SD
+        table[torch.tensor(slots, device=table.device)] = vectors.to(table.device)
+
+    def steering_counts(self, rows: list[int]) -> list[dict[str, Any]]:
+        """What was changed for the requests that own ``rows``."""
+        changed = self.steering.changed_LR[:, [0, *rows]].cpu().numpy()
+        stray = int(changed[:, 0].sum())
+        counts = []
+        for index, row in enumerate(rows, start=1):
+            repeated, skipped = self.steering.rows.account(row)
+            layers = [[int(layer), int(changed[layer, index])] for layer in np.flatnonzero(changed[:, index])]
+            counts.append({"changed": layers, "repeated": repeated, "skipped": skipped, "stray": stray})
+        return counts
+
+    def steering_head(self, slot: int) -> list[float]:
+        """Log-probabilities of the next token if the residual stream were the vector in ``slot`` alone."""
+        model = self.model_runner.get_model()
+        with torch.inference_mode():
+            hidden = self.steering.table_SD[slot : slot + 1].to(next(model.parameters()).dtype)
+            logits = model.compute_logits(final_norm(model)(hidden))
+        return torch.log_softmax(logits[0].float(), dim=-1).tolist()
+
+
+def watch_batches(runner: Any, on_batch: OnBatch) -> str:
+    """Calls ``on_batch`` with requests, token offsets and positions before every forward pass.
+
+    Both of vLLM's model runners are known: the first keeps one persistent batch, the second builds a batch a
+    step. Returns which one this is.
+    """
+    if hasattr(runner, "_model_forward"):
+        forward = runner._model_forward
+
+        def steered_forward(*args: Any, **kwargs: Any) -> Any:
+            batch = runner.input_batch
+            count = batch.num_reqs
+            on_batch(
+                batch.req_ids[:count],
+                runner.query_start_loc.np[: count + 1],
+                batch.num_computed_tokens_cpu[:count],
+            )
+            return forward(*args, **kwargs)
+
+        runner._model_forward = steered_forward
+        return "v1"
+    prepare = runner.prepare_inputs
+
+    def steered_prepare(*args: Any, **kwargs: Any) -> Any:
+        batch = prepare(*args, **kwargs)
+        count = len(batch.req_ids)
+        on_batch(batch.req_ids, batch.query_start_loc_np[: count + 1], batch.num_computed_tokens_np[:count])
+        return batch
+
+    runner.prepare_inputs = steered_prepare
+    return "v2"
+
+
+def final_norm(model: torch.nn.Module) -> torch.nn.Module:
+    """The norm between the last block and the LM head."""
+    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f", "final_norm"):
+        for path, module in model.named_modules():
+            if path.count(".") <= 2 and path.split(".")[-1] == name:
+                return module
+    raise RuntimeError(f"no final norm found in {type(model).__name__}; the steering self-test needs it")
+
+
+def _max_tokens(config: Any) -> int:
+    captured = config.compilation_config.max_cudagraph_capture_size or 0
+    return max(config.scheduler_config.max_num_batched_tokens, captured) + 512

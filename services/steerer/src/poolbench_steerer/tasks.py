@@ -1,0 +1,172 @@
+"""The queue handlers: tables in, steered texts and their fluency out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pydantic import ValidationError
+
+from poolbench.config import StrictModel, resolve_model
+from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
+from poolbench.contracts.tasks import Task
+from poolbench.errors import InputError
+from poolbench_steerer import core
+from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.perplexity import Scored, score_continuations
+from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.tokens import Tokens, tokens_of
+
+if TYPE_CHECKING:
+    from poolbench.runtime.taskio import TaskIO
+
+_P = TypeVar("_P", bound=StrictModel)
+
+
+@dataclass
+class Batch:
+    """All texts of one output name.
+
+    Attributes:
+        name: What follows ``texts/`` and ``fluency/`` in the task's output roles.
+        skipped: Directions that cannot be steered with, and why.
+    """
+
+    name: str
+    planned: list[core.PlannedText]
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """``steerer.generate``: every direction, strength and prompt of the task at once in the engine."""
+    params = parse_params(core.GenerateParams, task)
+    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    directions: dict[str, core.Direction] = {}
+    batches = _plan(params, task, io, tokens, directions)
+    planned = [text for batch in batches for text in batch.planned]
+
+    async def job(engine: SteeringEngine) -> tuple[list[Generation], list[Scored]]:
+        keys = list(directions)
+        ids = dict(zip(keys, await engine.register([directions[key].vector for key in keys]), strict=True))
+        requests = [_request(text, params, ids.get(text.direction_key)) for text in planned]
+        total = 2 * len(requests)
+        texts = await engine.generate(requests, lambda done: io.progress(done, total, "texts"))
+        pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
+        scored = await score_continuations(
+            engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency")
+        )
+        return texts, scored
+
+    texts, scored = host.run(model, job)
+    start = 0
+    for batch in batches:
+        part = slice(start, start + len(batch.planned))
+        _write(io, batch, texts[part], scored[part], tokens)
+        start = part.stop
+
+
+def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """``steerer.continue``: unsteered continuations of the first halves of passages."""
+    params = parse_params(core.ContinueParams, task)
+    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    prompts = []
+    for passage in core.choose_passages(io.table("passages"), params.num_passages):
+        half = core.first_half(tokens.encode(passage["text"]), params.prompt_tokens)
+        prompts.append(core.Prompt(passage["passage_id"], tokens.decode(half), half))
+    planned = core.plan_unsteered(prompts, layer=None)
+    requests = [
+        GenerationRequest(
+            text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos
+        )
+        for text in planned
+    ]
+
+    async def job(engine: SteeringEngine) -> list[Generation]:
+        return await engine.generate(requests, lambda done: io.progress(done, len(requests), "continuations"))
+
+    rows = [_row(text, made, tokens) for text, made in zip(planned, host.run(model, job), strict=True)]
+    io.write_table("texts", core.texts_table(rows))
+
+
+def parse_params(kind: type[_P], task: Task) -> _P:
+    """A task's parameters. Raises InputError naming each wrong field."""
+    try:
+        return kind.model_validate(task.params)
+    except ValidationError as error:
+        issues = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
+        raise InputError(f"parameters of {task.kind}: {'; '.join(issues)}") from None
+
+
+def _plan(
+    params: core.GenerateParams, task: Task, io: TaskIO, tokens: Tokens, directions: dict[str, core.Direction]
+) -> list[Batch]:
+    """The texts of each output name; fills ``directions`` with those they are steered by."""
+    table = io.table("prompts")
+    require_columns(table, PROMPTS, "prompts")
+    prompts = [
+        core.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()
+    ]
+    sources = {role.partition("/")[2]: role for role in task.inputs if role.startswith("directions/")}
+    if not sources:
+        return [Batch(core.UNSTEERED, core.plan_unsteered(prompts, params.layer))]
+    unit = _alpha_of_strength_one(params, io)
+    batches = []
+    for name, role in sources.items():
+        if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
+            continue
+        usable, skipped = core.choose_directions(name, io.table(role), params.direction_ids)
+        directions.update((direction.key, direction) for direction in usable)
+        batches.append(
+            Batch(name, core.plan_texts(prompts, usable, params.strengths, params.layer, unit), skipped)
+        )
+    return batches
+
+
+def _alpha_of_strength_one(params: core.GenerateParams, io: TaskIO) -> float:
+    if params.alpha_unit == "absolute":
+        return 1.0
+    calibration = io.table("calibration")
+    require_columns(calibration, CALIBRATION, "calibration")
+    return core.residual_norm(calibration, params.layer)
+
+
+def _request(text: core.PlannedText, params: core.GenerateParams, vector_id: str | None) -> GenerationRequest:
+    steering = None
+    if vector_id is not None and text.layer is not None:
+        steering = Steering((Edit(vector_id, text.layer, text.alpha),), params.positions)
+    return GenerationRequest(
+        text.prompt.token_ids,
+        params.max_tokens,
+        steering,
+        temperature=params.temperature,
+        seed=params.seed,
+        ignore_eos=params.ignore_eos,
+    )
+
+
+def _write(
+    io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens
+) -> None:
+    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
+    meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
+    if f"fluency/{batch.name}" in io.missing:
+        io.write_table(f"fluency/{batch.name}", _fluency(rows, scored), meta=meta)
+    if f"texts/{batch.name}" in io.missing:
+        io.write_table(f"texts/{batch.name}", core.texts_table(rows), meta=meta)
+
+
+def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:
+    text_ids = [row["text_id"] for row in rows]
+    return core.fluency_table(
+        text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored]
+    )
+
+
+def _row(text: core.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:
+    return core.text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)

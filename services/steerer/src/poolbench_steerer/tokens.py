@@ -1,0 +1,57 @@
+"""Text to token ids and back, as the model's own tokenizer does it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from poolbench.config import ModelRef
+from poolbench.errors import ModelError
+
+_KEPT = 2
+_LOADED: OrderedDict[ModelRef, Tokens] = OrderedDict()
+
+
+class Tokens:
+    """The tokenizer of one model."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Token ids with the special tokens that the tokenizer adds (BOS, where there is one)."""
+        return tuple(self._tokenizer(text)["input_ids"])
+
+    def encode_plain(self, text: str) -> tuple[int, ...]:
+        """Token ids without special tokens, for what follows a prefix."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of generated tokens; special tokens are left out."""
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
+
+def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
+    """The tokenizer of a model, loaded once.
+
+    Raises:
+        ModelError: When the model has none.
+    """
+    if model not in _LOADED:
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(
+                model.source,
+                revision=None if model.is_local else model.revision,
+                trust_remote_code=trust_remote_code,
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise ModelError(
+                f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}"
+            ) from error
+        _LOADED[model] = Tokens(tokenizer)
+        while len(_LOADED) > _KEPT:
+            _LOADED.popitem(last=False)
+    return _LOADED[model]
