@@ -1,4 +1,4 @@
-"""From artifacts to result rows: joins the identity of each cell to the measures that suites and services give."""
+"""From artifacts to result rows: joins each cell's identity to the measures of suites and services."""
 
 from __future__ import annotations
 

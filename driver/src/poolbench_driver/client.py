@@ -44,8 +44,9 @@ class Services:
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.HTTPError as error:
+            address = f"{self._cluster.http_address}{path}"
             raise EndpointError(
-                f"{service} does not answer at {self._cluster.http_address}{path}: {error}; is the cluster up? (make cluster-up)"
+                f"{service} does not answer at {address}: {error}; is the cluster up? (make cluster-up)"
             ) from None
         if response.status_code == 401:
             raise EndpointError(f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's")

@@ -57,7 +57,7 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     key = step_key("corpus.passages", identity, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:
-        table = _concept_table(config, concept.id)
+        table = concept_table(config, concept.id)
         return table.filter(pc.equal(table["split"], split))
 
     return LocalStep(key, f"passages {concept.id}/{split}", build)
@@ -78,7 +78,7 @@ def prompts_step(kind: str, name: str, count: int | None) -> LocalStep:
 
 
 @lru_cache(maxsize=4)
-def _concept_table(config: RunConfig, concept: str) -> pa.Table:
+def concept_table(config: RunConfig, concept: str) -> pa.Table:
     """All splits of one concept; cached because three local steps want the same table."""
     budget, corpus = config.budget, config.corpus
     sizes = {

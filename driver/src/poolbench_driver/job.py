@@ -33,12 +33,13 @@ class Job:
         """What a run would do, for --dry-run."""
         todo = remaining(self.plan, committed_keys(self.session.artifacts))
         by_kind = Counter(task.kind for task in todo)
+        plan, model = self.plan, self.plan.model
         lines = [
-            f"model {self.plan.model.ref.id} ({self.plan.model.num_blocks} blocks, width {self.plan.model.width})",
+            f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
             f"concepts {', '.join(self.config.concepts)}",
-            f"{len(self.plan.implemented)} of {len(self.plan.strategies)} strategies, layers {self.plan.layers}, "
-            f"steering at layer {self.plan.steering_layer}",
-            f"{len(todo)} of {len(self.plan.tasks)} tasks to do, about {num_generations(self.plan)} generations in all",
+            f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}, "
+            f"steering at layer {plan.steering_layer}",
+            f"{len(todo)} of {len(plan.tasks)} tasks to do, {num_generations(plan)} generations in all",
         ]
         return "\n".join(
             lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()]
@@ -93,7 +94,7 @@ def prepare(config: RunConfig, session: Session) -> Job:
     """Checks every name of a configuration and plans it.
 
     Raises:
-        UnknownConceptError, UnknownStrategyError, UnknownModelError, LayerError: With the nearest valid names.
+        UnknownNameError, LayerError: With the nearest valid names.
     """
     concepts = _concepts(config.concepts)
     strategies = _strategies(config.strategies)

@@ -152,7 +152,7 @@ def _plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers:
 
 
 def _plan_neighbour_vectors(plan: Plan) -> None:
-    """Train vectors of neighbours that are not measured themselves: D3_rep compares directions with theirs."""
+    """Train vectors of neighbours that are not measured themselves: D3_rep needs their directions."""
     for concept in _with_neighbours(cells.concept for cells in plan.concepts.values()):
         if concept.id not in plan.concepts:
             plan.neighbours[concept.id] = cells = ConceptPlan(concept)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import vector_matrix
-from poolbench.directions import construct_table
+from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
+from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
 from poolbench.pooling.registry import Strategy
 from poolbench.suites import (
+    Measure,
     Scorer,
     SteeredTables,
     SteeringRules,
@@ -179,8 +181,6 @@ class SteeringRows:
         other = self._neighbour_directions(neighbour, spec)
         for table in (own, other):
             if isinstance(table, Failure):
-                from poolbench.suites import Measure
-
                 return Measure.null(f"d3.rep_{relation}", table.status, table.reason, neighbour=neighbour)
         return d3_rep_measure(own, other, neighbour=neighbour, relation=relation)
 
@@ -190,13 +190,24 @@ class SteeringRows:
             return self.source.table(self.plan.concepts[neighbour].directions[spec.id, layer])
         cells = self.plan.neighbours[neighbour]
         vectors = self.source.table(cells.vectors["train", spec.id, layer])
-        passages = self.source.artifacts.read_table(cells.passages["train"])
         if isinstance(vectors, Failure):
             return vectors
+        passages = self.source.artifacts.read_table(cells.passages["train"])
         try:
-            return construct_table(vector_matrix(vectors["vector"]), passages["label"].to_numpy(), ("C1",))
+            return _mean_difference(vectors, passages)
         except CellError as error:
             return Failure("", "", error.status, str(error))
+
+
+def _mean_difference(vectors: pa.Table, passages: pa.Table) -> pa.Table:
+    """DIRECTIONS with C1 of a concept that is a neighbour only, so that the prober has no cell of it."""
+    matrix = vector_matrix(vectors["vector"]).astype(np.float64)
+    finite = np.isfinite(matrix).all(axis=1)
+    labels = passages["label"].to_numpy()[finite]
+    context = DirectionContext(matrix[finite], labels, np.empty((0, 2), dtype=np.int64))
+    direction = compute_direction("C1", context)
+    row = {"direction_id": "C1", "vector": direction.vector, "raw_norm": direction.raw_norm, "status": "ok"}
+    return table_from_rows([row], directions_schema(matrix.shape[1]))
 
 
 #: Metric suffix of D3 by the neighbour's relation in the concept registry.

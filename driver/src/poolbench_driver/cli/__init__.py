@@ -1,4 +1,4 @@
-"""The command line. Each module holds the commands of one purpose; errors become one line and an exit code."""
+"""The command line: a module for each purpose; errors become one line and an exit code."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _detach(output: Path) -> int:
             [sys.argv[0], *arguments, "--display", "plain"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             start_new_session=True,
         )  # fmt: skip
-    typer.echo(f"running as process {process.pid}; log in {log}; follow it with `poolbench-driver watch`")
+    typer.echo(f"running as process {process.pid}; log in {log}; follow it: poolbench-driver watch")
     return 0
 
 

@@ -1,8 +1,11 @@
 """What a reader must know about a corpus besides its passages."""
 
-from pydantic import BaseModel, ConfigDict
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from poolbench.corpora.partition import PARTITION_VERSION
+from poolbench.errors import CorpusError
 
 MANIFEST_NAME = "manifest.json"
 
@@ -27,3 +30,18 @@ class CorpusManifest(BaseModel):
     partition_version: int = PARTITION_VERSION
     inferred_documents: bool = False
     recipe: str = ""
+
+
+def read_manifest(folder: Path) -> CorpusManifest | None:
+    """The manifest of a corpus folder; None where there is none, as in the published layout.
+
+    Raises:
+        CorpusError: It is not readable.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return None
+    try:
+        return CorpusManifest.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        raise CorpusError(f"{path}: {error.errors()[0]['msg']}") from None
