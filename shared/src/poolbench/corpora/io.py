@@ -1,8 +1,8 @@
 """The published corpus layout, `{concept}/{split}_{class}.jsonl`, to and from PASSAGES tables.
 
-One record a line: `id, text, label, domain, token_count, matched_pair_id, split`, and as extension `doc_id,
-source, licence, revision` and `signal`. A published corpus lacks the extension: its documents are then inferred
-by `poolbench.corpora.groups` and flagged in the manifest.
+One record a line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
+`doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
+inferred by `poolbench.corpora.groups`.
 """
 
 import json
@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from poolbench.concepts import list_concepts
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import infer_documents
 from poolbench.corpora.manifest import MANIFEST_NAME, CorpusManifest
-from poolbench.errors import CorpusError
+from poolbench.errors import CorpusError, RestrictedError
 
 CORPUS_SPLITS = ("train", "test", "scorer")
 CLASSES = {"pos": 1, "neg": 0}
@@ -50,24 +51,34 @@ class Record(BaseModel):
     signal: list[Span] = []
 
 
-def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest) -> None:
+def write_corpus(
+    passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False
+) -> None:
     """Writes a corpus of any number of concepts; files of earlier contents are replaced.
 
     Args:
         passages: PASSAGES.
         folder: Created if missing; gets a folder per concept and the manifest.
+        allow_sensitive: Whether `folder` is a restricted place, where sensitive passages may lie.
+
+    Raises:
+        RestrictedError: A concept is sensitive, and the folder is not said to be restricted.
     """
-    for concept in pc.unique(passages["concept"]).to_pylist():
+    concepts = pc.unique(passages["concept"]).to_pylist()
+    sensitive = {concept.id for concept in list_concepts() if concept.sensitive} & set(concepts)
+    if sensitive and not allow_sensitive:
+        raise RestrictedError(
+            f"passages of {', '.join(sorted(sensitive))} are never exported; leave these concepts out"
+        )
+    for concept in concepts:
         (folder / concept).mkdir(parents=True, exist_ok=True)
         for split in CORPUS_SPLITS:
             for name, label in CLASSES.items():
                 rows = _select(passages, concept, split, label).to_pylist()
                 path = folder / concept / f"{split}_{name}.jsonl"
                 if rows:
-                    lines = (
-                        json.dumps(_to_record(row, manifest.revision), ensure_ascii=False) for row in rows
-                    )
-                    path.write_text("\n".join(lines) + "\n", "utf-8")
+                    lines = (_to_line(row, manifest.revision) for row in rows)
+                    path.write_text("".join(lines), "utf-8")
                 else:
                     path.unlink(missing_ok=True)
     (folder / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
@@ -116,9 +127,7 @@ def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dic
     for number, line in enumerate(_lines(path), start=1):
         record = _parse(line, f"{path}, line {number}")
         if record.label != label:
-            raise CorpusError(
-                f"{path}, line {number}: label is {record.label}; this file holds label {label}"
-            )
+            raise CorpusError(f"{path}, line {number}: label is {record.label}, this file holds {label}")
         if record.split not in {None, split}:
             raise CorpusError(f"{path}, line {number}: split is {record.split!r}; this file holds {split!r}")
         yield _to_row(record, concept, split)
@@ -139,13 +148,13 @@ def _parse(line: str, where: str) -> Record:
         record = Record.model_validate(json.loads(line))
     except json.JSONDecodeError as error:
         raise CorpusError(
-            f"{where}: not JSON ({error.msg} at column {error.colno}); mend or remove it"
+            f"{where}: not JSON ({error.msg}, column {error.colno}); mend or remove it"
         ) from None
     except ValidationError as error:
-        issues = [
+        wrong = [
             f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()
         ]
-        raise CorpusError(f"{where}: {'; '.join(issues)}") from None
+        raise CorpusError(f"{where}: {'; '.join(wrong)}") from None
     if not record.text.strip():
         raise CorpusError(f"{where}: text is empty; remove the record")
     return record
@@ -155,9 +164,7 @@ def _refuse_repeated_ids(rows: list[dict[str, Any]], folder: Path) -> None:
     seen: set[str] = set()
     for row in rows:
         if row["passage_id"] in seen:
-            raise CorpusError(
-                f"{folder}: id {row['passage_id']!r} occurs twice; ids are unique within a concept"
-            )
+            raise CorpusError(f"{folder}: id {row['passage_id']!r} occurs twice; ids must be unique")
         seen.add(row["passage_id"])
 
 
@@ -178,11 +185,10 @@ def _to_row(record: Record, concept: str, split: str) -> dict[str, Any]:
     }
 
 
-def _to_record(row: dict[str, Any], revision: str) -> dict[str, Any]:
+def _to_line(row: dict[str, Any], revision: str) -> str:
     names = {"passage_id": "id", "pair_id": "matched_pair_id"}
-    return {names.get(key, key): value for key, value in row.items() if key != "concept"} | {
-        "revision": revision
-    }
+    record = {names.get(key, key): value for key, value in row.items() if key != "concept"}
+    return json.dumps(record | {"revision": revision}, ensure_ascii=False) + "\n"
 
 
 def _select(passages: pa.Table, concept: str, split: str, label: int) -> pa.Table:

@@ -9,6 +9,9 @@ TokenCounter = Callable[[str], int]
 _WORD = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 SHINGLE = 8
 
+MAX_PAIR_DIFFERENCE = 25
+"""Tokens by which the members of a matched pair may differ."""
+
 
 def words_of(text: str) -> list[str]:
     """Lower-case words and punctuation marks."""

@@ -6,11 +6,8 @@ from random import Random
 from poolbench.corpora.planted.grammar import Sentence, Writer, join
 from poolbench.corpora.planted.lexicon import Domain, Lexicon
 from poolbench.corpora.planted.signals import PLACEMENTS, Signal
-from poolbench.corpora.text import TokenCounter, token_difference
+from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, token_difference
 from poolbench.errors import CorpusError
-
-MAX_PAIR_DIFFERENCE = 25
-"""Tokens by which the members of a matched pair may differ (SCIENCE 1.1)."""
 
 _PLAIN = "{clause}."
 _ATTEMPTS = 60

@@ -1,0 +1,65 @@
+"""What every check reads and returns, and the registry of checks."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.concepts import Concept
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One broken rule.
+
+    Attributes:
+        rule: Name of the check.
+        passages: Ids of the passages concerned, at most a few.
+        message: What is wrong and what is allowed.
+    """
+
+    concept: str
+    rule: str
+    message: str
+    passages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The passages of one concept, as the checks read them."""
+
+    concept: Concept
+    window: tuple[int, int]
+    rows: tuple[Row, ...]
+
+    def where(self, **values: Any) -> list[Row]:
+        """Rows with these values."""
+        return [row for row in self.rows if all(row[name] == value for name, value in values.items())]
+
+    def pairs(self) -> dict[str, list[Row]]:
+        """Rows by pair id."""
+        return grouped((row for row in self.rows if row["pair_id"] is not None), "pair_id")
+
+    def finding(self, rule: str, message: str, rows: Iterable[Row] = ()) -> Finding:
+        """A finding about some rows."""
+        return Finding(self.concept.id, rule, message, tuple(row["passage_id"] for row in rows)[:5])
+
+
+Check = Callable[[Corpus], Iterator[Finding]]
+CHECKS: dict[str, Check] = {}
+
+
+def rule(check: Check) -> Check:
+    """Registers a check under its function's name."""
+    CHECKS[check.__name__] = check
+    return check
+
+
+def grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
+    """Rows by the value of a column, in order of first appearance."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row[column]].append(row)
+    return dict(groups)

@@ -1,0 +1,115 @@
+"""Rules about the texts themselves: duplicates, rewrites, seed words, negators and numbers."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from poolbench.concepts import Concept
+from poolbench.corpora.checks.base import Corpus, Finding, Row, rule
+from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, shingles, token_difference, words_of
+
+NEAR_DUPLICATE = 0.2
+"""Two passages are near-duplicates when this share of the shorter one's 8-grams is in the other."""
+
+NEGATORS = re.compile(
+    r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I
+)
+NUMBER = re.compile(r"(?<!\w)\d[\d.,:/]*")
+VAGUE = re.compile(r"\b(some|many|several|few|most|much|plenty|numerous|various|a lot)\b", re.I)
+_MIN_NEGATORS = 3
+_MIN_NUMBERS = 4
+
+
+@rule
+def pair_difference(corpus: Corpus) -> Iterator[Finding]:
+    """Members of a pair differ by few tokens."""
+    for pair_id, rows in corpus.pairs().items():
+        difference = token_difference(rows[0]["text"], rows[-1]["text"])
+        if difference > MAX_PAIR_DIFFERENCE:
+            message = f"pair {pair_id} differs by {difference} tokens; at most {MAX_PAIR_DIFFERENCE} may"
+            yield corpus.finding("pair_difference", message, rows)
+
+
+@rule
+def duplicates(corpus: Corpus) -> Iterator[Finding]:
+    """No text occurs twice, within a class, across classes or across splits."""
+    by_text = defaultdict(list)
+    for row in corpus.rows:
+        by_text[" ".join(words_of(row["text"]))].append(row)
+    for rows in by_text.values():
+        if len(rows) > 1:
+            yield corpus.finding("duplicates", f"{len(rows)} passages have the same text", rows)
+
+
+@rule
+def near_duplicates(corpus: Corpus) -> Iterator[Finding]:
+    """No two passages, other than the members of a pair, share many 8-grams."""
+    texts = [shingles(row["text"]) for row in corpus.rows]
+    holders: dict[int, list[int]] = defaultdict(list)
+    for index, grams in enumerate(texts):
+        for gram in grams:
+            holders[gram].append(index)
+    shared: dict[tuple[int, int], int] = defaultdict(int)
+    for indices in holders.values():
+        for position, first in enumerate(indices):
+            for second in indices[position + 1 :]:
+                shared[first, second] += 1
+    for (first, second), number in sorted(shared.items()):
+        pair_id = corpus.rows[first]["pair_id"]
+        if pair_id is not None and pair_id == corpus.rows[second]["pair_id"]:
+            continue
+        share = number / min(len(texts[first]), len(texts[second]))
+        if share >= NEAR_DUPLICATE:
+            message = (
+                f"{share:.0%} of the 8-grams are shared across splits; under {NEAR_DUPLICATE:.0%} is allowed"
+            )
+            yield corpus.finding("near_duplicates", message, (corpus.rows[first], corpus.rows[second]))
+
+
+@rule
+def seed_words(corpus: Corpus) -> Iterator[Finding]:
+    """Negatives are free of the concept's seed words, matched at word boundaries."""
+    if not corpus.concept.seed_words:
+        return
+    pattern = seed_pattern(corpus.concept)
+    tainted = [row for row in corpus.where(label=0) if pattern.search(row["text"])]
+    if tainted:
+        yield corpus.finding("seed_words", f"{len(tainted)} negatives contain a seed word", tainted)
+
+
+@rule
+def negators(corpus: Corpus) -> Iterator[Finding]:
+    """negation_density: at least 3 negators in positives, none in negatives."""
+    if corpus.concept.id == "negation_density":
+        low = [row for row in corpus.where(label=1) if _count(NEGATORS, row) < _MIN_NEGATORS]
+        if low:
+            message = f"{len(low)} positives have fewer than {_MIN_NEGATORS} negators"
+            yield corpus.finding("negators", message, low)
+        high = [row for row in corpus.where(label=0) if _count(NEGATORS, row)]
+        if high:
+            yield corpus.finding("negators", f"{len(high)} negatives contain negators", high)
+
+
+@rule
+def numbers(corpus: Corpus) -> Iterator[Finding]:
+    """numerical_precision: 4 numbers in positives; none and a vague quantifier in negatives."""
+    if corpus.concept.id == "numerical_precision":
+        low = [row for row in corpus.where(label=1) if _count(NUMBER, row) < _MIN_NUMBERS]
+        if low:
+            yield corpus.finding(
+                "numbers", f"{len(low)} positives have fewer than {_MIN_NUMBERS} numbers", low
+            )
+        high = [row for row in corpus.where(label=0) if _count(NUMBER, row) or not _count(VAGUE, row)]
+        if high:
+            message = f"{len(high)} negatives have numbers or lack a vague quantifier"
+            yield corpus.finding("numbers", message, high)
+
+
+def seed_pattern(concept: Concept) -> re.Pattern[str]:
+    """Matches any seed word of a concept at word boundaries, in either case and with either apostrophe."""
+    words = (re.escape(word).replace("'", "['’]").replace(r"\ ", r"\s+") for word in concept.seed_words)
+    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.I)
+
+
+def _count(pattern: re.Pattern[str], row: Row) -> int:
+    return len(pattern.findall(row["text"]))

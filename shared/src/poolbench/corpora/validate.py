@@ -1,0 +1,31 @@
+"""Validates concept corpora against the construction rules.
+
+Findings name passages by id and never quote them: passages of sensitive concepts are not to be shown.
+"""
+
+import pyarrow as pa
+
+from poolbench.concepts import get_concept
+from poolbench.corpora.checks import CHECKS, Corpus, Finding
+from poolbench.corpora.checks.base import grouped
+
+__all__ = ["CHECKS", "Finding", "validate_corpus"]
+
+
+def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None) -> list[Finding]:
+    """All findings of all rules; an empty list is a valid corpus.
+
+    Args:
+        passages: PASSAGES of any number of concepts.
+        window: Token window that the corpus was built for; by default each concept's own.
+
+    Raises:
+        UnknownConceptError: A concept is not registered.
+    """
+    findings: list[Finding] = []
+    for name, rows in grouped(passages.to_pylist(), "concept").items():
+        concept = get_concept(name)
+        corpus = Corpus(concept, window or concept.token_window, tuple(rows))
+        for check in CHECKS.values():
+            findings += check(corpus)
+    return findings
