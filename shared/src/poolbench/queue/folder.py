@@ -12,7 +12,7 @@ from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps, loads
 
 SCHEME = "poolbenchfolder"
-POLL_INTERVAL_S = 0.2
+POLL_INTERVAL_S = 0.1
 
 
 def transport_options(root: Path) -> dict[str, Any]:
@@ -61,14 +61,14 @@ class Channel(filesystem.Channel):
     empty file and stop on it; and it keeps what it has read in the system's temporary folder.
     """
 
-    def _put(self, queue: str, payload: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
         folder = Path(self.data_folder_out)
         partial = folder / f"{name}.partial"
-        partial.write_text(dumps(payload))
+        partial.write_text(dumps(message))
         os.replace(partial, folder / name)
 
-    def _get(self, queue: str) -> dict[str, Any]:
+    def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         for name in sorted(os.listdir(self.data_folder_in)):
             if not name.endswith(".msg") or _queue_of(name) != queue:
                 continue

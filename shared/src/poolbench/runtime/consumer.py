@@ -46,7 +46,7 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Registers the task; only `RetryTaskError` is delivered again, the last failure becomes a dead letter."""
+        """Registers the task; `RetryTaskError` is delivered again, and becomes a dead letter at last."""
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries

@@ -1,7 +1,5 @@
 """The HTTP face of a service: token check, health, docs, and errors as JSON with a code."""
 
-from __future__ import annotations
-
 import hmac
 import logging
 from typing import Annotated, Any

@@ -15,6 +15,8 @@ class Meter:
     """A stopwatch whose laps say how long, how much computing, how much memory."""
 
     def __init__(self) -> None:
+        self._device_s: float | None = None
+        self._peak_bytes: int | None = None
         self._start()
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:
@@ -39,8 +41,8 @@ class Meter:
     def _start(self) -> None:
         self._wall_s = time.perf_counter()
         self._cpu_s = time.process_time()
-        self._device_s: float | None = None
-        self._peak_bytes: int | None = None
+        self._device_s = None
+        self._peak_bytes = None
         with contextlib.suppress(OSError):  # a kernel without it reports the peak of the process's life
             _CLEAR_REFS.write_text("5")
 

@@ -45,7 +45,7 @@ class AppOptions(BaseModel):
 
 
 def app(options: AppOptions) -> Application:
-    """Builds a service's application; in a Serve configuration its import path is `poolbench.runtime.serve:app`.
+    """Builds a service's application; a Serve configuration names it `poolbench.runtime.serve:app`.
 
     Raises:
         UnknownNameError: no service has this name.
@@ -70,8 +70,7 @@ def app(options: AppOptions) -> Application:
         max_retries=MAX_RETRIES,
         failed_task_queue_name=failed_queue_name(options.service),
     )
-    deployment = serve.deployment(
-        serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)),
+    configure = serve.deployment(
         name=options.service,
         num_replicas=options.num_replicas,
         max_ongoing_requests=options.max_ongoing_requests,
@@ -80,6 +79,7 @@ def app(options: AppOptions) -> Application:
         health_check_timeout_s=60,
         graceful_shutdown_timeout_s=10,
     )
+    deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
     return deployment.bind(options.service, options.module)
 
 
