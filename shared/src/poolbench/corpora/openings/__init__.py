@@ -1,0 +1,77 @@
+"""Named sets of concept-neutral openings for steering, and the fixed texts that residual norms come from."""
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from poolbench.contracts.tables import PASSAGES, PROMPTS
+from poolbench.corpora.text import count_words
+from poolbench.errors import CorpusError, UnknownNameError
+
+CALIBRATION_SET = "calibration-v1"
+_SOURCE = "poolbench"
+_LICENCE = "Apache-2.0"
+
+
+def list_openings() -> list[str]:
+    """Names of the opening sets."""
+    return sorted(name for name in _names() if "openings" in _load(name))
+
+
+def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
+    """An opening set as PROMPTS.
+
+    Args:
+        name: e.g. ``neutral-54``.
+        num_openings: How many to take from the start; all by default.
+
+    Raises:
+        UnknownNameError: No such set; offers the nearest.
+        CorpusError: The set has fewer openings than asked for.
+    """
+    if name not in list_openings():
+        raise UnknownNameError("opening set", name, list_openings())
+    texts = _load(name)["openings"]
+    wanted = len(texts) if num_openings is None else num_openings
+    if not 0 < wanted <= len(texts):
+        raise CorpusError(f"opening set {name} has {len(texts)} openings; received num_openings={wanted}")
+    rows = [{"prompt_id": f"{name}-{index:02d}", "text": text} for index, text in enumerate(texts[:wanted])]
+    return pa.Table.from_pylist(rows, schema=PROMPTS)
+
+
+def load_calibration() -> pa.Table:
+    """The fixed calibration texts as PASSAGES, without a concept."""
+    texts = _load(CALIBRATION_SET)["passages"]
+    rows = [_passage(f"{CALIBRATION_SET}-{index:02d}", text) for index, text in enumerate(texts)]
+    return pa.Table.from_pylist(rows, schema=PASSAGES)
+
+
+def _passage(passage_id: str, text: str) -> dict[str, Any]:
+    return {
+        "passage_id": passage_id,
+        "concept": "",
+        "split": "train",
+        "label": 0,
+        "text": text,
+        "domain": "mixed",
+        "doc_id": f"{_SOURCE}/{passage_id}",
+        "pair_id": None,
+        "source": _SOURCE,
+        "licence": _LICENCE,
+        "token_count": count_words(text),
+        "signal": [],
+    }
+
+
+def _names() -> list[str]:
+    entries = (entry.name for entry in files(__package__).iterdir())
+    return [name.removesuffix(".yaml") for name in entries if name.endswith(".yaml")]
+
+
+@cache
+def _load(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(files(__package__).joinpath(f"{name}.yaml").read_text("utf-8"))
+    return loaded
