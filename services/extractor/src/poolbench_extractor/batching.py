@@ -1,0 +1,73 @@
+"""Batches by token budget, sorted by length; when memory runs out a batch is halved and redone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+
+from poolbench.errors import PoolbenchError
+from poolbench_extractor.config import BatchLimits
+from poolbench_extractor.encode import Encoded
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class DeviceMemoryError(PoolbenchError):
+    """A single passage does not fit into the memory of the device."""
+
+    code = "out_of_memory"
+    http_status = 507
+
+
+def make_batches(passages: Iterable[Encoded], limits: BatchLimits) -> Iterator[list[Encoded]]:
+    """Batches whose longest passage times their number stays within the budget.
+
+    The longest come first, so that a budget that is too large shows at once and not after an hour. A passage
+    longer than the whole budget is a batch of its own.
+    """
+    batch: list[Encoded] = []
+    longest = 0
+    for passage in sorted(passages, key=lambda item: (-item.num_positions, item.index)):
+        longest = longest or passage.num_positions
+        if batch and (len(batch) == limits.max_passages or longest * (len(batch) + 1) > limits.max_tokens):
+            yield batch
+            batch, longest = [], passage.num_positions
+        batch.append(passage)
+    if batch:
+        yield batch
+
+
+def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], None]) -> None:
+    """Runs a batch; when memory runs out, runs its two halves.
+
+    Args:
+        batch: At least one passage.
+        run: Writes results by passage index, so that redoing a part does no harm.
+
+    Raises:
+        DeviceMemoryError: If one passage alone does not fit.
+    """
+    try:
+        run(batch)
+        return
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        if len(batch) == 1:
+            raise DeviceMemoryError(
+                f"a passage of {batch[0].num_positions} tokens does not fit into memory; "
+                "use a smaller model, a smaller dtype or a larger device"
+            ) from error
+    # Outside the handler: its traceback would keep the tensors of the failed attempt alive.
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    middle = len(batch) // 2
+    run_halving(batch[:middle], run)
+    run_halving(batch[middle:], run)
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return any(phrase in str(error).lower() for phrase in _OUT_OF_MEMORY)

@@ -1,0 +1,170 @@
+"""Passages in, pooled vectors (or kept states) out: the functions behind tasks and requests alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from poolbench.contracts.tables import CALIBRATION, table_from_rows
+from poolbench.errors import InputError
+from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.collect import VectorCollector
+from poolbench.pooling.context import Words
+from poolbench_extractor.batching import make_batches, run_halving
+from poolbench_extractor.capture import Captured, capture
+from poolbench_extractor.config import BatchLimits
+from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.model import Decoder
+from poolbench_extractor.states import StateCollector
+
+Progress = Callable[[int, int], None]
+DEFAULT_LIMITS = BatchLimits()
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts with their ids and annotations."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    words: Mapping[str, Words] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How passages become tokens and batches."""
+
+    include_bos: bool = False
+    max_length: int | None = None
+    limits: BatchLimits = DEFAULT_LIMITS
+
+
+def extract(
+    decoder: Decoder,
+    passages: Passages,
+    wanted: Mapping[int, Sequence[Request]],
+    *,
+    keep: Sequence[int] = (),
+    reading: Reading = Reading(),
+    progress: Progress | None = None,
+) -> dict[str, pa.Table]:
+    """Pools every passage with the wanted strategies of each layer in one pass over the model.
+
+    Args:
+        decoder: The model.
+        passages: What to read.
+        wanted: Requests by layer.
+        keep: Layers whose per-token states are returned as well.
+        reading: Special tokens, window and batch sizes.
+        progress: Called with passages done and their number.
+
+    Returns:
+        VECTORS by ``<strategy>/<layer>`` and STATES by ``states/<layer>``.
+    """
+    encoded = _encode(decoder, passages, reading)
+    pools = {
+        layer: VectorCollector(passages.ids, [request.id for request in requests], decoder.width)
+        for layer, requests in wanted.items()
+        if requests
+    }
+    kept = {layer: StateCollector(encoded, decoder.width) for layer in keep}
+    inflow = [
+        layer
+        for layer in sorted({*pools, *kept})
+        if layer in kept or any("inflow" in r.strategy.needs for r in wanted[layer])
+    ]
+
+    def run(batch: Sequence[Encoded], captured: Captured) -> None:
+        for layer, collector in pools.items():
+            plan = Plan.of([passage.context for passage in batch], wanted[layer])
+            vectors, outcomes = pool_layer(captured.states_of(layer), plan, captured.inflow_of(layer))
+            for passage, vectors_SD, row in zip(batch, vectors, outcomes, strict=True):
+                collector.add(passage.index, vectors_SD, row)
+        for layer, states in kept.items():
+            states.add(batch, captured.states_of(layer), captured.inflow_of(layer))
+
+    layers = sorted({*pools, *kept})
+    _run(decoder, encoded, run, layers=layers, inflow_layers=inflow, reading=reading, progress=progress)
+    for passage in encoded:
+        for collector in pools.values():
+            if passage.error is not None:
+                collector.fail(passage.index, passage.error)
+    tables = {f"{r.id}/{layer}": c.table(r.id) for layer, c in pools.items() for r in wanted[layer]}
+    return tables | {f"states/{layer}": states.table() for layer, states in kept.items()}
+
+
+def calibrate(
+    decoder: Decoder,
+    passages: Passages,
+    layers: Sequence[int],
+    *,
+    reading: Reading = Reading(),
+    progress: Progress | None = None,
+) -> pa.Table:
+    """Mean L2 norm of the residual stream over real tokens, per layer: the unit of steering strengths.
+
+    Raises:
+        InputError: If no passage fits the model.
+    """
+    encoded = _encode(decoder, passages, reading)
+    usable = [passage for passage in encoded if passage.error is None]
+    if not usable:
+        raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
+    sums: dict[tuple[int, int], float] = {}
+
+    def run(batch: Sequence[Encoded], captured: Captured) -> None:
+        for layer in layers:
+            for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
+                norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
+                sums[layer, passage.index] = float(norms[passage.context.real].sum())
+
+    _run(decoder, encoded, run, layers=layers, reading=reading, progress=progress)
+    num_tokens = sum(len(passage.context.real) for passage in usable)
+    rows = [
+        {
+            "layer": layer,
+            # In passage order, so that batches do not change the last digits.
+            "mean_residual_norm": sum(sums[layer, p.index] for p in usable) / num_tokens,
+            "num_tokens": num_tokens,
+        }
+        for layer in layers
+    ]
+    return table_from_rows(rows, CALIBRATION)
+
+
+def _encode(decoder: Decoder, passages: Passages, reading: Reading) -> list[Encoded]:
+    return encode(
+        decoder,
+        passages.ids,
+        passages.texts,
+        passages.words,
+        include_bos=reading.include_bos,
+        max_length=reading.max_length,
+    )
+
+
+def _run(
+    decoder: Decoder,
+    encoded: Sequence[Encoded],
+    consume: Callable[[Sequence[Encoded], Captured], None],
+    *,
+    layers: Sequence[int],
+    inflow_layers: Sequence[int] = (),
+    reading: Reading,
+    progress: Progress | None,
+) -> None:
+    """Forward passes over all usable passages; each batch's captures are consumed before the next."""
+    watched = inflow_layers if decoder.observed else ()
+    done = 0
+
+    def attempt(batch: Sequence[Encoded]) -> None:
+        side = reading.limits.padding_side
+        consume(batch, capture(decoder, batch, layers, inflow_layers=watched, padding_side=side))
+
+    for batch in make_batches((p for p in encoded if p.error is None), reading.limits):
+        run_halving(batch, attempt)
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(encoded))

@@ -1,0 +1,85 @@
+"""Texts to token ids with contexts; what cannot be run becomes a failure of its own passage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.pooling.context import TokenContext, Words
+from poolbench_extractor.model import Decoder
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One passage, ready for the model, or the reason why it is not."""
+
+    index: int
+    context: TokenContext
+    error: CellError | None = None
+
+    @property
+    def token_ids(self) -> np.ndarray:
+        """Vocabulary ids, special tokens included."""
+        assert self.context.token_ids is not None
+        return self.context.token_ids
+
+    @property
+    def num_positions(self) -> int:
+        """Length of the sequence, special tokens included."""
+        return self.context.num_positions
+
+
+def encode(
+    decoder: Decoder,
+    passage_ids: Sequence[str],
+    texts: Sequence[str],
+    words: Mapping[str, Words] | None = None,
+    *,
+    include_bos: bool = False,
+    max_length: int | None = None,
+) -> list[Encoded]:
+    """Tokenises passages without truncating any.
+
+    Args:
+        decoder: Gives tokenizer and window.
+        passage_ids: One a text.
+        texts: The passages.
+        words: Annotations by passage id.
+        include_bos: Whether a special token at position 0 counts as real.
+        max_length: An upper bound besides the model's window, in tokens.
+    """
+    batch = decoder.tokenizer(
+        list(texts),
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        return_attention_mask=False,
+        truncation=False,
+        verbose=False,
+    )
+    limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
+    encoded = []
+    for index, passage_id in enumerate(passage_ids):
+        special = np.asarray(batch["special_tokens_mask"][index], dtype=bool)
+        if include_bos:
+            special[:1] = False
+        context = TokenContext(
+            passage_id=passage_id,
+            offsets=np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2),
+            special=special,
+            token_ids=np.asarray(batch["input_ids"][index], dtype=np.int64),
+            words=(words or {}).get(passage_id),
+        )
+        encoded.append(Encoded(index, context, _unusable(context, limit)))
+    return encoded
+
+
+def _unusable(context: TokenContext, limit: int | None) -> CellError | None:
+    num = context.num_positions
+    if len(context.real) == 0:
+        return CellError("failed", f"passage {context.passage_id!r} has no real token")
+    if limit is not None and num > limit:
+        return CellError("failed", f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
+    return None

@@ -1,0 +1,150 @@
+"""Attention inflow from the queries and keys of a layer, while the model runs its fast attention.
+
+Transformers dispatches every attention layer through a registry of functions. Ours pass the call on to the
+model's own and, for the layers somebody watches, also compute the inflow from the same queries and keys:
+after rotary embedding, before heads are repeated. The T x T matrix exists only for a block of queries.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+#: Bytes that the scores of one block of queries may take.
+BLOCK_BYTES = 32 * 2**20
+_PREFIX = "poolbench_"
+
+Watcher = Callable[..., None]
+_watchers: ContextVar[Mapping[nn.Module, Watcher] | None] = ContextVar("watchers", default=None)
+
+
+def observe_attention(model: Any) -> bool:
+    """Routes the model's attention through an observing wrapper.
+
+    Logit soft-capping needs the model's eager attention: the scaled-dot-product kernels leave it out.
+
+    Returns:
+        False when the architecture does not dispatch its attention, so that it cannot be observed.
+    """
+    base = model.config._attn_implementation
+    if getattr(model.config.get_text_config(decoder=True), "attn_logit_softcapping", None):
+        base = "eager"
+    if base.startswith(_PREFIX):
+        return True
+    if base not in AttentionMaskInterface().valid_keys() and base != "eager":
+        return False
+    name = _PREFIX + base
+    AttentionInterface.register(name, partial(_observed_attention, base))
+    AttentionMaskInterface.register(name, AttentionMaskInterface()[base])
+    try:
+        model.set_attn_implementation(name)
+    except (ValueError, AttributeError):
+        return False
+    return model.config._attn_implementation == name
+
+
+@contextmanager
+def watching(watchers: Mapping[nn.Module, Watcher]) -> Iterator[None]:
+    """Within it, each watched attention module calls its watcher with queries, keys and settings."""
+    token = _watchers.set(watchers)
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
+
+
+def _observed_attention(
+    base: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    watcher = (_watchers.get() or {}).get(module)
+    if watcher is not None:
+        watcher(query, key, mask=attention_mask, scaling=kwargs.get("scaling"), softcap=kwargs.get("softcap"))
+    return _base_attention(base, module)(module, query, key, value, attention_mask, **kwargs)
+
+
+def _base_attention(base: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The attention function that the model would have used; eager ones live beside the model's class."""
+    if base == "eager":
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return AttentionInterface()[base]
+
+
+def attention_inflow(
+    query_BHTd: Tensor,
+    key_BKTd: Tensor,
+    real_BT: Tensor,
+    *,
+    mask: Tensor | None = None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Position-corrected attention inflow of every token, per head.
+
+    inflow[j] = sum over q >= j of (q + 1) A[q, j] / (T - j), with q and j counted over real tokens and each
+    row of A normalised over them. Uniform causal attention, A[q, j] = 1 / (q + 1), gives 1 everywhere;
+    without the factors early tokens would collect more simply because more queries can see them.
+
+    Args:
+        query_BHTd: Queries as the attention uses them.
+        key_BKTd: Keys; K divides H where heads share them.
+        real_BT: Which positions are real tokens.
+        mask: The model's own mask [B or 1, 1, T, T] (boolean, or added to the scores); None is causal.
+        scaling: Factor on the scores; the inverse square root of the head size by default.
+        softcap: Scores are capped smoothly at this value, where the model does so.
+
+    Returns:
+        Float32 [B, H, T]; zero at positions that are not real.
+
+    Reference: PoolBench card, S1, which averages A over queries; the correction is ours.
+    """
+    B, H, T, d = query_BHTd.shape
+    K = key_BKTd.shape[1]
+    grouped_BKGTd = query_BHTd.reshape(B, K, H // K, T, d)
+    rank_BT = real_BT.cumsum(1).float()  # 1-based, so it is q + 1
+    row_weight_BT = rank_BT * real_BT
+    total_BHT = torch.zeros(B, H, T, device=query_BHTd.device)
+    step = max(1, BLOCK_BYTES // (4 * B * H * T))
+    for start in range(0, T, step):
+        stop = min(T, start + step)
+        block = grouped_BKGTd[:, :, :, start:stop].reshape(B, K, -1, d)
+        scores = (block @ key_BKTd[:, :, :stop].transpose(2, 3)).float().mul_(scaling or d**-0.5)
+        scores_BHQT = _masked(scores.view(B, H, stop - start, stop), mask, real_BT, start, softcap)
+        weight_BHQ = row_weight_BT[:, None, start:stop].expand(B, H, -1)
+        attention = scores_BHQT.softmax(-1)
+        total_BHT[:, :, :stop] += (weight_BHQ.unsqueeze(2) @ attention).squeeze(2)
+    remaining_BT = rank_BT[:, -1:] - rank_BT + 1  # T - j
+    return total_BHT * (real_BT / remaining_BT).unsqueeze(1)
+
+
+def _masked(
+    scores_BHQT: Tensor, mask: Tensor | None, real_BT: Tensor, start: int, softcap: float | None
+) -> Tensor:
+    """Scores of one block of queries, very low wherever a query does not see a key or the key is not real."""
+    num_queries, num_keys = scores_BHQT.shape[2:]
+    if softcap is not None:
+        scores_BHQT = torch.tanh(scores_BHQT / softcap) * softcap
+    hidden = ~real_BT[:, None, None, :num_keys]
+    if mask is None:
+        query = torch.arange(start, start + num_queries, device=real_BT.device)
+        key = torch.arange(num_keys, device=real_BT.device)
+        hidden = hidden | (key > query[:, None])
+    elif mask.dtype == torch.bool:
+        hidden = hidden | ~mask[:, :, start : start + num_queries, :num_keys]
+    else:
+        scores_BHQT = scores_BHQT + mask[:, :, start : start + num_queries, :num_keys].float()
+    # A finite floor: rows of padding see no real token, and their weight of zero must not meet a NaN.
+    return scores_BHQT.masked_fill_(hidden, torch.finfo(torch.float32).min)

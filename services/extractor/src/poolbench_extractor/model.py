@@ -1,0 +1,209 @@
+"""Loads any Hugging Face decoder: its tokenizer with offsets, its blocks, its window and its depth."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from poolbench.config import ModelRef
+from poolbench.errors import LayerError, ModelError
+from poolbench_extractor.inflow import observe_attention
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """A loaded decoder and what extraction must know of it.
+
+    Attributes:
+        model: The causal language model, in evaluation mode.
+        tokenizer: A fast tokenizer, which gives character offsets.
+        blocks: The decoder blocks in order.
+        revision: The revision that was really loaded.
+        observed: Whether its attention reports queries and keys, as S1 needs.
+        source: Names the model in messages.
+        lock: Held during a forward pass, because hooks belong to the model and not to the caller.
+    """
+
+    model: Any
+    tokenizer: Any
+    blocks: nn.ModuleList
+    revision: str
+    observed: bool
+    source: str = ""
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def num_blocks(self) -> int:
+        """Depth in blocks."""
+        return len(self.blocks)
+
+    @cached_property
+    def width(self) -> int:
+        """Width D of the residual stream."""
+        return int(self._settings.hidden_size)
+
+    @cached_property
+    def window(self) -> int | None:
+        """Positions that the model can see; None where nothing bounds them."""
+        return getattr(self._settings, "max_position_embeddings", None)
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: the device of the embedding."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def backbone(self) -> Any:
+        """The model without its language-model head."""
+        return self.model.base_model
+
+    @cached_property
+    def accepts_positions(self) -> bool:
+        """Whether the model takes explicit position ids."""
+        return "position_ids" in inspect.signature(self.backbone.forward).parameters
+
+    def layer(self, layer: int) -> int:
+        """The index of a block; negative indices count from the end.
+
+        Raises:
+            LayerError: Naming the valid range.
+        """
+        index = layer + self.num_blocks if layer < 0 else layer
+        if not 0 <= index < self.num_blocks:
+            last = self.num_blocks - 1
+            raise LayerError(f"layer {layer} is out of range: {self.source} has blocks 0..{last}")
+        return index
+
+    @cached_property
+    def _settings(self) -> Any:
+        return self.model.config.get_text_config(decoder=True)
+
+
+def load_decoder(ref: ModelRef, *, device: str | None = None, trust_remote_code: bool = False) -> Decoder:
+    """Loads model and tokenizer.
+
+    Args:
+        ref: Where from, at which revision and in which type.
+        device: ``cpu``, ``cuda`` or ``auto`` (spread over all GPUs); None takes a GPU when there is one.
+        trust_remote_code: Whether code of the model repository may run; the operator's decision.
+
+    Raises:
+        ModelError: If it is no decoder, lacks a usable tokenizer, or cannot be read.
+    """
+    common = {"revision": None if ref.is_local else ref.revision, "trust_remote_code": trust_remote_code}
+    tokenizer = _load_tokenizer(ref, common)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            ref.source, dtype=_dtype(ref.dtype), device_map="auto" if place == "auto" else None, **common
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"model {ref.source} cannot be loaded: {_first_line(error)}") from error
+    if place != "auto":
+        model = model.to(place)
+    revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
+    return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
+
+
+def wrap_decoder(
+    model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model"
+) -> Decoder:
+    """A decoder around a model that is already in memory."""
+    model = model.eval().requires_grad_(False)
+    observed = observe_attention(model)
+    return Decoder(model, tokenizer, find_blocks(model), revision, observed, source)
+
+
+def find_blocks(model: Any) -> nn.ModuleList:
+    """The module list that holds the decoder blocks, whatever the architecture calls it.
+
+    It is the outermost ``ModuleList`` with as many entries as the configuration has hidden layers.
+
+    Raises:
+        ModelError: If there is none.
+    """
+    depth = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
+    lists = [(name, m) for name, m in model.base_model.named_modules() if isinstance(m, nn.ModuleList)]
+    matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
+    if not matching:
+        found = ", ".join(f"{name} ({len(m)})" for name, m in lists) or "none"
+        raise ModelError(
+            f"{type(model).__name__}: no list of {depth} decoder blocks; module lists found: {found}"
+        )
+    return min(matching, key=lambda pair: pair[0])[1]
+
+
+class DecoderCache:
+    """Keeps the decoder asked for last; callers that still hold an older one keep it alive."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: tuple[ModelRef, Decoder] | None = None
+
+    def get(self, ref: ModelRef) -> Decoder:
+        """The decoder of ``ref``, loaded if it is not the one held."""
+        with self._lock:
+            if self._held is None or self._held[0] != ref:
+                self._held = None  # frees the old weights before the new ones are read
+                self._held = (ref, load_decoder(ref))
+            return self._held[1]
+
+    def loaded(self) -> dict[str, Any]:
+        """Id, revision and device of the model held."""
+        if self._held is None:
+            return {"model": None}
+        ref, decoder = self._held
+        return {"model": ref.id, "model_revision": decoder.revision, "device": str(decoder.device)}
+
+
+def describe(ref: ModelRef) -> dict[str, Any]:
+    """Revision, depth, width and window of a model, from its configuration alone."""
+    try:
+        config = AutoConfig.from_pretrained(ref.source, revision=None if ref.is_local else ref.revision)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"model {ref.source} cannot be read: {_first_line(error)}") from error
+    text = config.get_text_config(decoder=True)
+    return {
+        "revision": (None if ref.is_local else getattr(config, "_commit_hash", None)) or ref.revision,
+        "num_blocks": text.num_hidden_layers,
+        "width": text.hidden_size,
+        "window": getattr(text, "max_position_embeddings", None),
+    }
+
+
+def _load_tokenizer(ref: ModelRef, common: dict[str, Any]) -> Any:
+    if ref.is_local and not any((Path(ref.source) / name).is_file() for name in _TOKENIZER_FILES):
+        raise ModelError(
+            f"model folder {ref.source} holds no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
+            "save the tokenizer beside the weights with save_pretrained"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(ref.source, **common)
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"tokenizer of {ref.source} cannot be loaded: {_first_line(error)}") from error
+    if not tokenizer.is_fast:
+        raise ModelError(f"tokenizer of {ref.source} gives no character offsets; a fast tokenizer is needed")
+    return tokenizer
+
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in _DTYPES:
+        raise ModelError(f"dtype {name!r} is not supported; allowed: {', '.join(_DTYPES)}")
+    return _DTYPES[name]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

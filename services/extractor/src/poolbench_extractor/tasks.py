@@ -1,0 +1,78 @@
+"""Reads what a task asks for: parameters, passages, and the outputs that nobody has committed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import ValidationError
+
+from poolbench.config import StrictModel
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError, InputError
+from poolbench.pooling.batch import Request
+from poolbench.pooling.kept import words_by_passage
+from poolbench_extractor.config import ExtractParams, ModelParams
+from poolbench_extractor.core import Passages, Reading
+from poolbench_extractor.model import Decoder
+
+if TYPE_CHECKING:
+    from poolbench.runtime.taskio import TaskIO
+
+STATES = "states"
+_Params = TypeVar("_Params", bound=StrictModel)
+
+
+def parse_params(kind: type[_Params], task: Task) -> _Params:
+    """The task's parameters, checked.
+
+    Raises:
+        ConfigError: Naming each wrong field.
+    """
+    try:
+        return kind.model_validate(task.params)
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
+        raise ConfigError(f"parameters of {task.kind}: {'; '.join(lines)}") from None
+
+
+def read_passages(task: Task, io: TaskIO) -> Passages:
+    """The passages of a task, with annotations where it has them."""
+    table = io.table("passages")
+    if table.num_rows == 0:
+        raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
+    words = words_by_passage(io.table("annotations")) if "annotations" in task.inputs else {}
+    return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words)
+
+
+def reading_of(params: ModelParams) -> Reading:
+    """How the passages become tokens."""
+    return Reading(include_bos=params.include_bos, max_length=params.max_length)
+
+
+def missing_outputs(
+    decoder: Decoder, params: ExtractParams, missing: Iterable[str]
+) -> tuple[dict[int, list[Request]], list[int]]:
+    """What the roles ``<strategy>/<layer>`` and ``states/<layer>`` ask for.
+
+    Returns:
+        Requests by layer, and the layers whose states are kept.
+
+    Raises:
+        ConfigError: If a role names a strategy that the parameters lack.
+        LayerError: If it names a layer that the model lacks.
+    """
+    requests = params.requests()
+    wanted: dict[int, list[Request]] = {}
+    keep = []
+    for role in sorted(missing):
+        name, _, number = role.rpartition("/")
+        if not number.isdecimal() or name not in {*requests, STATES}:
+            allowed = ", ".join([*requests, STATES])
+            raise ConfigError(f"output role {role!r} must be <name>/<layer>, with a name out of {allowed}")
+        layer = decoder.layer(int(number))
+        if name == STATES:
+            keep.append(layer)
+        else:
+            wanted.setdefault(layer, []).append(requests[name])
+    return wanted, keep

@@ -1,0 +1,127 @@
+"""Small random decoders with real Transformers classes and a real byte-level tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    MistralConfig,
+    MixtralConfig,
+    OPTConfig,
+    PhiConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+)
+
+from poolbench_extractor.model import Decoder, wrap_decoder
+
+TEXTS = [
+    "The committee met on Monday because the budget was late.",
+    "No.",
+    "Rain fell, although nobody had asked for it; the fields drank slowly and the river rose a little.",
+    "Ça va? Naïve café — 你好, мир! 🙂👍🏽 and back to plain words again, for good measure.",
+    "One two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen more",
+]
+
+SMALL: dict[str, Any] = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+SHAPE: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+    **SMALL,
+}
+GROUPED: dict[str, Any] = {**SHAPE, "num_key_value_heads": 2, "head_dim": 8}
+CONFIGS: dict[str, PreTrainedConfig] = {
+    "llama": LlamaConfig(**{**GROUPED, "num_hidden_layers": 4}),
+    "gpt2": GPT2Config(n_embd=32, n_layer=3, n_head=4, n_positions=128, **SMALL),
+    "neox": GPTNeoXConfig(**SHAPE),
+}
+#: More architectures, for what differs between them: masks, capping, norms of queries and keys, experts.
+FURTHER: dict[str, PreTrainedConfig] = {
+    "mistral": MistralConfig(**GROUPED, sliding_window=8),
+    "gemma2": Gemma2Config(**GROUPED, sliding_window=8, attn_logit_softcapping=2.0),
+    "qwen3": Qwen3Config(**GROUPED),
+    "mixtral": MixtralConfig(**GROUPED, num_local_experts=4),
+    "phi": PhiConfig(**SHAPE),
+    "opt": OPTConfig(**{**SHAPE, "ffn_dim": 64, "word_embed_proj_dim": 32}),
+}
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """Byte-level BPE with a BOS, offsets that leave the leading space out."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    template = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
+    )
+
+
+def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int = 0) -> Decoder:
+    """A decoder with random weights, large enough that layers differ."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.15)
+    return wrap_decoder(model, make_tokenizer())
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """Passages of different lengths and scripts."""
+    return TEXTS
+
+
+@pytest.fixture(scope="session")
+def build() -> Callable[..., Decoder]:
+    """Makes a decoder from a configuration."""
+    return make_decoder
+
+
+@pytest.fixture(scope="session", params=sorted(CONFIGS))
+def decoder(request: pytest.FixtureRequest) -> Decoder:
+    """Each of the three main architectures in turn."""
+    return make_decoder(CONFIGS[request.param])
+
+
+@pytest.fixture(scope="session", params=sorted(CONFIGS | FURTHER))
+def any_decoder(request: pytest.FixtureRequest) -> Decoder:
+    """Each architecture in turn."""
+    return make_decoder((CONFIGS | FURTHER)[request.param])
+
+
+@pytest.fixture(scope="session")
+def llama() -> Decoder:
+    """The Llama among them: grouped key-value heads and rotary positions."""
+    return make_decoder(CONFIGS["llama"])
+
+
+@pytest.fixture(scope="session")
+def saved_llama(llama: Decoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder as save_pretrained writes it."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    llama.model.save_pretrained(folder)
+    llama.tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,113 @@
+"""Hidden states and attention inflow against Transformers' own outputs, over architectures and paddings."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from poolbench_extractor.capture import capture
+from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.inflow import attention_inflow
+from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
+
+
+def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
+    return encode(decoder, [f"p{i}" for i in range(len(texts))], texts)
+
+
+def reference(decoder: Decoder, passage: Encoded) -> dict[str, list[np.ndarray]]:
+    """States after each block and attentions, from the eager model on the passage alone."""
+    model = copy.deepcopy(decoder.model)
+    model.set_attn_implementation("eager")
+    states: list[np.ndarray] = []
+    for block in find_blocks(model):
+        block.register_forward_hook(lambda _m, _a, out: states.append(_first(out)[0].numpy()))
+    with torch.inference_mode():
+        output = model(torch.from_numpy(passage.token_ids)[None], output_attentions=True)
+    return {"states": states, "attentions": [a[0].numpy() for a in output.attentions]}
+
+
+def _first(output: object) -> torch.Tensor:
+    return output[0] if isinstance(output, tuple) else output
+
+
+def inflow_by_definition(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndarray:
+    """The definition, loop by loop, over real tokens."""
+    A = attention_HTT[:, real][:, :, real]
+    A = A / A.sum(-1, keepdims=True)
+    H, T, _ = A.shape
+    inflow = np.zeros(attention_HTT.shape[1])
+    for j in range(T):
+        total = sum((q + 1) * A[h, q, j] for h in range(H) for q in range(j, T))
+        inflow[np.flatnonzero(real)[j]] = total / H / (T - j)
+    return inflow
+
+
+def test_states_and_inflow_equal_the_eager_reference(any_decoder: Decoder, texts: list[str]) -> None:
+    passages = encoded(any_decoder, texts)
+    layers = range(any_decoder.num_blocks)
+    captured = capture(any_decoder, passages, layers, inflow_layers=layers)
+    for row, passage in enumerate(passages):
+        expected = reference(any_decoder, passage)
+        for layer in layers:
+            state = captured.states_of(layer)[row].numpy()
+            np.testing.assert_allclose(state, expected["states"][layer], rtol=1e-4, atol=2e-5)
+            inflow = captured.inflow_of(layer)
+            assert inflow is not None
+            wanted = inflow_by_definition(expected["attentions"][layer], ~passage.context.special)
+            np.testing.assert_allclose(inflow[row], wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) -> None:
+    passages = encoded(any_decoder, texts)
+    layer = any_decoder.num_blocks - 1
+    right, left = (
+        capture(any_decoder, passages, [layer], inflow_layers=[layer], padding_side=side)
+        for side in ("right", "left")
+    )
+    for a, b in zip(right.states_of(layer), left.states_of(layer), strict=True):
+        assert torch.linalg.norm(a - b) <= 1e-5 * torch.linalg.norm(a)
+    for a, b in zip(right.inflow_of(layer), left.inflow_of(layer), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: list[str]) -> None:
+    ran: list[int] = []
+    handles = [
+        block.register_forward_hook(lambda *_, index=index: ran.append(index))
+        for index, block in enumerate(llama.blocks)
+    ]
+    captured = capture(llama, encoded(llama, texts), [0, 1])
+    for handle in handles:
+        handle.remove()
+    assert ran == [0, 1] and sorted(captured.states) == [0, 1] and not captured.inflow
+    assert not any(block._forward_hooks for block in llama.blocks)
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_uniform_causal_attention_flows_alike_to_every_token(heads: int) -> None:
+    query = torch.zeros(2, heads, 9, 8)
+    real = torch.ones(2, 9, dtype=torch.bool)
+    real[0, 0] = real[1, 7:] = False
+    inflow = attention_inflow(query, query[:, :1], real)
+    torch.testing.assert_close(inflow, real[:, None].expand(2, heads, 9).float())
+
+
+def test_inflow_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 4, 11, 8), torch.randn(2, 2, 11, 8)
+    real = torch.rand(2, 11) > 0.2
+    whole = attention_inflow(query, key, real)
+    monkeypatch.setattr("poolbench_extractor.inflow.BLOCK_BYTES", 1)
+    torch.testing.assert_close(attention_inflow(query, key, real), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_stays_close_to_float32(llama: Decoder, texts: list[str]) -> None:
+    half = wrap_decoder(copy.deepcopy(llama.model).bfloat16(), llama.tokenizer)
+    passages = encoded(llama, texts)
+    exact, rounded = (capture(model, passages, [1]).states_of(1) for model in (llama, half))
+    for a, b in zip(exact, rounded, strict=True):
+        assert torch.linalg.norm(a - b.float()) <= 3e-2 * torch.linalg.norm(a)

@@ -1,0 +1,189 @@
+"""Extraction end to end on small models: invariance, failures, kept states, calibration, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
+from poolbench.errors import InputError
+from poolbench.pooling import Words, all_strategies
+from poolbench.pooling.batch import Request
+from poolbench.pooling.kept import pool_kept
+from poolbench_extractor.batching import DeviceMemoryError, make_batches, run_halving
+from poolbench_extractor.capture import capture
+from poolbench_extractor.config import BatchLimits
+from poolbench_extractor.core import Passages, Reading, calibrate, extract
+from poolbench_extractor.encode import encode
+from poolbench_extractor.model import Decoder
+
+REQUESTS = [Request.of(spec.id) for spec in all_strategies() if spec.implemented]
+
+
+def annotate(text: str) -> Words:
+    """Words by white space with invented tags: enough for weights of every linguistic strategy."""
+    starts = [i for i, c in enumerate(text) if c != " " and (i == 0 or text[i - 1] == " ")]
+    ends = [min(text.find(" ", start) % (len(text) + 1), len(text)) for start in starts]
+    count = range(len(starts))
+    return Words.from_row(
+        {
+            "word_start": starts,
+            "word_end": ends,
+            "upos": [("NOUN", "DET", "VERB")[i % 3] for i in count],
+            "dep": [("det", "mark", "obj")[i % 3] for i in count],
+            "head": [0 for _ in count],
+            "lemma": text.split(),
+            "entity": ["" if i % 4 else "PERSON" for i in count],
+            "sentence": [i // 5 for i in count],
+            "clause": [i // 3 for i in count],
+            "keyword": [i % 5 == 1 for i in count],
+        }
+    )
+
+
+def _row(words: Words) -> dict[str, object]:
+    columns = {name: list(value) for name, value in vars(words).items()}
+    return {"word_start": columns.pop("start"), "word_end": columns.pop("end"), **columns}
+
+
+def passages_of(texts: list[str]) -> Passages:
+    ids = [f"p{i}" for i in range(len(texts))]
+    return Passages(ids, texts, {i: annotate(t) for i, t in zip(ids, texts, strict=True)})
+
+
+def vectors(decoder: Decoder, passages: Passages, reading: Reading) -> dict[str, dict[str, np.ndarray]]:
+    tables = extract(decoder, passages, {0: REQUESTS, 2: REQUESTS}, reading=reading)
+    return {
+        role: dict(zip(table["passage_id"].to_pylist(), vector_matrix(table["vector"]), strict=True))
+        for role, table in tables.items()
+    }
+
+
+def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder, texts: list[str]) -> None:
+    passages = passages_of(texts)
+    expected = vectors(decoder, passages, Reading())
+    backwards = Passages(passages.ids[::-1], passages.texts[::-1], passages.words)
+    variants = [
+        (passages, BatchLimits(max_passages=1)),
+        (passages, BatchLimits(max_tokens=70)),
+        (passages, BatchLimits(padding_side="left")),
+        (backwards, BatchLimits(max_passages=2)),
+    ]
+    for variant, limits in variants:
+        found = vectors(decoder, variant, Reading(limits=limits))
+        for role, rows in expected.items():
+            for passage_id, vector in rows.items():
+                gap = np.linalg.norm(found[role][passage_id] - vector)
+                assert gap <= 1e-5 * np.linalg.norm(vector), (role, passage_id, limits)
+
+
+def test_mean_and_last_token_equal_plain_indexing(llama: Decoder, texts: list[str]) -> None:
+    tables = extract(llama, passages_of(texts), {1: [Request.of("A1_mean"), Request.of("P1_last_token")]})
+    for index, text in enumerate(texts):
+        ids = llama.tokenizer(text, return_tensors="pt")["input_ids"]
+        with torch.inference_mode():
+            h_TD = llama.model(ids, output_hidden_states=True).hidden_states[2][0]  # [0] is the embedding
+        mean = vector_matrix(tables["A1_mean/1"]["vector"])[index]
+        last = vector_matrix(tables["P1_last_token/1"]["vector"])[index]
+        np.testing.assert_allclose(mean, h_TD[1:].mean(0), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(last, h_TD[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, texts: list[str]) -> None:
+    wanted = {1: [Request.of("A1_mean"), Request.of("P1_last_token")]}
+    without, with_bos = (
+        extract(llama, passages_of(texts), wanted, reading=Reading(include_bos=flag))
+        for flag in (False, True)
+    )
+    column = {role: [vector_matrix(t[role]["vector"]) for t in (without, with_bos)] for role in without}
+    np.testing.assert_allclose(*column["P1_last_token/1"], rtol=1e-6)
+    assert np.abs(np.subtract(*column["A1_mean/1"])).max() > 1e-3
+
+
+def test_first_token_is_constant_behind_a_bos(llama: Decoder, texts: list[str]) -> None:
+    table = extract(llama, passages_of(texts), {1: [Request.of("P2_first_token")]})["P2_first_token/1"]
+    matrix = vector_matrix(table["vector"])
+    np.testing.assert_allclose(matrix, np.tile(matrix[0], (len(texts), 1)), rtol=1e-4, atol=1e-5)
+
+
+def test_too_long_and_empty_passages_fail_alone(llama: Decoder, texts: list[str]) -> None:
+    tables = extract(llama, passages_of([texts[0], "word " * 200, "", texts[1]]), {0: REQUESTS})
+    for request in REQUESTS:
+        rows = tables[f"{request.id}/0"].to_pylist()
+        assert [row["status"] for row in rows] == ["ok", "failed", "failed", "ok"], request.id
+        assert "window is 128" in rows[1]["reason"] and "no real token" in rows[2]["reason"]
+        assert rows[1]["vector"] is None and rows[0]["vector"] is not None
+
+
+def test_max_length_bounds_the_window(llama: Decoder, texts: list[str]) -> None:
+    tables = extract(llama, passages_of(texts), {0: [Request.of("A1_mean")]}, reading=Reading(max_length=10))
+    assert tables["A1_mean/0"]["status"].to_pylist() == ["failed", "ok", "failed", "failed", "failed"]
+
+
+def test_states_that_are_not_finite_become_rows(build: Callable[..., Decoder], llama: Decoder) -> None:
+    broken = build(llama.model.config)
+    with torch.no_grad():
+        broken.model.get_input_embeddings().weight[5:] = torch.nan
+    rows = extract(
+        broken, passages_of(["some words"]), {1: [Request.of("A1_mean"), Request.of("S1_attention")]}
+    )
+    assert {table["status"][0].as_py() for table in rows.values()} == {"non_finite"}
+
+
+def test_kept_states_pool_to_the_same_vectors(decoder: Decoder, texts: list[str]) -> None:
+    passages = passages_of([*texts, "word " * 200])
+    tables = extract(decoder, passages, {1: REQUESTS}, keep=[1])
+    rows = [{"passage_id": passage_id, **_row(words)} for passage_id, words in passages.words.items()]
+    again = pool_kept(tables["states/1"], REQUESTS, table_from_rows(rows, ANNOTATIONS))
+    for request in REQUESTS:
+        table = tables[f"{request.id}/1"]
+        here, there = (vector_matrix(t["vector"]) for t in (table, again[request.id]))
+        np.testing.assert_allclose(there, here, rtol=1e-5, atol=1e-6, err_msg=request.id)
+        for name in ("applied", "token_share", "status", "reason"):
+            assert again[request.id][name].to_pylist() == table[name].to_pylist(), (request.id, name)
+
+
+def test_calibration_is_the_mean_norm_of_real_tokens(llama: Decoder, texts: list[str]) -> None:
+    table = calibrate(llama, passages_of([*texts, ""]), [0, 2])
+    passages = encode(llama, [str(i) for i in range(len(texts))], texts)
+    captured = capture(llama, passages, [0, 2])
+    for row in table.to_pylist():
+        norms = torch.cat([h[1:].norm(dim=-1) for h in captured.states_of(row["layer"])])
+        assert row["num_tokens"] == len(norms)
+        assert row["mean_residual_norm"] == pytest.approx(float(norms.mean()), rel=1e-5)
+    small = calibrate(llama, passages_of(texts), [0], reading=Reading(limits=BatchLimits(max_passages=1)))
+    assert small["mean_residual_norm"][0].as_py() == pytest.approx(
+        table["mean_residual_norm"][0].as_py(), rel=1e-6
+    )
+    with pytest.raises(InputError, match="none of 1"):
+        calibrate(llama, passages_of([""]), [0])
+
+
+def test_batches_keep_the_token_budget(llama: Decoder, texts: list[str]) -> None:
+    passages = encode(llama, [str(i) for i in range(20)], texts * 4)
+    batches = list(make_batches(passages, BatchLimits(max_tokens=80, max_passages=6)))
+    assert sorted(p.index for batch in batches for p in batch) == list(range(20))
+    for batch in batches:
+        assert len(batch) <= 6 and max(p.num_positions for p in batch) * len(batch) <= 80
+    longest = [batch[0].num_positions for batch in batches]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_out_of_memory_halves_the_batch(llama: Decoder, texts: list[str]) -> None:
+    passages = encode(llama, [str(i) for i in range(5)], texts)
+    sizes: list[int] = []
+
+    def run(batch: list) -> None:
+        if len(batch) > 2:
+            raise torch.OutOfMemoryError("out of memory")
+        sizes.append(len(batch))
+
+    run_halving(passages, run)
+    assert sizes == [2, 1, 2]
+    with pytest.raises(DeviceMemoryError, match="does not fit"):
+        run_halving(passages, lambda _batch: torch.empty(10**15))
+    with pytest.raises(RuntimeError, match="shapes"):
+        run_halving(passages, lambda _batch: torch.ones(2, 3) @ torch.ones(2, 3))
