@@ -1,1 +1,1 @@
-"""How the shipped English spaCy pipeline is made: run ``python -m recipes.annotator`` from the repository root."""
+"""How the shipped English spaCy pipeline is made: ``python -m recipes.annotator`` from the root."""

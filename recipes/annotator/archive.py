@@ -38,5 +38,6 @@ def read_members(folder: Path) -> dict[str, str]:
         for member in archive:
             handle = archive.extractfile(member) if member.name.endswith(KEPT_SUFFIXES) else None
             if handle is not None:
-                members[member.name.removeprefix("./").removeprefix("parsing/")] = handle.read().decode("utf-8")
+                name = member.name.removeprefix("./").removeprefix("parsing/")
+                members[name] = handle.read().decode("utf-8")
     return members

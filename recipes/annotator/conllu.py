@@ -15,7 +15,7 @@ TEXT = "# text = "
 
 @dataclass(frozen=True)
 class Word:
-    """One syntactic word: surface form, lemma, UPOS, head (index in the sentence, itself for the root), label."""
+    """One syntactic word; ``head`` is an index in the sentence, the root's own for the root."""
 
     form: str
     lemma: str

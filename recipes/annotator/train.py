@@ -1,0 +1,55 @@
+"""Training of the two halves and their assembly into one pipeline."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import spacy
+from spacy.cli.init_config import fill_config
+from spacy.cli.train import train as spacy_train
+from spacy.language import Language
+
+HERE = Path(__file__).parent
+HALVES = ("tree", "entity")
+VERSION = "1.0.0"
+NAME = "poolbench_annotator"
+
+
+def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
+    """Trains ``tree`` (tagger, lemmatizer, parser) or ``entity`` from ``<half>-{train,dev}.spacy``.
+
+    Args:
+        half: One of `HALVES`; its configuration lies beside this file.
+        work: Folder of the converted data; the models are written below it.
+        max_steps: Optimiser steps of about 1,000 words.
+        seed: Seed of initialisation, order and dropout.
+
+    Returns:
+        The folder of the best model by the development score.
+    """
+    filled = work / f"{half}.cfg"
+    fill_config(filled, HERE / f"{half}.cfg")
+    overrides = {
+        "paths.train": str(work / f"{half}-train.spacy"),
+        "paths.dev": str(work / f"{half}-dev.spacy"),
+        "training.max_steps": max_steps,
+        "system.seed": seed,
+    }
+    spacy_train(filled, work / half, overrides=overrides)
+    return work / half / "model-best"
+
+
+def assemble(tree: Path, entity: Path, output: Path) -> Language:
+    """One pipeline from both halves, each with the tok2vec that it was trained with; saved to ``output``."""
+    nlp = spacy.load(tree)
+    nlp.add_pipe("ner", source=spacy.load(entity))
+    nlp.meta.update({"name": NAME, "version": VERSION, "license": "CC BY-SA 4.0", "author": "PoolBench"})
+    nlp.meta["description"] = "Small English pipeline: UPOS, lemmas, UD dependencies, sentences, entities"
+    nlp.meta.pop("performance", None)
+    nlp.config["paths"] = dict.fromkeys(nlp.config["paths"])  # of the machine that trained
+    if output.exists():
+        shutil.rmtree(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    nlp.to_disk(output)
+    return spacy.load(output)

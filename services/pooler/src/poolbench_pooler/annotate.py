@@ -1,0 +1,186 @@
+"""Annotation of texts by a spaCy pipeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from poolbench.config import asset_path
+from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.pooling.relations import to_universal
+from poolbench_pooler.clauses import segment_clauses
+from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES
+from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+BATCH_SIZE = 32
+BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+NEEDED = ("parser", "ner")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A loaded spaCy pipeline and what readers of its annotations must know."""
+
+    name: str
+    version: str
+    dep_scheme: str
+    nlp: Language
+
+    def require_version(self, version: str | None) -> Pipeline:
+        """Itself, if it has this version or none is asked for.
+
+        Raises:
+            ConfigError: If another version is loaded.
+        """
+        if version not in (None, self.version):
+            raise ConfigError(
+                f"pipeline {self.name!r} has version {self.version}, not {version}; install that version, "
+                f"or ask for {self.version}"
+            )
+        return self
+
+    def describe(self) -> dict[str, str]:
+        """Name, version and label scheme, as the annotations carry them."""
+        return {"pipeline": self.name, "pipeline_version": self.version, "dep_scheme": self.dep_scheme}
+
+
+@lru_cache(maxsize=2)
+def load_pipeline(name: str) -> Pipeline:
+    """Loads a pipeline by asset name, or one of `PACKAGED_PIPELINES` where it is installed.
+
+    Raises:
+        UnknownNameError: If no asset has this name.
+        ConfigError: If the package is not installed, or the pipeline lacks a parser, an entity recogniser, or
+            labels of a known scheme.
+    """
+    import spacy
+
+    if name not in PACKAGED_PIPELINES:
+        nlp = spacy.load(asset_path(name))
+    elif spacy.util.is_package(name):
+        nlp = spacy.load(name)
+    else:
+        raise ConfigError(
+            f"spaCy pipeline {name!r} is not installed; install the package, or use 'annotator'"
+        )
+    absent = [component for component in NEEDED if component not in nlp.pipe_names]
+    if absent:
+        raise ConfigError(
+            f"spaCy pipeline {name!r} has no {' and no '.join(absent)}; it has {nlp.pipe_names}"
+        )
+    nlp.max_length = max(nlp.max_length, MAX_CHARACTERS)
+    return Pipeline(name, nlp.meta["version"], dep_scheme(nlp.pipe_labels["parser"]), nlp)
+
+
+def dep_scheme(labels: Sequence[str]) -> str:
+    """Tells Universal Dependencies (``ud``) from ClearNLP (``clearnlp``) by labels that only one has.
+
+    Raises:
+        ConfigError: If the labels are of neither scheme.
+    """
+    try:
+        for label in labels:
+            to_universal(label)
+    except CellError as error:
+        raise ConfigError(f"{error}; its clauses and modifiers cannot be told") from None
+    bases = {label.partition(":")[0] for label in labels}
+    if {"prep", "pobj"} <= bases:
+        return "clearnlp"
+    if {"case", "obl"} <= bases:
+        return "ud"
+    raise ConfigError(
+        f"the parser's labels {sorted(bases)} are neither UD (case, obl) nor ClearNLP (prep, pobj)"
+    )
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Words of a text: the document without white space, and where each word starts."""
+
+    doc: Doc
+    starts: list[int]
+
+    @property
+    def words(self) -> list[str]:
+        """The surface forms."""
+        return [token.text for token in self.doc]
+
+
+def tokenize(nlp: Language, text: str, what: str = "the text") -> Tokens:
+    """Splits a text into words; line breaks and runs of spaces are no words.
+
+    The pipeline never saw white-space tokens in training, so they are taken out before it runs, and a blank
+    line is handed to the parser as the sentence boundary that it is.
+
+    Raises:
+        InputError: If the text is too long or is no valid Unicode.
+    """
+    from spacy.tokens import Doc
+
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{what} has {len(text)} characters; the limit is {MAX_CHARACTERS}: split it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is no valid Unicode: {error.reason} at character {error.start}") from None
+    tokens = [token for token in nlp.tokenizer(text) if not token.is_space]
+    starts = [token.idx for token in tokens]
+    ends = [token.idx + len(token.text) for token in tokens]
+    gaps = [text[end:start] for end, start in zip(ends, [*starts[1:], len(text)], strict=False)]
+    before = ["\n\n", *gaps[:-1]][: len(tokens)]
+    doc = Doc(
+        nlp.vocab,
+        words=[token.text for token in tokens],
+        spaces=[bool(gap) for gap in gaps],
+        sent_starts=[True if BLANK_LINE.search(gap) else None for gap in before],
+    )
+    return Tokens(doc, starts)
+
+
+def annotate_texts(
+    pipeline: Pipeline,
+    names: Sequence[str],
+    texts: Sequence[str],
+    frequencies: DocumentFrequencies,
+    num_keywords: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields one ANNOTATIONS row a text, in order.
+
+    Args:
+        pipeline: From `load_pipeline`.
+        names: Passage ids.
+        texts: As many texts; an empty one gives a row without words.
+        frequencies: Document frequencies of the train texts.
+        num_keywords: Terms flagged in each passage.
+    """
+    tokens = [
+        tokenize(pipeline.nlp, text, f"passage {name!r}") for name, text in zip(names, texts, strict=True)
+    ]
+    docs = pipeline.nlp.pipe((item.doc for item in tokens), batch_size=BATCH_SIZE)
+    for name, item, doc in zip(names, tokens, docs, strict=True):
+        keyword = flag_keywords(item.words, frequencies, num_keywords)
+        yield {"passage_id": name, **_columns(doc, item.starts), "keyword": keyword}
+
+
+def _columns(doc: Doc, starts: list[int]) -> dict[str, list[Any]]:
+    head = [token.head.i for token in doc]
+    upos = [token.pos_ or "X" for token in doc]
+    dep = ["root" if token.dep_ == "ROOT" else token.dep_ for token in doc]
+    return {
+        "word_start": starts,
+        "word_end": [start + len(token.text) for start, token in zip(starts, doc, strict=True)],
+        "upos": upos,
+        "dep": dep,
+        "head": head,
+        "lemma": [token.lemma_ or token.lower_ for token in doc],
+        "entity": [token.ent_type_ for token in doc],
+        "sentence": [index for index, sentence in enumerate(doc.sents) for _ in sentence] if len(doc) else [],
+        "clause": segment_clauses(head, dep, upos),
+    }

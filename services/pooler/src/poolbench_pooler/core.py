@@ -1,0 +1,112 @@
+"""The pooler's two steps: tables in, tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import ANNOTATIONS, require_columns, states_schema, table_from_rows
+from poolbench.errors import InputError
+from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
+from poolbench_pooler.config import AnnotateParams, PoolRequest
+from poolbench_pooler.keywords import DocumentFrequencies
+
+TEXT_COLUMNS = pa.schema([("passage_id", pa.string()), ("text", pa.string())])
+Progress = Callable[[int, int], None]
+
+
+def frequencies_of(pipeline: Pipeline, texts: Sequence[str]) -> DocumentFrequencies:
+    """Document frequencies of texts, split into words as the annotation splits them."""
+    return DocumentFrequencies.of(tokenize(pipeline.nlp, text).words for text in texts)
+
+
+def idf_texts(passages: pa.Table, idf_passages: pa.Table | None) -> list[str]:
+    """The texts that document frequencies come from: train passages only.
+
+    Args:
+        passages: The passages to annotate; their own train rows serve when nothing else is given.
+        idf_passages: Passages of the train split, needed when ``passages`` holds none.
+
+    Raises:
+        InputError: If there is no train passage.
+    """
+    table = passages if idf_passages is None else idf_passages
+    if "split" not in table.column_names:
+        raise InputError("passages have no column 'split', so train texts for the IDF cannot be told")
+    rows = zip(table["text"].to_pylist(), table["split"].to_pylist(), strict=True)
+    texts = [text for text, split in rows if split == "train"]
+    if not texts:
+        raise InputError(
+            "no passage of split 'train' to take document frequencies from; "
+            "give the train passages as idf_passages"
+        )
+    return texts
+
+
+def annotate_passages(
+    pipeline: Pipeline,
+    passages: pa.Table,
+    train_texts: Sequence[str],
+    params: AnnotateParams,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """The ANNOTATIONS table of a PASSAGES table, in its order.
+
+    The schema's metadata says which pipeline made it, its label scheme, and where the IDF came from.
+    """
+    require_columns(passages, TEXT_COLUMNS, "passages")
+    names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
+    frequencies = frequencies_of(pipeline, train_texts)
+    rows = []
+    for row in annotate_texts(pipeline, names, texts, frequencies, params.num_keywords):
+        rows.append(row)
+        if progress is not None:
+            progress(len(rows), len(texts))
+    notes = pipeline.describe() | {
+        "num_keywords": str(params.num_keywords),
+        "idf_documents": str(len(train_texts)),
+    }
+    return table_from_rows(rows, ANNOTATIONS).replace_schema_metadata(notes)
+
+
+def annotate_rows(
+    pipeline: Pipeline, texts: Sequence[str], train_texts: Sequence[str], num_keywords: int
+) -> list[dict[str, Any]]:
+    """Annotation rows of loose texts, named by their position."""
+    names = [str(index) for index in range(len(texts))]
+    frequencies = frequencies_of(pipeline, train_texts)
+    return list(annotate_texts(pipeline, names, texts, frequencies, num_keywords))
+
+
+def states_of(request: PoolRequest) -> pa.Table:
+    """A STATES table of one row from the hidden states of a request.
+
+    Raises:
+        InputError: If the lists disagree in length, or a state is ragged.
+    """
+    num_tokens, width = len(request.hidden_states), len(request.hidden_states[0])
+    if width == 0 or any(len(state) != width for state in request.hidden_states):
+        raise InputError(f"hidden_states must be [T][D] with one width D > 0; the first row has {width}")
+    for name in ("offsets", "special", "inflow"):
+        values = getattr(request, name)
+        if values is not None and len(values) != num_tokens:
+            raise InputError(
+                f"{name} has {len(values)} entries for {num_tokens} hidden states; they must agree"
+            )
+    offsets = request.offsets or [(index, index + 1) for index in range(num_tokens)]
+    row = {
+        "passage_id": "0",
+        "token_ids": [0] * num_tokens,
+        "token_start": [start for start, _ in offsets],
+        "token_end": [end for _, end in offsets],
+        "special": request.special or [False] * num_tokens,
+        "hidden": np.asarray(request.hidden_states, dtype=np.float32).tolist(),
+        "inflow": request.inflow,
+        "status": "ok",
+    }
+    if all(row["special"]):
+        raise InputError("special marks every token; at least one must be a real token")
+    return table_from_rows([row], states_schema(width))

@@ -1,0 +1,51 @@
+"""Keywords: the words of a passage with the highest TF-IDF."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+def term(word: str) -> str | None:
+    """The term a word counts as: itself in lower case, or None without a letter (punctuation, numbers)."""
+    return word.lower() if any(character.isalpha() for character in word) else None
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """In how many of ``num_documents`` texts each term occurs."""
+
+    counts: dict[str, int]
+    num_documents: int
+
+    @classmethod
+    def of(cls, documents: Iterable[Sequence[str]]) -> DocumentFrequencies:
+        """Counts the words of each document."""
+        counts: Counter[str] = Counter()
+        num_documents = 0
+        for words in documents:
+            counts.update({t for t in map(term, words) if t is not None})
+            num_documents += 1
+        return cls(dict(counts), num_documents)
+
+    def idf(self, name: str) -> float:
+        """``ln((1 + n) / (1 + df)) + 1``, finite for terms that no document holds.
+
+        Reference: the smoothed form of scikit-learn's TfidfTransformer.
+        """
+        return math.log((1 + self.num_documents) / (1 + self.counts.get(name, 0))) + 1.0
+
+
+def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int) -> list[bool]:
+    """Flags every occurrence of the ``num_keywords`` terms with the highest TF-IDF.
+
+    TF is the raw count in the passage. Ties go to the term that occurs first, so the flags depend on
+    nothing but the passage and the frequencies.
+    """
+    terms = [term(word) for word in words]
+    counts = Counter(t for t in terms if t is not None)
+    ranked = sorted(counts, key=lambda name: -counts[name] * frequencies.idf(name))
+    chosen = set(ranked[:num_keywords])
+    return [t in chosen for t in terms]

@@ -1,0 +1,114 @@
+"""The shipped pipeline on easy and on awkward texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench_pooler.annotate import Pipeline, annotate_texts, dep_scheme, load_pipeline, tokenize
+from poolbench_pooler.keywords import DocumentFrequencies
+
+NO_TRAIN = DocumentFrequencies({}, 0)
+AWKWARD = {
+    "empty": "",
+    "spaces": " \n\t ",
+    "one word": "Hello",
+    "emoji": "Great 👍🏽 work 👨‍👩‍👧!",
+    "right to left": "הילדה קראה ספר. هذا نص عربي.",
+    "combining": "Cafe\u0301 na\u00efve",
+    "control": "a\x00b \u200bc\ufeff",
+    "line breaks": "First  line\nsecond\r\n\r\n- third\n\n\n",
+    "digits": "1,234.5 + 6 = 99%",
+    "no spaces": "a" * 3000,
+}
+PROSE = "The old company paid its workers late. However, nobody in Boston complained about Mary Jones."
+
+
+def rows(pipeline: Pipeline, texts: list[str], frequencies: DocumentFrequencies = NO_TRAIN) -> list[dict]:
+    return list(annotate_texts(pipeline, [str(i) for i in range(len(texts))], texts, frequencies, 10))
+
+
+def words(row: dict, text: str) -> list[str]:
+    return [text[a:b] for a, b in zip(row["word_start"], row["word_end"], strict=True)]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_awkward_texts(pipeline: Pipeline, name: str) -> None:
+    text = AWKWARD[name]
+    row = rows(pipeline, [text])[0]
+    columns = [value for key, value in row.items() if key != "passage_id"]
+    assert len({len(column) for column in columns}) == 1
+    surface = words(row, text)
+    assert all(word and not word.isspace() for word in surface)
+    assert "".join(surface) == "".join("".join(surface).split())
+    assert len("".join(surface)) == len("".join(text.split())), "every visible character lies in one word"
+    assert all(0 <= head < len(surface) for head in row["head"])
+    assert row["sentence"] == sorted(row["sentence"])
+
+
+def test_words_of_prose(pipeline: Pipeline) -> None:
+    row = rows(pipeline, [PROSE])[0]
+    tagged = dict(zip(words(row, PROSE), row["upos"], strict=True))
+    assert tagged["company"] == "NOUN" and tagged["old"] == "ADJ" and tagged["paid"] == "VERB"
+    lemmas = dict(zip(words(row, PROSE), row["lemma"], strict=True))
+    assert lemmas["workers"] == "worker" and lemmas["paid"] == "pay"
+    kinds = dict(zip(words(row, PROSE), row["entity"], strict=True))
+    assert kinds["Boston"] == "LOC" and kinds["Jones"] == "PER" and kinds["company"] == ""
+    assert max(row["sentence"]) == 1
+    roots = [i for i, head in enumerate(row["head"]) if head == i]
+    assert [row["dep"][i] for i in roots] == ["root"] * len(roots) and len(roots) == 2
+
+
+def test_blank_line_ends_a_sentence(pipeline: Pipeline) -> None:
+    text = "Summary of the\n\nreport that we sent"
+    row = rows(pipeline, [text])[0]
+    sentence = dict(zip(words(row, text), row["sentence"], strict=True))
+    assert sentence["the"] < sentence["report"]
+
+
+def test_batching_changes_nothing(pipeline: Pipeline) -> None:
+    texts = [PROSE, *AWKWARD.values(), PROSE.upper()]
+    together = rows(pipeline, texts)
+    alone = [rows(pipeline, [text])[0] for text in texts]
+    for one, other in zip(together, alone, strict=True):
+        assert {**one, "passage_id": ""} == {**other, "passage_id": ""}
+
+
+def test_keywords_follow_the_train_texts(pipeline: Pipeline) -> None:
+    text = "the zebra saw the lion"
+    common = DocumentFrequencies.of([["the", "saw", "lion"]] * 50)
+    row = next(annotate_texts(pipeline, ["0"], [text], common, 1))
+    assert [w for w, flag in zip(words(row, text), row["keyword"], strict=True) if flag] == ["zebra"]
+
+
+def test_too_long_and_broken_texts_are_named(pipeline: Pipeline) -> None:
+    with pytest.raises(InputError, match=r"passage 'p1'.*1000001 characters.*limit is 1000000"):
+        tokenize(pipeline.nlp, "x" * 1_000_001, "passage 'p1'")
+    with pytest.raises(InputError, match="valid Unicode"):
+        tokenize(pipeline.nlp, "half a pair \ud83d")
+
+
+def test_shipped_scheme(pipeline: Pipeline) -> None:
+    assert pipeline.describe()["dep_scheme"] == "ud"
+
+
+def test_schemes() -> None:
+    assert dep_scheme(["ROOT", "prep", "pobj", "nsubj", "relcl"]) == "clearnlp"
+    assert dep_scheme(["ROOT", "case", "obl", "acl:relcl"]) == "ud"
+    with pytest.raises(ConfigError, match="SB"):
+        dep_scheme(["ROOT", "SB", "OA"])
+    with pytest.raises(ConfigError, match="neither"):
+        dep_scheme(["ROOT", "nsubj"])
+
+
+def test_unknown_and_absent_pipelines(pipeline: Pipeline) -> None:
+    with pytest.raises(UnknownNameError, match="annotator"):
+        load_pipeline("anotator")
+    with pytest.raises(ConfigError, match="not installed"):
+        load_pipeline("en_core_web_trf")
+
+
+def test_version_can_be_demanded(pipeline: Pipeline) -> None:
+    assert pipeline.require_version(pipeline.version) is pipeline
+    with pytest.raises(ConfigError, match=r"not 0\.0\.1"):
+        pipeline.require_version("0.0.1")
