@@ -1,0 +1,94 @@
+"""The texts that the demo language model is trained and judged on."""
+
+import hashlib
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from poolbench.corpora.partition import document_of, split_of
+from poolbench.corpora.planted import lm_documents
+from poolbench.corpora.planted.signals import planted_concepts
+from poolbench.corpora.real import SOURCES, Document, read_documents
+
+CAP_BYTES = 6_000_000
+CAPS_BYTES = {"novels": 20_000_000}
+HELD_OUT_PERCENT = 4
+# The Manually Annotated Sub-Corpus mixes licences; everything else that is permissive is used.
+EXCLUDED = frozenset({"masc"})
+# The concepts of the default run are met twice as often, so that steering has a direction to move.
+EMPHASISED = ("causation", "contrast", "conditionality", "negation_density")
+NUM_PLAIN = 3
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Training and held-out texts of one kind (real or planted), with the bytes each source gives."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+    source_bytes: dict[str, int]
+
+
+def is_held_out(doc_id: str) -> bool:
+    """Whether a document of the `lm` share is kept for judging; parts follow their document."""
+    digest = hashlib.sha256(f"held-out:{document_of(doc_id)}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
+
+
+def _share(documents: Sequence[Document], cap_bytes: int, seed: int) -> list[Document]:
+    """The `lm` documents of one source in a shuffled order, cut where the cap is reached."""
+    chosen = [document for document in documents if split_of(document.doc_id) == "lm"]
+    random.Random(seed).shuffle(chosen)
+    kept: list[Document] = []
+    for document in chosen:
+        cap_bytes -= len(document.text.encode())
+        if cap_bytes < 0:
+            break
+        kept.append(document)
+    return kept
+
+
+def _held_out_novels(documents: Iterable[Document]) -> Iterator[Document]:
+    """Novels are few and long: the last 4 % of each is held out instead of whole authors."""
+    for document in documents:
+        cut = document.text.rfind("\n\n", 0, int(len(document.text) * (1 - HELD_OUT_PERCENT / 100)))
+        yield from (
+            Document(document.doc_id, part, document.licence, document.domain, text)
+            for part, text in (("train", document.text[:cut]), ("held_out", document.text[cut:]))
+        )
+
+
+def real_mix(archives: str | Path | None, seed: int) -> Mix:
+    """Permissive real text of the `lm` share, each source under its cap."""
+    train: list[str] = []
+    held_out: list[str] = []
+    source_bytes: dict[str, int] = {}
+    for source in SOURCES.values():
+        if not source.permissive or source.name in EXCLUDED:
+            continue
+        documents = _share(read_documents(source.name, archives), CAPS_BYTES.get(source.name, CAP_BYTES), seed)
+        if source.name == "novels":
+            documents = list(_held_out_novels(documents))
+            kept_out = [document for document in documents if document.source == "held_out"]
+        else:
+            kept_out = [document for document in documents if is_held_out(document.doc_id)]
+        kept = [document for document in documents if document not in kept_out]
+        train += [document.text for document in kept]
+        held_out += [document.text for document in kept_out]
+        source_bytes[source.name] = sum(len(document.text.encode()) for document in kept)
+    return Mix(tuple(train), tuple(held_out), source_bytes)
+
+
+def planted_mix(num_documents: int, seed: int) -> Mix:
+    """Planted text written for the language model (its grammar shares no carrier with the corpora)."""
+    cycle = (*planted_concepts(), *EMPHASISED, *[None] * NUM_PLAIN)
+    documents = list(lm_documents(seed, num_documents, cycle))
+    held_out = [document for document in documents if is_held_out(document.doc_id)]
+    train = [document for document in documents if not is_held_out(document.doc_id)]
+    num_bytes = sum(len(document.text.encode()) for document in train)
+    return Mix(
+        tuple(document.text for document in train),
+        tuple(document.text for document in held_out),
+        {"planted-lm": num_bytes},
+    )
