@@ -22,7 +22,7 @@ def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Spearman correlation along the last axis with average ranks for ties; NaN where one side is constant."""
+    """Spearman correlation along the last axis with average ranks for ties; NaN where a side is constant."""
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
 
 

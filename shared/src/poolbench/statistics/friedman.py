@@ -8,14 +8,14 @@ import numpy as np
 from scipy import stats
 
 
-class TestResult(NamedTuple):
+class RankTestResult(NamedTuple):
     """A test statistic with its p-value."""
 
     statistic: float
     p_value: float
 
 
-def friedman_test(scores_NK: np.ndarray) -> TestResult:
+def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
     """Friedman chi-square with correction for ties, over complete blocks.
 
     Args:
@@ -37,6 +37,6 @@ def friedman_test(scores_NK: np.ndarray) -> TestResult:
     between = num_blocks * ((ranks.mean(axis=0) - (num_treatments + 1) / 2) ** 2).sum()
     within = ((ranks - (num_treatments + 1) / 2) ** 2).sum() / (num_blocks * (num_treatments - 1))
     if within == 0:
-        return TestResult(float("nan"), float("nan"))
+        return RankTestResult(float("nan"), float("nan"))
     statistic = between / within
-    return TestResult(float(statistic), float(stats.chi2.sf(statistic, num_treatments - 1)))
+    return RankTestResult(float(statistic), float(stats.chi2.sf(statistic, num_treatments - 1)))

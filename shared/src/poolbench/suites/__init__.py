@@ -15,7 +15,7 @@ What the driver calls, per (model, layer):
                 relation="ld", rules=rules)                                             -> list[Measure]
     d3_rep_measure(directions, neighbour_directions, neighbour="contrast", relation="lc") -> Measure
     curve_rows(steered, unsteered, nulls, scorer=scorer, rules=rules)                   -> list[dict]
-    blank_d2(status, reason), blank_d3("ld", status, reason)     # strategy could not be measured (collapsed ...)
+    blank_d2(status, reason), blank_d3("ld", status, reason)     # where a strategy could not be measured
     rank_board(result_rows, "d1.auroc")                                                 -> RankBoard | None
 
 ``SCORES`` may hold the rows of many scorers; each function takes the one it is asked for. Where ``steered``

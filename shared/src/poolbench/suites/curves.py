@@ -28,7 +28,7 @@ def curve_rows(
     Returns:
         Rows with direction, scorer, strength, score, ci_low, ci_high, gain (score minus unsteered),
         perplexity_ratio, repeated_4grams, fluent, n (openings), and null_low, null_mean, null_high: 5th
-        percentile, mean and 95th percentile of the null directions' mean scores (null where they were not run).
+        percentile, mean and 95th percentile of the null directions' mean scores (null where not run).
     """
     try:
         grid = single_grid(steered, unsteered, scorer.concept, direction_key)

@@ -48,9 +48,9 @@ def d3_measures(
         direction: Construction method, for the rows.
 
     Returns:
-        ``d3.<relation>`` = 1 - dB / dA where the lower limit of dA is above 0, else null with ``no_effect``, or
-        ``reversed`` where the upper limit is below 0; ``d3.robust_<relation>`` = dA - \\|dB\\|; and its excess
-        over the null directions.
+        ``d3.<relation>`` = 1 - dB / dA where the lower limit of dA is above 0, else null with ``no_effect``,
+        or ``reversed`` where the upper limit is below 0; ``d3.robust_<relation>``, i.e. dA minus the size of
+        dB; and its excess over the null directions.
     """
     assert relation in RELATIONS, relation
     fields = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
@@ -64,7 +64,10 @@ def d3_measures(
     units = (target.score_range, neighbour.score_range)
     shifts = _Shifts(*pair, units, rules)
     metric = f"d3.robust_{relation}"
-    measures = [_index(f"d3.{relation}", shifts, rules, fields), _interval(metric, shifts.robust(), shifts, rules, fields)]
+    measures = [
+        _index(f"d3.{relation}", shifts, rules, fields),
+        _interval(metric, shifts.robust(), shifts, rules, fields),
+    ]
     null_pairs = _null_pairs(nulls, unsteered, target, neighbour)
     if null_pairs:
         measures.append(_robust_excess(f"{metric}.excess", pair, null_pairs, units, rules, fields))
@@ -72,13 +75,18 @@ def d3_measures(
 
 
 def blank_d3(relation: str, status: str, reason: str, **fields: Any) -> list[Measure]:
-    """Every steered D3 figure of one relation as a null with one status; ``fields`` name scorer, neighbour ..."""
+    """Every steered D3 figure of one relation as a null with one status; ``fields`` name the scorers."""
     names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
     return [Measure.null(name, status, reason, **fields) for name in names]
 
 
 def d3_rep_measure(
-    directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
+    directions: pa.Table,
+    neighbour_directions: pa.Table,
+    *,
+    neighbour: str,
+    relation: str,
+    direction: str = "C1",
 ) -> Measure:
     """Cosine of the same construction method's directions of the concept and its neighbour.
 
@@ -106,7 +114,9 @@ class _Shifts:
     ) -> None:
         choose, read = halves(len(target.openings), rules.seed)
         column = best_column(target.at_openings(choose), rules)
-        weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
+        weights = np.vstack(
+            [np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)]
+        )
         self.strength = float(target.strengths[column])
         self.num_read = len(read)
         self.target = gain_at(target.at_openings(read), column, weights) / units[0]
@@ -126,7 +136,11 @@ class _Shifts:
 
 
 def _grid_pair(
-    steered: SteeredTables, unsteered: SteeredTables, target: Scorer, neighbour: Scorer, direction_key: str | None
+    steered: SteeredTables,
+    unsteered: SteeredTables,
+    target: Scorer,
+    neighbour: Scorer,
+    direction_key: str | None,
 ) -> list[ResponseGrid]:
     scorers = (target.concept, neighbour.concept)
     return align_openings([single_grid(steered, unsteered, scorer, direction_key) for scorer in scorers])
@@ -159,7 +173,12 @@ def _index(metric: str, shifts: _Shifts, rules: SteeringRules, fields: dict[str,
 
 
 def _interval(
-    metric: str, values: np.ndarray, shifts: _Shifts, rules: SteeringRules, fields: dict[str, Any], **details: Any
+    metric: str,
+    values: np.ndarray,
+    shifts: _Shifts,
+    rules: SteeringRules,
+    fields: dict[str, Any],
+    **details: Any,
 ) -> Measure:
     details = {**shifts.details(), **details}
     fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": details}
@@ -174,7 +193,7 @@ def _robust_excess(
     rules: SteeringRules,
     fields: dict[str, Any],
 ) -> Measure:
-    """dA - |dB| minus its mean over the null directions, all at the null strengths and on the same openings."""
+    """dA - |dB| minus its mean over the null directions, at the null strengths and on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
     own, *others = [_Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]
@@ -190,5 +209,7 @@ def _direction(table: pa.Table, direction: str) -> np.ndarray:
     row = ids.index(direction)
     if not table["vector"][row].is_valid:
         status = table["status"][row].as_py() or "failed"
-        raise CellError(status, table["reason"][row].as_py() or f"direction {direction} could not be computed")
+        raise CellError(
+            status, table["reason"][row].as_py() or f"direction {direction} could not be computed"
+        )
     return vector_matrix(table["vector"])[row].astype(np.float64)

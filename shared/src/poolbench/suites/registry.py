@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 
 from poolbench.errors import UnknownNameError
@@ -58,7 +59,10 @@ def get_suite(suite_id: str) -> Suite:
 
 def all_suites() -> dict[str, Suite]:
     """Every suite by id, those of the entry points ``poolbench.suites`` included."""
-    for point in entry_points(group="poolbench.suites"):
-        suite = point.load()
-        _SUITES.setdefault(suite.id, suite)
-    return dict(sorted(_SUITES.items()))
+    return dict(sorted({**_plugins(), **_SUITES}.items()))
+
+
+@cache
+def _plugins() -> dict[str, Suite]:
+    suites = [point.load() for point in entry_points(group="poolbench.suites")]
+    return {suite.id: suite for suite in suites}

@@ -66,8 +66,8 @@ class Scorer:
         if not self.score_range > 0:
             raise CellError(
                 "scorer_invalid",
-                f"the scorer of {self.concept} scores held-out positives {self.positive_mean:.3f} and negatives "
-                f"{self.negative_mean:.3f}; positives must score higher",
+                f"the scorer of {self.concept} scores held-out positives {self.positive_mean:.3f} and "
+                f"negatives {self.negative_mean:.3f}; positives must score higher",
             )
 
     @classmethod
@@ -84,8 +84,12 @@ class Scorer:
         if gate is None:
             return cls(concept, "no_scorer", f"no scorer was trained for {concept}")
         if gate["value"] != 1:
-            return cls(concept, "scorer_invalid", gate["reason"] or f"the scorer of {concept} failed its gate")
+            return cls(
+                concept, "scorer_invalid", gate["reason"] or f"the scorer of {concept} failed its gate"
+            )
         means = [(values.get(f"scorer.{side}_mean") or {}).get("value") for side in ("positive", "negative")]
         if None in means:
-            return cls(concept, "scorer_invalid", f"the scorer of {concept} has no scores on held-out passages")
+            return cls(
+                concept, "scorer_invalid", f"the scorer of {concept} has no scores on held-out passages"
+            )
         return cls(concept, positive_mean=float(means[0]), negative_mean=float(means[1]))

@@ -135,7 +135,9 @@ def _value(
     value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
     if not np.isfinite(value):
         return _flat(metric, common)
-    return Measure.of(metric, value, percentile_interval(statistic(grid, weights, rules), rules.level), **common)
+    return Measure.of(
+        metric, value, percentile_interval(statistic(grid, weights, rules), rules.level), **common
+    )
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, Any]) -> Measure:
@@ -144,7 +146,9 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, A
     return Measure.of("d2.best_strength", float(grid.strengths[column]), **common)
 
 
-def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]) -> Measure:
+def _fluency(
+    grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]
+) -> Measure:
     column = grid.column(rules.reference_strength)
     value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
     interval = percentile_interval(fluency(grid, weights, rules), rules.level)
@@ -161,4 +165,3 @@ def _common_fields(
     openings = len(grid.openings)
     fields = {"direction": direction, "scorer": scorer.concept, "n": openings, "num_groups": openings}
     return {**fields, "seed": rules.seed, "ci_method": CI_METHOD}
-

@@ -1,0 +1,123 @@
+"""What D1 needs of the passages of one concept, computed once for all strategies and layers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import PASSAGES, require_columns
+from poolbench.errors import InputError
+from poolbench_prober.folds import connected_groups
+
+_WORD = re.compile(r"[^\W\d_]+")
+_CONTROL_SHARE = (0.3, 0.7)
+_CONTROL_GAP = 0.15
+
+
+@dataclass(frozen=True)
+class Passages:
+    """One split of one concept.
+
+    Attributes:
+        ids: Passage ids [n].
+        labels: 1 positive, 0 negative [n].
+        groups: Connected components of matched pair and source document [n].
+        domains: [n].
+        pairs_P2: Row numbers (positive, negative) of the complete matched pairs [P, 2].
+        paired: Whether the concept has matched pairs at all.
+        texts: [n].
+    """
+
+    ids: tuple[str, ...]
+    labels: np.ndarray
+    groups: np.ndarray
+    domains: np.ndarray
+    pairs_P2: np.ndarray
+    paired: bool
+    texts: tuple[str, ...]
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> Self:
+        """The split in ``table`` (PASSAGES).
+
+        Raises:
+            InputError: If it is empty, an id is duplicated or a label is neither 0 nor 1.
+        """
+        require_columns(table, PASSAGES, "the passages")
+        ids = tuple(table["passage_id"].to_pylist())
+        if len(set(ids)) != len(ids) or not ids:
+            raise InputError(
+                f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different"
+            )
+        labels = np.array(table["label"].to_pylist(), dtype=np.int8)
+        if not np.isin(labels, (0, 1)).all():
+            raise InputError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
+        pair_ids = table["pair_id"].to_pylist()
+        return cls(
+            ids=ids,
+            labels=labels,
+            groups=connected_groups(pair_ids, table["doc_id"].to_pylist()),
+            domains=np.array([domain or "" for domain in table["domain"].to_pylist()]),
+            pairs_P2=matched_pairs(pair_ids, labels),
+            paired=any(pair is not None for pair in pair_ids),
+            texts=tuple(text or "" for text in table["text"].to_pylist()),
+        )
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The passages at ``rows``; pairs that lose a member are dropped."""
+        if len(rows) == len(self.ids):
+            return self
+        position = np.full(len(self.ids), -1)
+        position[rows] = np.arange(len(rows))
+        pairs = position[self.pairs_P2]
+        return type(self)(
+            ids=tuple(self.ids[row] for row in rows),
+            labels=self.labels[rows],
+            groups=self.groups[rows],
+            domains=self.domains[rows],
+            pairs_P2=pairs[(pairs >= 0).all(axis=1)],
+            paired=self.paired,
+            texts=tuple(self.texts[row] for row in rows),
+        )
+
+
+def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
+    """Row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
+    members: dict[str, list[int]] = {}
+    for row, pair in enumerate(pair_ids):
+        if pair is not None:
+            members.setdefault(pair, []).append(row)
+    ordered = [sorted(rows, key=lambda row: -labels[row]) for rows in members.values() if len(rows) == 2]
+    complete = [rows for rows in ordered if labels[rows[0]] != labels[rows[1]]]
+    return np.array(complete, dtype=int).reshape(-1, 2)
+
+
+def control_labels(
+    texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Control tasks: does the passage contain a given word? Learnable, but without meaning for the concept.
+
+    Words are drawn from those that about half of the passages contain (the frequency of a class label), about
+    equally often in both classes, so that the concept itself does not solve the task.
+
+    Returns:
+        Labels [n] by word; fewer than ``num_words`` where the passages offer fewer.
+
+    Reference: Hewitt & Liang (2019), "Designing and interpreting probes with control tasks".
+    """
+    vocabularies = [set(_WORD.findall(text.lower())) for text in texts]
+    counts = Counter(word for vocabulary in vocabularies for word in vocabulary)
+    low, high = (share * len(texts) for share in _CONTROL_SHARE)
+    tasks = {}
+    for word in sorted(word for word, count in counts.items() if low <= count <= high):
+        present = np.array([word in vocabulary for vocabulary in vocabularies], dtype=np.int8)
+        if abs(present[labels == 1].mean() - present[labels == 0].mean()) <= _CONTROL_GAP:
+            tasks[word] = present
+    drawn = np.random.default_rng(seed).permutation(len(tasks))[:num_words]
+    words = list(tasks)
+    return {words[number]: tasks[words[number]] for number in sorted(drawn)}

@@ -1,0 +1,99 @@
+"""The probing design of one concept: folds, labelings and resamples, shared by all strategies and layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from poolbench.directions import permuted_labels
+from poolbench.errors import CellError
+from poolbench.statistics import group_weights
+from poolbench_prober.config import ProbeParams
+from poolbench_prober.corpus import Passages, control_labels
+from poolbench_prober.folds import grouped_folds
+
+
+@dataclass(frozen=True)
+class Labelings:
+    """The probes fitted on every training fold, one column each.
+
+    Attributes:
+        labels_nK: Labels of each probe.
+        c_K: Inverse regularisation of each probe.
+        sensitivity: C to column.
+        permuted: Columns with permuted labels.
+        controls: Control word to column. Column 0 is the concept itself at the primary C.
+    """
+
+    labels_nK: np.ndarray
+    c_K: np.ndarray
+    sensitivity: dict[float, int]
+    permuted: tuple[int, ...]
+    controls: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Everything that D1 fixes before it sees a vector.
+
+    Attributes:
+        train: Train passages.
+        test: Test passages, None where there is no test split.
+        folds: Fold of each train passage [n].
+        labelings: Columns of the probes.
+        train_weights: Bootstrap weights over the groups of the train split [R, n].
+        test_weights: The same of the test split.
+        error: Why nothing can be probed, or None.
+    """
+
+    train: Passages
+    test: Passages | None
+    folds: np.ndarray
+    labelings: Labelings
+    train_weights: np.ndarray
+    test_weights: np.ndarray
+    error: CellError | None = None
+
+    @classmethod
+    def build(cls, train: Passages, test: Passages | None, params: ProbeParams) -> Self:
+        """The design of a concept; one that cannot be probed carries the error instead of folds."""
+        error = None
+        try:
+            folds = grouped_folds(train.groups, train.labels, params.folds, params.seed)
+        except CellError as caught:
+            folds, error = np.zeros(len(train.ids), dtype=int), caught
+        test_groups = np.zeros(0) if test is None else test.groups
+        return cls(
+            train=train,
+            test=test,
+            folds=folds,
+            labelings=_labelings(train, params),
+            train_weights=_weights(train.groups, params),
+            test_weights=_weights(test_groups, params),
+            error=error,
+        )
+
+
+def _labelings(train: Passages, params: ProbeParams) -> Labelings:
+    controls = control_labels(train.texts, train.labels, params.num_control_words, params.seed)
+    generators = [np.random.default_rng((params.seed, number)) for number in range(params.num_permutations)]
+    permuted = [permuted_labels(train.labels, train.pairs_P2, rng) for rng in generators]
+    first = 1 + len(params.sensitivity_c)
+    columns = [train.labels] * first + permuted + list(controls.values())
+    other_c = [params.primary_c] * (len(permuted) + len(controls))
+    first_control = first + len(permuted)
+    return Labelings(
+        labels_nK=np.stack(columns, axis=1).astype(np.float64),
+        c_K=np.array([params.primary_c, *params.sensitivity_c, *other_c]),
+        sensitivity={c: number + 1 for number, c in enumerate(params.sensitivity_c)},
+        permuted=tuple(range(first, first_control)),
+        controls={word: first_control + number for number, word in enumerate(controls)},
+    )
+
+
+def _weights(groups: np.ndarray, params: ProbeParams) -> np.ndarray:
+    if len(groups) == 0:
+        return np.zeros((params.num_bootstrap, 0), dtype=np.float32)
+    return group_weights(groups, params.num_bootstrap, params.seed)

@@ -1,0 +1,76 @@
+"""Groups of passages that belong together, and folds that never split one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from poolbench.errors import CellError
+
+
+def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
+    """Group number of each passage: connected components of the keys they share, int [n].
+
+    Two passages with the same matched pair, or the same source document, share a group; so do passages linked
+    through others. A null key links nothing.
+
+    Args:
+        keys: One sequence of n keys per kind, e.g. pair ids and document ids.
+    """
+    num_rows = len(keys[0])
+    rows: list[int] = []
+    nodes: list[int] = []
+    node_of: dict[tuple[int, str], int] = {}
+    for kind, column in enumerate(keys):
+        for row, key in enumerate(column):
+            if key is not None:
+                rows.append(row)
+                nodes.append(num_rows + node_of.setdefault((kind, key), len(node_of)))
+    size = num_rows + len(node_of)
+    graph = coo_array((np.ones(len(rows), dtype=np.int8), (rows, nodes)), shape=(size, size))
+    labels = connected_components(graph, directed=False)[1][:num_rows]
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+    """Fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
+
+    Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
+    of squared class shares least.
+
+    Raises:
+        CellError: ``one_class``; ``too_few`` where a class has fewer groups than folds, or lacks in a fold.
+    """
+    _require_two_classes(labels)
+    counts_GC = _class_counts(groups, labels)
+    fewest = int((counts_GC > 0).sum(axis=0).min())
+    if fewest < num_folds:
+        raise CellError("too_few", f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
+    shares_GC = counts_GC / counts_GC.sum(axis=0)
+    order = np.random.default_rng(seed).permutation(len(shares_GC))
+    order = order[np.argsort(-shares_GC[order].sum(axis=1), kind="stable")]
+    fold_of_group = np.empty(len(shares_GC), dtype=int)
+    totals_FC = np.zeros((num_folds, 2))
+    for group in order:
+        cost = totals_FC @ shares_GC[group]
+        fold = int(np.lexsort((totals_FC.sum(axis=1), cost))[0])
+        fold_of_group[group] = fold
+        totals_FC[fold] += shares_GC[group]
+    if (totals_FC == 0).any():
+        raise CellError("too_few", f"groups are too unequal: a class is absent from one of {num_folds} folds")
+    return fold_of_group[groups]
+
+
+def _require_two_classes(labels: np.ndarray) -> None:
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise CellError("one_class", f"all {len(labels)} passages have the label {present.tolist()}")
+
+
+def _class_counts(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    counts = np.zeros((int(groups.max()) + 1, 2))
+    np.add.at(counts, (groups, labels.astype(int)), 1)
+    return counts

@@ -1,0 +1,149 @@
+"""D1 measures from scores: values, intervals and the alarms beside them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.statistics import auroc, auroc_resamples, percentile_interval, within_pair_accuracy
+from poolbench.suites import Measure
+
+CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
+#: Fewest matched pairs for the within-pair accuracy.
+MIN_PAIRS = 10
+
+
+class Resamples(NamedTuple):
+    """Bootstrap weights [R, n] and the groups [n] that they were drawn over."""
+
+    weights_Rn: np.ndarray
+    groups: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Resamples:
+        """The resamples of some rows."""
+        return Resamples(self.weights_Rn[:, rows], self.groups[rows])
+
+    def with_value(self) -> Resamples:
+        """The resamples with a first row of ones, so that entry 0 of a statistic is its value."""
+        ones = np.ones((1, self.weights_Rn.shape[1]), dtype=self.weights_Rn.dtype)
+        return Resamples(np.vstack([ones, self.weights_Rn]), self.groups)
+
+
+def auroc_measure(
+    metric: str,
+    labels: np.ndarray,
+    scores: np.ndarray,
+    resamples: Resamples,
+    strata: np.ndarray | None = None,
+    **fields: Any,
+) -> Measure:
+    """AUROC with its group-bootstrap interval.
+
+    Args:
+        metric: Metric id.
+        labels: 1 positive, 0 negative [n].
+        scores: Scores [n]; NaN anywhere means that the probe did not converge.
+        resamples: Bootstrap over the groups.
+        strata: Folds of the scores, where they come from several models.
+        fields: Further fields of the measure.
+    """
+    if np.isnan(scores).any():
+        return Measure.null(metric, "not_converged", "a probe did not reach its tolerance", **fields)
+    if len(np.unique(labels)) < 2:
+        return Measure.null(metric, "one_class", "the scored passages are all of one class", **fields)
+    value = auroc(labels, scores, strata)
+    samples = auroc_resamples(labels, scores, resamples.weights_Rn, strata, resamples.groups)
+    fields.setdefault("reason", alarm(value, samples))
+    return Measure.of(metric, value, percentile_interval(samples), ci_method=CI_METHOD, **fields)
+
+
+def alarm(value: float, samples: np.ndarray) -> str | None:
+    """A warning where an AUROC lies below .5 by more than two standard errors: a sign of leakage."""
+    finite = samples[np.isfinite(samples)]
+    if finite.size == 0 or value >= 0.5 - 2 * finite.std():
+        return None
+    return (
+        f"alarm: below .5 by more than 2 standard errors ({finite.std():.4f}); look for leakage between folds"
+    )
+
+
+def within_pair_measure(
+    scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any
+) -> Measure:
+    """Share of matched pairs in order, with its interval; both members of a pair share a fold and a group."""
+    fields["n"] = len(pairs_P2)
+    if len(pairs_P2) < MIN_PAIRS:
+        reason = f"{len(pairs_P2)} matched pairs; at least {MIN_PAIRS} are needed"
+        return Measure.null("d1.within_pair", "too_few", reason, **fields)
+    differences = scores[pairs_P2[:, 0]] - scores[pairs_P2[:, 1]]
+    if np.isnan(differences).any():
+        return Measure.null(
+            "d1.within_pair", "not_converged", "a probe did not reach its tolerance", **fields
+        )
+    value = within_pair_accuracy(differences)[0]
+    samples = within_pair_accuracy(differences, resamples.weights_Rn[:, pairs_P2[:, 0]])
+    return Measure.of("d1.within_pair", value, percentile_interval(samples), ci_method=CI_METHOD, **fields)
+
+
+def permuted_measure(
+    labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any
+) -> Measure:
+    """Mean AUROC over permuted labelings; about .5 unless something leaks."""
+    values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
+    if not np.isfinite(values).all():
+        return Measure.null(
+            "d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields
+        )
+    details = {"values": [float(value) for value in values]}
+    return Measure.of("d1.auroc_permuted", float(np.mean(values)), details=details, **fields)
+
+
+def selectivity_measure(
+    labels_nK: np.ndarray,
+    scores_nK: np.ndarray,
+    words: list[str],
+    resamples: Resamples,
+    folds: np.ndarray,
+    **fields: Any,
+) -> Measure:
+    """AUROC of the concept minus mean AUROC of the control words, paired over resamples.
+
+    Args:
+        labels_nK: Labels of the concept, then of each control word.
+        scores_nK: Out-of-fold scores in the same order.
+        words: Control words.
+        resamples: Bootstrap over the groups.
+        folds: Fold of each row.
+        fields: Further fields of the measure.
+    """
+    metric = "d1.selectivity"
+    if not words:
+        return Measure.null(
+            metric, "too_few", "no word is in about half of the passages of both classes", **fields
+        )
+    if np.isnan(scores_nK).any():
+        return Measure.null(metric, "not_converged", "a probe did not reach its tolerance", **fields)
+    weights, groups = resamples.with_value()
+    columns = zip(labels_nK.T, scores_nK.T, strict=True)
+    own, *controls = [auroc_resamples(labels, found, weights, folds, groups) for labels, found in columns]
+    gap = own - np.mean(controls, axis=0)
+    details = {"control_words": words, "control_auroc": float(np.mean(controls, axis=0)[0])}
+    interval = percentile_interval(gap[1:])
+    return Measure.of(metric, gap[0], interval, ci_method=CI_METHOD, details=details, **fields)
+
+
+def direction_measure(
+    name: str,
+    found: np.ndarray | CellError,
+    labels: np.ndarray,
+    resamples: Resamples,
+    folds: np.ndarray,
+    **fields: Any,
+) -> Measure:
+    """AUROC of the out-of-fold projections on one direction."""
+    metric = f"d1.direction.{name}"
+    if isinstance(found, CellError):
+        return Measure.failed(metric, found, direction=name, **fields)
+    return auroc_measure(metric, labels, found, resamples, folds, direction=name, **fields)

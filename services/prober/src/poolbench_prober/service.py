@@ -1,0 +1,88 @@
+"""The prober's adapter: tasks ``prober.probe`` and ``prober.nulls``, and the same functions over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from poolbench.contracts.tasks import Task
+from poolbench.runtime.service import Handler
+from poolbench.runtime.taskio import TaskIO
+from poolbench_prober.config import NullParams, ProbeParams
+from poolbench_prober.core import null_cell, probe_cell
+from poolbench_prober.corpus import Passages
+from poolbench_prober.design import Design
+from poolbench_prober.requests import (
+    DirectionAnswer,
+    DirectionRequest,
+    ProbeAnswer,
+    ProbeRequest,
+    answer_direction,
+    answer_probe,
+)
+from poolbench_prober.tables import directions_table, measures_table, scores_table
+from poolbench_prober.vectors import PooledVectors
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+
+class ProberService:
+    """Pooled vectors to probes, directions and D1."""
+
+    name = "prober"
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {"prober.probe": self.probe, "prober.nulls": self.nulls}
+        self._num_cells = 0
+
+    def probe(self, task: Task, io: TaskIO) -> None:
+        """D1 of every (strategy, layer) of one concept that still lacks an output."""
+        params = ProbeParams.model_validate(task.params)
+        train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
+        design = Design.build(train, test, params)
+        cells = sorted({role.partition("/")[2] for role in io.missing})
+        for done, cell in enumerate(cells):
+            io.progress(done, len(cells), f"{params.concept} {cell}")
+            vectors = PooledVectors.from_table(io.table(f"train/{cell}"), train)
+            result = probe_cell(
+                design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params
+            )
+            tables = {
+                f"measures/{cell}": measures_table(result),
+                f"directions/{cell}": directions_table(result.directions, vectors.matrix_nD.shape[1]),
+                f"scores/{cell}": scores_table(result),
+            }
+            for role in sorted(io.missing & set(tables)):
+                io.write_table(role, tables[role])
+            self._num_cells += 1
+
+    def nulls(self, task: Task, io: TaskIO) -> None:
+        """The null directions of one concept at one layer, from the vectors of the one strategy given."""
+        params = NullParams.model_validate(task.params)
+        train = Passages.from_table(io.table("passages/train"))
+        role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
+        vectors = PooledVectors.from_table(io.table(role), train)
+        directions = {found.id: found for found in null_cell(train, vectors, params)}
+        io.write_table("nulls", directions_table(directions, vectors.matrix_nD.shape[1]))
+
+    def routes(self, router: APIRouter) -> None:
+        """Adds ``POST /probe`` and ``POST /direction``."""
+
+        @router.post("/probe")
+        def probe(request: ProbeRequest) -> ProbeAnswer:
+            """D1 of vectors that come with the request."""
+            return answer_probe(request)
+
+        @router.post("/direction")
+        def direction(request: DirectionRequest) -> DirectionAnswer:
+            """One unit direction between two classes of vectors."""
+            return answer_direction(request)
+
+    def health(self) -> dict[str, Any]:
+        """How many cells this replica has probed."""
+        return {"cells_probed": self._num_cells}
+
+
+def create() -> ProberService:
+    """The service; the runtime calls this in the replica."""
+    return ProberService()

@@ -1,0 +1,51 @@
+"""The prober's outputs as Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import (
+    MEASURES,
+    PROBE_SCORES,
+    directions_schema,
+    table_from_rows,
+    vector_column,
+)
+from poolbench.directions import Direction
+from poolbench.errors import CellError
+from poolbench.suites import to_rows
+from poolbench_prober.core import CellResult
+
+
+def measures_table(result: CellResult) -> pa.Table:
+    """MEASURES of a cell."""
+    return table_from_rows(to_rows(result.measures), MEASURES)
+
+
+def scores_table(result: CellResult) -> pa.Table:
+    """PROBE_SCORES of a cell."""
+    return table_from_rows(result.scores, PROBE_SCORES)
+
+
+def directions_table(directions: Mapping[str, Direction | CellError], width: int) -> pa.Table:
+    """DIRECTIONS; one that could not be computed is a null vector with status and reason."""
+    matrix = np.zeros((len(directions), width))
+    rows = []
+    for number, (direction_id, found) in enumerate(directions.items()):
+        if isinstance(found, CellError):
+            rows.append((direction_id, None, None, found.status, str(found)))
+        else:
+            matrix[number] = found.vector
+            rows.append((direction_id, found.raw_norm, found.seed, None, None))
+    ids, norms, seeds, statuses, reasons = zip(*rows, strict=True)
+    valid = np.array([status is None for status in statuses])
+    columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons]
+    schema = directions_schema(width)
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, type=field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

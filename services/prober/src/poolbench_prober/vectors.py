@@ -1,0 +1,108 @@
+"""Pooled vectors of one (strategy, layer), aligned with the passages, and whether they can be probed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import CellError, InputError
+from poolbench_prober.corpus import Passages
+
+MIN_COVERAGE = 0.5
+MAX_CLASS_GAP = 0.05
+MIN_USABLE = 0.9
+#: Variance between passages over mean squared norm, below which the vectors are the same vector.
+COLLAPSED_RATIO = 1e-8
+
+
+@dataclass(frozen=True)
+class PooledVectors:
+    """Vectors of one split, a row a passage.
+
+    Attributes:
+        matrix_nD: float64 [n, D]; rows that failed are NaN.
+        usable: Rows with a finite vector [n].
+        applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
+        statuses: Status of each row, null where it is fine.
+    """
+
+    matrix_nD: np.ndarray
+    usable: np.ndarray
+    applied: np.ndarray
+    statuses: tuple[str | None, ...]
+
+    @classmethod
+    def from_table(cls, table: pa.Table, passages: Passages) -> Self:
+        """The vectors of ``table`` in the order of ``passages``.
+
+        Raises:
+            InputError: If the table lacks a passage or has one twice.
+        """
+        row_of = {passage_id: row for row, passage_id in enumerate(table["passage_id"].to_pylist())}
+        missing = [passage_id for passage_id in passages.ids if passage_id not in row_of]
+        if missing or len(row_of) != table.num_rows:
+            raise InputError(
+                f"the vectors must hold each passage once: {len(missing)} of {len(passages.ids)} passages "
+                f"are missing, {table.num_rows - len(row_of)} rows are duplicates"
+            )
+        table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids]))
+        matrix = vector_matrix(table["vector"]).astype(np.float64)
+        applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
+        return cls(matrix, np.isfinite(matrix).all(axis=1), applied, tuple(table["status"].to_pylist()))
+
+    @classmethod
+    def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
+        """Vectors that come without a record of coverage: all of them applied."""
+        matrix = np.asarray(matrix_nD, dtype=np.float64)
+        usable = np.isfinite(matrix).all(axis=1)
+        return cls(matrix, usable, usable, (None,) * len(matrix))
+
+    @property
+    def coverage(self) -> float:
+        """Share of the passages to which the strategy really applied."""
+        return float(self.applied.mean())
+
+    def require_usable(self, labels: np.ndarray) -> np.ndarray:
+        """Row numbers with a vector, after all checks that can rule the whole cell out.
+
+        Raises:
+            CellError: ``failed`` or the rows' own status where too many vectors are missing, ``no_coverage``,
+                ``class_dependent_coverage``, ``collapsed``.
+        """
+        rows = np.flatnonzero(self.usable)
+        if len(rows) < MIN_USABLE * len(self.usable):
+            raise CellError(*self._missing_reason())
+        _require_coverage(self.applied, labels)
+        _require_variation(self.matrix_nD[rows])
+        return rows
+
+    def _missing_reason(self) -> tuple[str, str]:
+        lost = [self.statuses[row] or "non_finite" for row in np.flatnonzero(~self.usable)]
+        status = Counter(lost).most_common(1)[0][0]
+        return status, f"{len(lost)} of {len(self.usable)} passages have no finite vector"
+
+
+def _require_coverage(applied: np.ndarray, labels: np.ndarray) -> None:
+    coverage = applied.mean()
+    if coverage < MIN_COVERAGE:
+        raise CellError(
+            "no_coverage", f"the strategy applied to {coverage:.1%} of the passages; at least 50 % needed"
+        )
+    shares = [applied[labels == label].mean() for label in (1, 0) if (labels == label).any()]
+    if len(shares) == 2 and abs(shares[0] - shares[1]) > MAX_CLASS_GAP + 1e-12:
+        raise CellError(
+            "class_dependent_coverage",
+            f"the strategy applied to {shares[0]:.1%} of the positives and {shares[1]:.1%} of the negatives; "
+            "the fallback alone would carry the label",
+        )
+
+
+def _require_variation(matrix_nD: np.ndarray) -> None:
+    variance = matrix_nD.var(axis=0).sum()
+    if variance <= COLLAPSED_RATIO * (matrix_nD**2).sum(axis=1).mean():
+        raise CellError("collapsed", "all passages have the same vector")

@@ -1,0 +1,175 @@
+"""The construction methods C1-C5, LDA and mean-centred C1."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg
+from scipy.sparse.linalg import eigsh
+
+from poolbench.directions.registry import (
+    DirectionContext,
+    DirectionSpec,
+    direction,
+    register_direction,
+)
+from poolbench.errors import CellError
+
+
+@direction(
+    "C1",
+    version=1,
+    summary="difference of the class means",
+    reference="Marks & Tegmark (2023), The geometry of truth (mass-mean direction)",
+)
+def mean_difference(context: DirectionContext) -> np.ndarray:
+    """Mean of the positives minus mean of the negatives."""
+    return context.positives.mean(axis=0) - context.negatives.mean(axis=0)
+
+
+@direction(
+    "C2",
+    version=1,
+    summary="first principal component, positives on the high side",
+    reference="Zou et al. (2023), Representation engineering, 3.1 (PCA without labels)",
+)
+def principal_component(context: DirectionContext) -> np.ndarray:
+    """First principal component of all vectors, scaled by the spread; the sign comes from the labels."""
+    component = top_component(context.vectors_nD - context.vectors_nD.mean(axis=0))
+    return component * _sign(component @ mean_difference(context))
+
+
+@direction(
+    "C3",
+    version=1,
+    summary="weights of the converged L2-logistic probe, in the coordinates of the vectors",
+    reference="Alain & Bengio (2016), Understanding intermediate layers using linear classifier probes",
+    needs=("probe_weights",),
+)
+def probe_weights(context: DirectionContext) -> np.ndarray:
+    """The probe's weights; undoing its standardisation is the caller's part.
+
+    Raises:
+        CellError: ``not_converged`` where the caller has no converged probe.
+    """
+    if context.probe_weights is None:
+        raise CellError("not_converged", "direction C3 needs the weights of a converged probe")
+    return context.probe_weights
+
+
+@direction(
+    "C4",
+    version=1,
+    summary="first principal component of the pair differences, not centred",
+    reference="Zou et al. (2023), Representation engineering, 3.1; centring would remove the mean difference",
+    draws=True,
+)
+def pair_difference_component(context: DirectionContext) -> np.ndarray:
+    """First right singular vector of positive minus negative; true pairs, else random cross-class pairs."""
+    pairs = context.pairs_P2 if len(context.pairs_P2) else random_pairs(context.labels, context.seed)
+    differences = context.vectors_nD[pairs[:, 0]] - context.vectors_nD[pairs[:, 1]]
+    component = top_component(differences)
+    return component * _sign(component @ differences.mean(axis=0))
+
+
+@direction(
+    "LDA",
+    version=1,
+    summary="shrunk within-class covariance inverse times the difference of means",
+    reference="Ledoit & Wolf (2004), A well-conditioned estimator for large-dimensional covariance matrices",
+)
+def discriminant(context: DirectionContext) -> np.ndarray:
+    """Fisher's discriminant with Ledoit-Wolf shrinkage, solved in the row space of the vectors."""
+    class_means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
+    centred_nD = context.vectors_nD - class_means[context.labels.astype(int)]
+    return shrunk_solve(centred_nD, class_means[1] - class_means[0])
+
+
+@direction(
+    "C1_centred",
+    version=1,
+    summary="mean of the positives minus a background mean",
+    reference="Jorgensen et al. (2023), Improving activation steering with mean-centring",
+)
+def mean_centred(context: DirectionContext) -> np.ndarray:
+    """Mean of the positives minus the background mean.
+
+    Without a background of other texts it is the mean of both classes: parallel to C1, with another norm.
+    """
+    background = context.background_mean
+    return context.positives.mean(axis=0) - (
+        context.vectors_nD.mean(axis=0) if background is None else background
+    )
+
+
+register_direction(
+    DirectionSpec(
+        id="C5",
+        version=1,
+        summary="decoder rows of the sparse-autoencoder features with the largest mean activation difference",
+        reference="Templeton et al. (2024), Scaling monosemanticity",
+        construct=None,
+        needs=("sae",),
+    )
+)
+
+
+def top_component(rows_nD: np.ndarray) -> np.ndarray:
+    """First right singular vector times its singular value [D]; zero where all rows are zero.
+
+    The eigenvector is sought on the smaller side (rows or columns), started from a fixed vector.
+    """
+    if min(rows_nD.shape) == 1:
+        largest = int(np.argmax(np.linalg.norm(rows_nD, axis=1)))
+        return rows_nD[largest] if rows_nD.shape[0] == 1 else np.array([np.linalg.norm(rows_nD)])
+    if not rows_nD.any():
+        return np.zeros(rows_nD.shape[1])
+    if rows_nD.shape[0] > rows_nD.shape[1]:
+        vector = _top_eigenvector(rows_nD.T @ rows_nD)
+        return vector * np.linalg.norm(rows_nD @ vector)
+    return _top_eigenvector(rows_nD @ rows_nD.T) @ rows_nD
+
+
+def random_pairs(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Random cross-class pairs without reuse, rows (positive, negative) [P, 2]."""
+    rng = np.random.default_rng(seed)
+    positives = rng.permutation(np.flatnonzero(labels == 1))
+    negatives = rng.permutation(np.flatnonzero(labels == 0))
+    num_pairs = min(len(positives), len(negatives))
+    return np.stack([positives[:num_pairs], negatives[:num_pairs]], axis=1)
+
+
+def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
+    """Solves (Ledoit-Wolf covariance of the centred rows) x = target through the n x n Gram matrix.
+
+    Reference: Ledoit & Wolf (2004), eqs. 9-14, written with the Gram matrix G = X X': tr S = tr G / n,
+    ||S||^2 = ||G||^2 / n^2; then Woodbury on (a I + b X'X).
+    """
+    num_rows, width = centred_nD.shape
+    gram = centred_nD @ centred_nD.T
+    mean_variance = np.trace(gram) / (num_rows * width)
+    if mean_variance == 0:
+        raise CellError("collapsed", "the vectors do not vary inside the classes")
+    squared_norm = (gram**2).sum() / num_rows**2
+    distance = squared_norm / width - mean_variance**2
+    noise = ((np.diag(gram) ** 2).sum() / num_rows - squared_norm) / (num_rows * width)
+    shrinkage = 1.0 if distance <= 0 else min(max(noise, 0.0), distance) / distance
+    ridge = shrinkage * mean_variance
+    scale = (1 - shrinkage) / num_rows
+    if scale == 0:
+        return target_D / ridge
+    ridge = max(ridge, 1e-12 * mean_variance)
+    system = gram + np.eye(num_rows) * (ridge / scale)
+    inner = linalg.solve(system, centred_nD @ target_D, assume_a="pos")
+    return (target_D - centred_nD.T @ inner) / ridge
+
+
+def _top_eigenvector(symmetric: np.ndarray) -> np.ndarray:
+    size = len(symmetric)
+    start = np.sqrt(np.maximum(np.diag(symmetric), 0)) + 1e-12 * np.arange(1, size + 1)
+    if size < 8:
+        return np.linalg.eigh(symmetric)[1][:, -1]
+    return eigsh(symmetric, k=1, which="LA", v0=start)[1][:, 0]
+
+
+def _sign(value: float) -> float:
+    return -1.0 if value < 0 else 1.0

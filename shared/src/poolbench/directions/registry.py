@@ -1,0 +1,171 @@
+"""Registry of direction constructions: how one direction is made from the vectors of two classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+
+import numpy as np
+
+from poolbench.errors import CellError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class DirectionContext:
+    """What a direction is made from.
+
+    Attributes:
+        vectors_nD: Pooled vectors, float64 [n, D], finite.
+        labels: 1 positive, 0 negative [n].
+        pairs_P2: Row numbers (positive, negative) of matched pairs [P, 2]; empty where there are none.
+        seed: Seed of constructions that draw.
+        probe_weights: Weights [D] of the converged L2-logistic probe in the coordinates of ``vectors_nD``.
+        background_mean: Mean vector [D] of other texts, for mean-centring; of ``vectors_nD`` if None.
+    """
+
+    vectors_nD: np.ndarray
+    labels: np.ndarray
+    pairs_P2: np.ndarray
+    seed: int = 0
+    probe_weights: np.ndarray | None = None
+    background_mean: np.ndarray | None = None
+
+    @property
+    def positives(self) -> np.ndarray:
+        """Vectors of the positives."""
+        return self.vectors_nD[self.labels == 1]
+
+    @property
+    def negatives(self) -> np.ndarray:
+        """Vectors of the negatives."""
+        return self.vectors_nD[self.labels == 0]
+
+
+Construction = Callable[[DirectionContext], np.ndarray]
+
+
+@dataclass(frozen=True)
+class DirectionSpec:
+    """A registered construction.
+
+    Attributes:
+        id: ``C1`` ...; value of ``direction_id`` and of the column ``direction``.
+        version: Raised when its meaning changes.
+        summary: One sentence.
+        reference: Paper.
+        construct: Returns the unnormalised direction [D]; None where it is registered but not implemented.
+        draws: Whether it uses the seed.
+        needs: What the context must hold beyond vectors and labels.
+    """
+
+    id: str
+    version: int
+    summary: str
+    reference: str
+    construct: Construction | None
+    draws: bool = False
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A unit direction [D] and the norm it had before."""
+
+    id: str
+    vector: np.ndarray
+    raw_norm: float
+    seed: int | None = None
+
+
+_SPECS: dict[str, DirectionSpec] = {}
+
+
+def direction(
+    direction_id: str,
+    *,
+    version: int,
+    summary: str,
+    reference: str,
+    draws: bool = False,
+    needs: Iterable[str] = (),
+) -> Callable[[Construction], Construction]:
+    """Registers a construction under an id; refuses a duplicate."""
+
+    def register(construct: Construction) -> Construction:
+        register_direction(
+            DirectionSpec(direction_id, version, summary, reference, construct, draws, tuple(needs))
+        )
+        return construct
+
+    return register
+
+
+def register_direction(spec: DirectionSpec) -> None:
+    """Adds a construction.
+
+    Raises:
+        ValueError: If its id is taken.
+    """
+    if spec.id in _SPECS:
+        raise ValueError(f"direction {spec.id!r} is already registered")
+    _SPECS[spec.id] = spec
+
+
+def all_directions() -> dict[str, DirectionSpec]:
+    """Every construction by id, those of the entry points ``poolbench.directions`` included."""
+    return {**_plugins(), **_SPECS}
+
+
+@cache
+def _plugins() -> dict[str, DirectionSpec]:
+    specs = [point.load() for point in entry_points(group="poolbench.directions")]
+    return {spec.id: spec for spec in specs}
+
+
+def implemented_directions() -> tuple[str, ...]:
+    """Ids of the constructions that can be computed."""
+    return tuple(spec.id for spec in all_directions().values() if spec.construct is not None)
+
+
+def get_direction(direction_id: str) -> DirectionSpec:
+    """The construction with this id.
+
+    Raises:
+        UnknownNameError: With the nearest known ids.
+    """
+    specs = all_directions()
+    if direction_id not in specs:
+        raise UnknownNameError("direction", direction_id, specs)
+    return specs[direction_id]
+
+
+def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
+    """The unit direction of one construction.
+
+    Raises:
+        UnknownNameError: If the id is not registered.
+        CellError: ``not_implemented``; ``one_class``; ``collapsed`` where it is zero; ``non_finite``.
+    """
+    spec = get_direction(direction_id)
+    if spec.construct is None:
+        raise CellError("not_implemented", f"direction {direction_id} is registered but not implemented")
+    if len(np.unique(context.labels)) < 2:
+        raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
+    raw = spec.construct(context)
+    return unit_direction(direction_id, raw, context.seed if spec.draws else None)
+
+
+def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) -> Direction:
+    """Normalises ``raw`` [D].
+
+    Raises:
+        CellError: ``collapsed`` where it is zero, ``non_finite`` where it is not finite.
+    """
+    norm = float(np.linalg.norm(raw))
+    if not np.isfinite(norm):
+        raise CellError("non_finite", f"direction {direction_id} has components that are not finite")
+    if norm == 0:
+        raise CellError("collapsed", f"direction {direction_id} is zero: the classes do not differ")
+    return Direction(direction_id, raw / norm, norm, seed)

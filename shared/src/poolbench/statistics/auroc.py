@@ -1,0 +1,96 @@
+"""Area under the ROC curve: plain, over within-stratum pairs only, and for many weightings at once.
+
+Reference: Hanley & McNeil (1982): the AUROC is the probability that a positive scores above a negative, ties
+counted one half.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
+    """AUROC of ``scores`` [n] for binary ``labels`` [n]; NaN where no pair exists.
+
+    Args:
+        labels: 1 positive, 0 negative.
+        scores: Higher means more positive.
+        strata: Only pairs inside one stratum count, e.g. the fold of each unit: models of different folds
+            have different offsets, so their scores are not comparable.
+    """
+    return float(auroc_resamples(labels, scores, np.ones((1, len(labels))), strata=strata)[0])
+
+
+def auroc_resamples(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    weights_Rn: np.ndarray,
+    strata: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+) -> np.ndarray:
+    """AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN where a row leaves no pair.
+
+    A group drawn w times would count the pairs inside it w^2 times, although only w of these compare a copy
+    with itself. Where members of a group resemble each other (matched pairs do) that shifts the resamples
+    away from the value by about 1 / number of groups; given ``groups``, the surplus is left out.
+
+    Args:
+        labels: 1 positive, 0 negative [n].
+        scores: Higher means more positive [n].
+        weights_Rn: Weights; equal inside a group if ``groups`` is given.
+        strata: Only pairs inside one stratum count.
+        groups: Group numbers [n] that the weights were drawn over; a group lies in one stratum.
+    """
+    concordant, pairs = np.zeros((2, len(weights_Rn)))
+    positive = np.asarray(labels) == 1
+    codes = np.zeros(len(positive), dtype=int) if strata is None else np.asarray(strata)
+    for code in np.unique(codes):
+        inside = codes == code
+        rows = np.flatnonzero(inside & positive), np.flatnonzero(inside & ~positive)
+        found = _concordance(scores, weights_Rn, *rows)
+        concordant += found[0]
+        pairs += found[1]
+        if groups is not None:
+            copied = _between_copies(scores, weights_Rn, groups, *rows)
+            concordant -= copied[0]
+            pairs -= copied[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(pairs > 0, concordant / pairs, np.nan)
+
+
+def _between_copies(
+    scores: np.ndarray,
+    weights_Rn: np.ndarray,
+    groups: np.ndarray,
+    positives: np.ndarray,
+    negatives: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted concordance and number of the pairs between different copies of one group, [R] each."""
+    first, second = np.nonzero(groups[positives][:, None] == groups[negatives][None, :])
+    first, second = positives[first], negatives[second]
+    members, number = np.unique(groups[first], return_inverse=True)
+    if len(members) == 0:
+        return np.zeros(len(weights_Rn)), np.zeros(len(weights_Rn))
+    order = (np.sign(scores[first] - scores[second]) + 1) / 2
+    totals_G2 = np.stack([np.bincount(number, order), np.bincount(number)], axis=1)
+    representative = np.empty(len(members), dtype=int)
+    representative[number] = first
+    weights_RG = weights_Rn[:, representative].astype(np.float64)
+    copied = (weights_RG**2 - weights_RG) @ totals_G2
+    return copied[:, 0], copied[:, 1]
+
+
+def _concordance(
+    scores: np.ndarray, weights_Rn: np.ndarray, positives: np.ndarray, negatives: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted number of concordant pairs, and of all pairs, [R] each."""
+    negatives = negatives[np.argsort(scores[negatives], kind="stable")]
+    below_RN = np.zeros((len(weights_Rn), len(negatives) + 1))
+    np.cumsum(weights_Rn[:, negatives], axis=1, out=below_RN[:, 1:])
+    positive_RP = weights_Rn[:, positives].astype(np.float64)
+    left = np.searchsorted(scores[negatives], scores[positives], side="left")
+    right = np.searchsorted(scores[negatives], scores[positives], side="right")
+    concordant = np.einsum("rp,rp->r", positive_RP, below_RN[:, left])
+    if (left != right).any():
+        concordant = (concordant + np.einsum("rp,rp->r", positive_RP, below_RN[:, right])) / 2
+    return concordant, positive_RP.sum(axis=1) * below_RN[:, -1]
