@@ -64,8 +64,22 @@ def extract(
         VECTORS by ``<strategy>/<layer>`` and STATES by ``states/<layer>``.
     """
     encoded = _encode(decoder, passages, reading)
+    return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
+
+
+def extract_encoded(
+    decoder: Decoder,
+    encoded: Sequence[Encoded],
+    wanted: Mapping[int, Sequence[Request]],
+    *,
+    keep: Sequence[int] = (),
+    limits: BatchLimits = DEFAULT_LIMITS,
+    progress: Progress | None = None,
+) -> dict[str, pa.Table]:
+    """As ``extract``, from passages that are tokens already."""
+    ids = [passage.context.passage_id for passage in encoded]
     pools = {
-        layer: VectorCollector(passages.ids, [request.id for request in requests], decoder.width)
+        layer: VectorCollector(ids, [request.id for request in requests], decoder.width)
         for layer, requests in wanted.items()
         if requests
     }
@@ -86,7 +100,7 @@ def extract(
             states.add(batch, captured.states_of(layer), captured.inflow_of(layer))
 
     layers = sorted({*pools, *kept})
-    _run(decoder, encoded, run, layers=layers, inflow_layers=inflow, reading=reading, progress=progress)
+    _run(decoder, encoded, run, layers=layers, inflow_layers=inflow, limits=limits, progress=progress)
     for passage in encoded:
         for collector in pools.values():
             if passage.error is not None:
@@ -120,7 +134,7 @@ def calibrate(
                 norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
                 sums[layer, passage.index] = float(norms[passage.context.real].sum())
 
-    _run(decoder, encoded, run, layers=layers, reading=reading, progress=progress)
+    _run(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
     num_tokens = sum(len(passage.context.real) for passage in usable)
     rows = [
         {
@@ -152,7 +166,7 @@ def _run(
     *,
     layers: Sequence[int],
     inflow_layers: Sequence[int] = (),
-    reading: Reading,
+    limits: BatchLimits,
     progress: Progress | None,
 ) -> None:
     """Forward passes over all usable passages; each batch's captures are consumed before the next."""
@@ -160,10 +174,10 @@ def _run(
     done = 0
 
     def attempt(batch: Sequence[Encoded]) -> None:
-        side = reading.limits.padding_side
+        side = limits.padding_side
         consume(batch, capture(decoder, batch, layers, inflow_layers=watched, padding_side=side))
 
-    for batch in make_batches((p for p in encoded if p.error is None), reading.limits):
+    for batch in make_batches((p for p in encoded if p.error is None), limits):
         run_halving(batch, attempt)
         done += len(batch)
         if progress is not None:

@@ -1,0 +1,150 @@
+"""The adapter on a real object store: tasks and what they commit, HTTP, and clear errors."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError, LayerError, ModelError, UnknownStrategyError
+from poolbench.runtime.http import build_api
+from poolbench.runtime.taskio import TaskIO
+from poolbench.storage import Artifacts, open_store
+from poolbench_extractor.service import ExtractorService, create
+
+TOKEN = "only-for-this-test"
+WORD_COLUMNS = {"word_start": [0, 4], "word_end": [3, 8], "upos": ["DET", "NOUN"], "dep": ["det", "root"]}
+OTHER_COLUMNS = {
+    "head": [1, 1],
+    "lemma": ["a", "b"],
+    "entity": ["", ""],
+    "sentence": [0, 0],
+    "clause": [0, 0],
+}
+
+
+@pytest.fixture(scope="module")
+def service() -> ExtractorService:
+    return create()
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path, texts: list[str]) -> Artifacts:
+    """A folder store that holds passages and their annotation."""
+    store = Artifacts(open_store(str(tmp_path / "store")))
+    passages = [{"passage_id": f"p{i}", "text": text} for i, text in enumerate(texts)]
+    words = {**WORD_COLUMNS, **OTHER_COLUMNS, "keyword": [True, False]}
+    notes = [{"passage_id": row["passage_id"], **words} for row in passages]
+    store.write_table("corpus.passages.1", table_from_rows(passages, PASSAGES))
+    store.write_table("pooler.annotate.1", table_from_rows(notes, ANNOTATIONS))
+    return store
+
+
+def task(kind: str, roles: list[str], params: dict[str, Any]) -> Task:
+    inputs = {"passages": "corpus.passages.1"}
+    if kind == "extractor.extract":
+        inputs["annotations"] = "pooler.annotate.1"
+    return Task(
+        kind=kind,
+        inputs=inputs,
+        outputs={role: f"out.{role.replace('/', '.')}" for role in roles},
+        params=params,
+    )
+
+
+def run(service: ExtractorService, work: Task, artifacts: Artifacts) -> TaskIO:
+    io = TaskIO(work, artifacts)
+    service.handlers[work.kind](work, io)
+    return io
+
+
+def extraction(model: Path, roles: list[str]) -> Task:
+    names = dict.fromkeys(role.split("/")[0] for role in roles if not role.startswith("states/"))
+    params = {"model": str(model), "strategies": [{"id": name} for name in names], "layers": [0, 3]}
+    return task("extractor.extract", roles, params)
+
+
+def test_extract_commits_every_role(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path
+) -> None:
+    roles = ["A1_mean/0", "A1_mean/3", "S1_attention/3", "L1_pos_filtered/0", "S2_gradient/0", "states/0"]
+    io = run(service, extraction(saved_llama, roles), artifacts)
+    assert not io.missing
+    table = artifacts.read_table("out.L1_pos_filtered.0")
+    assert vector_matrix(table["vector"]).shape == (5, 32)
+    assert table["applied"].to_pylist() == [True, False, True, True, True]  # "No." has no second word
+    assert set(artifacts.read_table("out.S2_gradient.0")["status"].to_pylist()) == {"not_implemented"}
+    assert artifacts.read_table("out.states.0").num_rows == 5
+    assert artifacts.manifest("out.A1_mean.0").meta["model_revision"].startswith("local-")
+
+
+def test_only_missing_outputs_are_computed(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path
+) -> None:
+    run(service, extraction(saved_llama, ["A1_mean/0"]), artifacts)
+    first = artifacts.manifest("out.A1_mean.0")
+    run(service, extraction(saved_llama, ["A1_mean/0", "A2_max/0"]), artifacts)
+    assert artifacts.manifest("out.A1_mean.0") == first and artifacts.exists("out.A2_max.0")
+
+
+def test_calibrate(service: ExtractorService, artifacts: Artifacts, saved_llama: Path) -> None:
+    params = {"model": str(saved_llama), "layers": [1, 3]}
+    run(service, task("extractor.calibrate", ["calibration"], params), artifacts)
+    rows = artifacts.read_table("out.calibration").to_pylist()
+    assert [row["layer"] for row in rows] == [1, 3] and all(row["mean_residual_norm"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("roles", "change", "error", "message"),
+    [
+        (["A1_mean/9"], {}, LayerError, "blocks 0..3"),
+        (["A1_meen/0"], {}, UnknownStrategyError, "A1_mean"),
+        (["nonsense"], {"strategies": []}, ConfigError, "<name>/<layer>"),
+        (["A1_mean/0"], {"layerz": [0]}, ConfigError, "layerz"),
+        (["A1_mean/0"], {"dtype": "int3"}, ModelError, "float32, bfloat16"),
+    ],
+)
+def test_wrong_parameters_say_what_is_allowed(
+    service: ExtractorService,
+    artifacts: Artifacts,
+    saved_llama: Path,
+    roles: list[str],
+    change: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    work = extraction(saved_llama, roles)
+    wrong = work.model_copy(update={"params": {**work.params, **change}})
+    with pytest.raises(error, match=message):
+        run(service, wrong, artifacts)
+
+
+def test_a_model_folder_without_tokenizer(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in saved_llama.glob("*"):
+        if "token" not in file.name:
+            shutil.copy(file, bare)
+    with pytest.raises(ModelError, match="holds no tokenizer"):
+        run(service, extraction(bare, ["A1_mean/0"]), artifacts)
+
+
+def test_http(service: ExtractorService, saved_llama: Path) -> None:
+    client = TestClient(build_api(service, TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+    body = {"texts": ["one two", "three"], "model": str(saved_llama), "strategy": "W2_last_k", "layer": -1}
+    answer = client.post("/embed", json=body)
+    assert answer.status_code == 200, answer.text
+    assert [len(vector) for vector in answer.json()["vectors"]] == [32, 32] and answer.json()["layer"] == 3
+    described = client.get("/model", params={"model": str(saved_llama)}).json()
+    assert (described["num_blocks"], described["width"], described["window"]) == (4, 32, 128)
+    assert client.get("/health").json()["model"] == str(saved_llama)
+    for wrong, status in (({"strategy": "A1_men"}, 404), ({"layer": 7}, 400), ({"texts": ["a " * 500]}, 400)):
+        refused = client.post("/embed", json={**body, **wrong})
+        assert refused.status_code == status and refused.json()["error"]["message"]
