@@ -13,7 +13,7 @@ from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.contracts.tasks import Task
 from poolbench.errors import NotFoundError
-from poolbench.pooling.registry import Strategy
+from poolbench.pooling.registry import StrategySpec
 from poolbench.storage import Artifacts
 from poolbench.suites import Measure, metric_info, rank_board
 from poolbench_driver.corpora import dataset_identity
@@ -134,7 +134,7 @@ def _d1_rows(plan: Plan, cells: ConceptPlan, source: Source) -> Iterable[Row]:
                 yield {**identity, **timings, **with_metric(measure), "split": _split(measure["metric"])}
 
 
-def strategy_columns(spec: Strategy) -> Row:
+def strategy_columns(spec: StrategySpec) -> Row:
     """The columns that name a strategy."""
     return {"strategy": spec.id, "strategy_version": spec.version}
 

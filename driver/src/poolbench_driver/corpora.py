@@ -12,16 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from poolbench.corpora.openings import OPENING_SETS_VERSION, calibration_passages, opening_prompts
 
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig
 from poolbench.contracts.tasks import step_key
 from poolbench.corpora.io import read_concept
+from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
-from poolbench.corpora.real import REAL_REVISION, build_real
-from poolbench.errors import ConfigError, CorpusError
+from poolbench.errors import CorpusError
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
     if corpus.source == "planted":
         identity["revision"] = PLANTED_REVISION
     elif corpus.source == "real":
+        from poolbench.corpora.real import REAL_REVISION
+
         identity["revision"] = REAL_REVISION
     else:
         return {"source": "folder", "revision": folder_digest(Path(corpus.source))}
@@ -63,18 +64,16 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     return LocalStep(key, f"passages {concept.id}/{split}", build)
 
 
-def prompts_step(kind: str, name: str, count: int | None) -> LocalStep:
-    """A named set of openings (PROMPTS) or calibration texts (PASSAGES)."""
-    identity = {"kind": kind, "name": name, "count": count, "version": OPENING_SETS_VERSION}
-    key = step_key("corpus.prompts", identity, {})
+def openings_step(name: str, count: int) -> LocalStep:
+    """The first ``count`` openings of a named set; a set never changes under its name."""
+    key = step_key("corpus.prompts", {"openings": name, "count": count}, {})
+    return LocalStep(key, f"openings {name}", lambda: load_openings(name, count))
 
-    def build() -> pa.Table:
-        table = calibration_passages(name) if kind == "calibration" else opening_prompts(name)
-        if count is not None and count > table.num_rows:
-            raise ConfigError(f"opening set {name} has {table.num_rows} openings; {count} were asked for")
-        return table if count is None else table.slice(0, count)
 
-    return LocalStep(key, f"{kind} {name}", build)
+def calibration_step() -> LocalStep:
+    """The fixed texts whose residual norm is the unit of strength."""
+    key = step_key("corpus.prompts", {"calibration": CALIBRATION_SET}, {})
+    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration)
 
 
 @lru_cache(maxsize=4)
@@ -91,6 +90,8 @@ def concept_table(config: RunConfig, concept: str) -> pa.Table:
     if corpus.source == "planted":
         return build_planted(concept, **sizes)
     if corpus.source == "real":
+        from poolbench.corpora.real import build_real
+
         return build_real(concept, archives=archives_folder(), **sizes)
     return read_concept(Path(corpus.source), concept)
 

@@ -10,7 +10,7 @@ from poolbench.concepts import get_concept, list_concepts
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
 from poolbench.errors import PoolbenchError
-from poolbench.pooling.registry import Strategy, card_ids, get_strategy
+from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import describe_model
 from poolbench_driver.plan import Plan, make_plan
@@ -85,7 +85,7 @@ class Job:
         print(f"report: {write_report(folder)}\nresults digest: {digest}")
         if failures:
             print(
-                f"{len(failures)} tasks failed; see {folder.file('failures.parquet')}; the same command tries again"
+                f"{len(failures)} tasks failed: {folder.file('failures.parquet')}; the same command tries again"
             )
         return 1 if failures else 0
 
@@ -120,7 +120,7 @@ def _concepts(names: Sequence[str]) -> list[str]:
     return [get_concept(name).id for name in names]
 
 
-def _strategies(names: Sequence[str] | None) -> list[Strategy]:
+def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
     return [get_strategy(name) for name in (names or card_ids())]
 
 

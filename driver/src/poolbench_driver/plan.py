@@ -13,8 +13,8 @@ from typing import Any
 from poolbench.concepts import Concept, get_concept
 from poolbench.config import RunConfig
 from poolbench.contracts.tasks import Task, step_key
-from poolbench.pooling.registry import Strategy
-from poolbench_driver.corpora import LocalStep, passages_step, prompts_step
+from poolbench.pooling.registry import StrategySpec
+from poolbench_driver.corpora import LocalStep, calibration_step, openings_step, passages_step
 from poolbench_driver.models import ModelInfo
 
 #: Texts of this many strategies are generated and scored by one task: some seconds of work on one device.
@@ -59,7 +59,7 @@ class Plan:
     model: ModelInfo
     layers: list[int]
     steering_layer: int
-    strategies: list[Strategy]
+    strategies: list[StrategySpec]
     local: dict[str, LocalStep] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
     concepts: dict[str, ConceptPlan] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Plan:
         return task.outputs
 
     @property
-    def implemented(self) -> list[Strategy]:
+    def implemented(self) -> list[StrategySpec]:
         """The strategies that are computed; the others become rows that say so."""
         return [spec for spec in self.strategies if spec.implemented]
 
@@ -88,7 +88,7 @@ class Plan:
         return {key: task for task in self.tasks.values() for key in task.outputs.values()}
 
 
-def make_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[Strategy]) -> Plan:
+def make_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[StrategySpec]) -> Plan:
     """Plans a run.
 
     Args:
@@ -166,10 +166,9 @@ def _plan_extraction(plan: Plan, cells: ConceptPlan, split: str, layers: Sequenc
     for spec in plan.implemented:
         # Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline
         # recomputes no more than it must.
-        used = inputs if "annotation" in spec.needs else {"passages": inputs["passages"]}
-        identity = {"id": spec.id, "version": spec.version, "params": spec.resolve()}
+        used = inputs if spec.reads_annotations else {"passages": inputs["passages"]}
         for layer in layers:
-            key = step_key("extractor.extract", {**base, "strategy": identity, "layer": layer}, used)
+            key = step_key("extractor.extract", {**base, "strategy": spec.identity(), "layer": layer}, used)
             outputs[f"{spec.id}/{layer}"] = cells.vectors[split, spec.id, layer] = key
     if plan.config.keep_activations:
         for layer in layers:
@@ -212,8 +211,8 @@ def _plan_probes(plan: Plan, cells: ConceptPlan) -> None:
 def _plan_shared_steering(plan: Plan) -> None:
     """What all concepts share: the calibration norm, the openings and the unsteered texts."""
     config = plan.config
-    calibration = prompts_step("calibration", "calibration-v1", None)
-    openings = prompts_step("openings", config.budget.opening_set, config.budget.num_openings)
+    calibration = calibration_step()
+    openings = openings_step(config.budget.opening_set, config.budget.num_openings)
     plan.local |= {calibration.key: calibration, openings.key: openings}
     plan.openings = openings.key
     plan.calibration = _simple(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
-from poolbench.pooling.registry import Strategy
+from poolbench.pooling.registry import StrategySpec
 from poolbench.suites import (
     Measure,
     Scorer,
@@ -115,7 +115,7 @@ class SteeringRows:
                 rows += [{"concept": name, "scorer": name, **row} for row in found]
         return rows
 
-    def _identity(self, cells: ConceptPlan, spec: Strategy) -> Row:
+    def _identity(self, cells: ConceptPlan, spec: StrategySpec) -> Row:
         return {
             "strategy": spec.id,
             "strategy_version": spec.version,
@@ -139,7 +139,7 @@ class SteeringRows:
     def _nulls(self, cells: ConceptPlan) -> SteeredTables | Failure:
         return self._steered(cells.texts[NULLS], cells.scores[NULLS], cells.fluency[NULLS])
 
-    def _usable(self, cells: ConceptPlan, spec: Strategy) -> SteeredTables | Failure:
+    def _usable(self, cells: ConceptPlan, spec: StrategySpec) -> SteeredTables | Failure:
         """The steered texts of a strategy, or why its figures are null."""
         if not spec.implemented:
             return Failure("", "", "not_implemented", f"{spec.id} is not implemented yet")
@@ -151,7 +151,7 @@ class SteeringRows:
             return Failure("", "", d1["status"], d1["reason"] or f"D1 is {d1['status']}")
         return self._steered(cells.texts[spec.id], cells.scores[spec.id], cells.fluency[spec.id])
 
-    def _d2(self, cells: ConceptPlan, spec: Strategy) -> list:
+    def _d2(self, cells: ConceptPlan, spec: StrategySpec) -> list:
         parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
         scorer = self.scorers[cells.concept.id]
         for part in parts:
@@ -159,7 +159,7 @@ class SteeringRows:
                 return blank_d2(part.status, part.reason, scorer=scorer.concept)
         return d2_measures(*parts, scorer=scorer, rules=self.rules)
 
-    def _d3(self, cells: ConceptPlan, spec: Strategy) -> list:
+    def _d3(self, cells: ConceptPlan, spec: StrategySpec) -> list:
         parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
         failed = next((part for part in parts if isinstance(part, Failure)), None)
         target, measures = self.scorers[cells.concept.id], []
@@ -175,7 +175,7 @@ class SteeringRows:
             measures.append(self._rep(cells, spec, neighbour.concept, relation))
         return measures
 
-    def _rep(self, cells: ConceptPlan, spec: Strategy, neighbour: str, relation: str) -> Any:
+    def _rep(self, cells: ConceptPlan, spec: StrategySpec, neighbour: str, relation: str) -> Any:
         layer = self.plan.steering_layer
         own = self.source.table(cells.directions[spec.id, layer])
         other = self._neighbour_directions(neighbour, spec)
@@ -184,7 +184,7 @@ class SteeringRows:
                 return Measure.null(f"d3.rep_{relation}", table.status, table.reason, neighbour=neighbour)
         return d3_rep_measure(own, other, neighbour=neighbour, relation=relation)
 
-    def _neighbour_directions(self, neighbour: str, spec: Strategy) -> pa.Table | Failure:
+    def _neighbour_directions(self, neighbour: str, spec: StrategySpec) -> pa.Table | Failure:
         layer = self.plan.steering_layer
         if neighbour in self.plan.concepts:
             return self.source.table(self.plan.concepts[neighbour].directions[spec.id, layer])

@@ -148,9 +148,12 @@ def _detach(output: Path) -> int:
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [sys.argv[0], *arguments, "--display", "plain"], stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            [sys.argv[0], *arguments, "--display", "plain"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
             start_new_session=True,
-        )  # fmt: skip
+        )
     typer.echo(f"running as process {process.pid}; log in {log}; follow it: poolbench-driver watch")
     return 0
 

@@ -1,0 +1,107 @@
+"""The plan is a pure function; keys move with what they depend on, and with nothing else."""
+
+from __future__ import annotations
+
+from poolbench.config import ModelRef, RunConfig, load_run_config
+from poolbench.pooling.registry import card_ids, get_strategy
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan import NULLS, Plan, make_plan
+
+MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
+
+
+def plan_of(model: ModelInfo = MODEL, **overrides: object) -> Plan:
+    config = load_run_config(None, {"preset": "demo", **overrides})
+    return make_plan(config, model, [get_strategy(name) for name in card_ids()])
+
+
+def output_keys(plan: Plan) -> set[str]:
+    return {key for task in plan.tasks.values() for key in task.outputs.values()}
+
+
+def test_same_configuration_gives_same_tasks() -> None:
+    assert plan_of().tasks == plan_of().tasks
+
+
+def test_every_input_is_produced_by_an_earlier_task_or_a_local_step() -> None:
+    plan = plan_of()
+    made = set(plan.local)
+    producers = plan.producers()
+    for task in plan.tasks.values():
+        unknown = [key for key in task.inputs.values() if key not in made and key not in producers]
+        assert not unknown, (task.kind, unknown)
+
+
+def test_each_key_has_one_producer() -> None:
+    plan = plan_of()
+    keys = [key for task in plan.tasks.values() for key in task.outputs.values()]
+    assert len(keys) == len(set(keys))
+
+
+def test_layers_are_the_default_depths() -> None:
+    plan = plan_of()
+    assert plan.layers == [2, 4, 5]
+    assert plan.steering_layer == 2
+
+
+def test_more_openings_move_only_what_is_steered() -> None:
+    """More openings move the steered texts, but no vector, probe or scorer."""
+    budget = load_run_config(None, {"preset": "demo"}).budget
+    wider = budget.model_copy(update={"num_openings": 20})
+    before, after = plan_of(), plan_of(budget=wider.model_dump(mode="json"))
+    kept = {"extractor.extract", "prober.probe", "scorer.train", "pooler.annotate", "prober.nulls"}
+    for kind in kept:
+        assert _keys_of(before, kind) == _keys_of(after, kind), kind
+    assert not _keys_of(before, "steerer.generate") & _keys_of(after, "steerer.generate")
+
+
+def test_another_model_moves_everything_but_annotations_and_scorers() -> None:
+    other = ModelInfo(ModelRef("demo", "somewhere", "local-9999", "float32"), num_blocks=6, width=256)
+    before, after = plan_of(), plan_of(other)
+    for kind in ("pooler.annotate", "scorer.train"):
+        assert _keys_of(before, kind) == _keys_of(after, kind)
+    for kind in ("extractor.extract", "prober.probe", "steerer.generate", "scorer.gate"):
+        assert not _keys_of(before, kind) & _keys_of(after, kind)
+
+
+def test_another_annotator_moves_only_the_strategies_that_read_annotations() -> None:
+    before, after = plan_of(), plan_of(annotator="en_core_web_sm")
+    shared = _keys_of(before, "extractor.extract") & _keys_of(after, "extractor.extract")
+    reading = [s for s in before.implemented if "annotation" in s.needs]
+    assert len(_keys_of(before, "extractor.extract") - shared) == len(shared) * len(reading) / (
+        len(before.implemented) - len(reading)
+    )
+
+
+def test_a_new_strategy_adds_keys_and_moves_none() -> None:
+    config = load_run_config(None, {"preset": "demo"})
+    few = make_plan(config, MODEL, [get_strategy("A1_mean")])
+    more = make_plan(config, MODEL, [get_strategy("A1_mean"), get_strategy("P1_last_token")])
+    assert output_keys(few) < output_keys(more)
+
+
+def test_d1_alone_needs_neither_steerer_nor_scorer() -> None:
+    kinds = {task.service for task in plan_of(metrics=["d1"]).tasks.values()}
+    assert kinds == {"pooler", "extractor", "prober"}
+
+
+def test_the_demo_needs_one_scorer_more_than_its_concepts() -> None:
+    plan = plan_of()
+    assert set(plan.scorers) == {*plan.config.concepts, "hedging"}
+    assert set(plan.neighbours) == {"hedging"}
+
+
+def test_sensitive_concepts_have_restricted_keys_throughout() -> None:
+    plan = plan_of(concepts=["toxicity", "contrast"])
+    cells = plan.concepts["toxicity"]
+    own = [*cells.passages.values(), *cells.vectors.values(), *cells.directions.values(), cells.texts[NULLS]]
+    assert all(key.startswith("restricted.") for key in own)
+    assert not any(key.startswith("restricted.") for key in plan.concepts["contrast"].vectors.values())
+
+
+def _keys_of(plan: Plan, kind: str) -> set[str]:
+    return {key for task in plan.tasks.values() if task.kind == kind for key in task.outputs.values()}
+
+
+def test_config_hash_ignores_nothing_that_is_configured() -> None:
+    assert RunConfig(seed=0).config_hash() != RunConfig(seed=1).config_hash()
