@@ -84,9 +84,8 @@ class Job:
         folder.write_state(state, **counts, failures=len(failures), resent=loop.resent, results_digest=digest)
         print(f"report: {write_report(folder)}\nresults digest: {digest}")
         if failures:
-            print(
-                f"{len(failures)} tasks failed: {folder.file('failures.parquet')}; the same command tries again"
-            )
+            where = folder.file("failures.parquet")
+            print(f"{len(failures)} tasks failed: {where}; the same command tries them again")
         return 1 if failures else 0
 
 
