@@ -78,6 +78,8 @@ class Broker:
     @property
     def shown(self) -> str:
         """The address without its password, for people and logs."""
+        if self.is_folder:
+            return self.url
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

@@ -61,11 +61,11 @@ class Channel(filesystem.Channel):
     empty file and stop on it; and it keeps what it has read in the system's temporary folder.
     """
 
-    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
         folder = Path(self.data_folder_out)
         partial = folder / f"{name}.partial"
-        partial.write_text(dumps(message))
+        partial.write_text(dumps(payload))
         os.replace(partial, folder / name)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class AppOptions(BaseModel):
     num_replicas: int = Field(1, ge=1)
     tasks_at_once: int = Field(1, ge=1)
     max_ongoing_requests: int = Field(16, ge=1)
-    num_cpus: float = Field(1, ge=0)
+    num_cpus: float = Field(0, ge=0)
     num_gpus: float = Field(0, ge=0)
     place_by_resource: bool = True
 

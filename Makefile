@@ -1,0 +1,71 @@
+# The front door. `make help` lists what is behind it.
+PROFILE ?= cpu
+DEPLOY  ?= local
+PYTHON  ?= python3
+BIN     := .venv/bin
+PY      := $(BIN)/python
+COMPOSE := docker compose -f deploy/docker/compose.yaml
+BENCHES := $(patsubst bench/bench_%.py,%,$(wildcard bench/bench_*.py))
+TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
+
+.DEFAULT_GOAL := help
+.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster lint bench clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>"
+
+install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
+	@$(PYTHON) deploy/install.py --profile $(PROFILE)
+
+lock: install  ## Compile requirements/*.in into the pinned *.txt
+	@$(PYTHON) deploy/install.py --lock
+
+cluster-up: install  ## Start Ray, queue, store and the five services; does nothing when they run
+ifeq ($(DEPLOY),compose)
+	@$(PY) -m deploy.docker.compose up
+else
+	@$(PY) -m deploy.local.cluster up
+endif
+
+cluster-down:  ## Stop what cluster-up started, and only that
+ifeq ($(DEPLOY),compose)
+	@$(PY) -m deploy.docker.compose down
+else
+	@if [ -x $(PY) ]; then $(PY) -m deploy.local.cluster down; else echo "nothing to stop"; fi
+endif
+
+cluster-status: install  ## Show services, replicas, queues and dead letters
+ifeq ($(DEPLOY),compose)
+	@$(PY) -m deploy.docker.compose status
+else
+	@$(PY) -m deploy.local.cluster status
+endif
+
+demo: cluster-up  ## Run the main job on the embedded defaults, to runs/latest/report/index.html
+	@$(BIN)/poolbench-driver run --preset demo
+
+test: install  ## Run every test that needs no extra server
+	@$(PY) -m pytest -m "not cluster"
+
+test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
+	@$(PY) -m pytest -m cluster
+
+lint: install  ## Check style, types and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy $(TYPED)
+	@$(BIN)/lint-imports
+
+bench: install  ## Run every benchmark into bench/out/ and print one table
+	@for name in $(BENCHES); do $(PY) bench/bench_$$name.py || exit 1; done
+	@$(PY) bench/table.py
+
+bench-%: install
+	@$(PY) bench/bench_$*.py
+
+clean:  ## Remove caches, runs and the local cluster's data (stops it first)
+	@$(MAKE) --no-print-directory cluster-down
+	@rm -rf .poolbench runs bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

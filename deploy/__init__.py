@@ -1,0 +1,1 @@
+"""How PoolBench runs: on this machine, in Docker Compose."""

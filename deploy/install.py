@@ -1,0 +1,165 @@
+"""Installs PoolBench into .venv: pinned requirements without their resolver, then the packages, editable.
+
+Only the standard library, because it runs before anything is installed. Where packages come from is pip's own
+configuration, read when it runs and never written to a file. `--lock` compiles the pins instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+REQUIREMENTS = ROOT / "requirements"
+STAMP = VENV / "poolbench-installed"
+UV = "uv>=0.8"
+BUILD = ("setuptools>=77", "wheel")
+PACKAGES = (
+    "shared",
+    "driver",
+    *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
+)
+PYTHON_VERSION = "3.11"
+_PLURAL = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--index-url"}
+
+
+def main() -> int:
+    """Installs, or compiles the pins."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", choices=("cpu", "gpu"), default="cpu")
+    parser.add_argument("--lock", action="store_true", help="compile requirements/*.in into *.txt")
+    parser.add_argument("--no-dev", action="store_true", help="leave out what only tests and lint need")
+    arguments = parser.parse_args()
+    try:
+        if arguments.lock:
+            lock()
+        else:
+            install(arguments.profile, dev=not arguments.no_dev)
+    except subprocess.CalledProcessError as error:
+        print(
+            f"error: {' '.join(map(str, error.cmd[:6]))} ... ended with {error.returncode}", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+def install(profile: str, *, dev: bool) -> None:
+    """Makes .venv hold exactly the pins of a profile and the packages of this repository."""
+    files = [REQUIREMENTS / f"{profile}.txt"] + ([REQUIREMENTS / "dev.txt"] if dev else [])
+    wanted = _stamp(files)
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return
+    _create_environment()
+    print(f"installing {' and '.join(str(file.relative_to(ROOT)) for file in files)}", flush=True)
+    pins = [part for file in files for part in ("-r", str(file))]
+    projects = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
+    _pip_install([*pins])
+    _pip_install([*BUILD])
+    _pip_install(["--no-build-isolation", *projects])
+    STAMP.write_text(wanted)
+
+
+def lock() -> None:
+    """Compiles the pins of every profile."""
+    _pip_install([UV], with_dependencies=True)
+    overrides = ["--override", str(REQUIREMENTS / "overrides.txt")]
+    _compile("cpu", overrides)
+    _compile("gpu", ["--python-platform", "x86_64-manylinux_2_28"])
+    _compile("dev", [])
+
+
+def _compile(name: str, options: Sequence[str]) -> None:
+    command = [
+        _uv() or "uv",
+        "pip",
+        "compile",
+        f"{name}.in",
+        "-o",
+        f"{name}.txt",
+        "--python-version",
+        PYTHON_VERSION,
+    ]
+    quiet = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
+    _run([*command, *quiet, *options, *_sources()], cwd=REQUIREMENTS)
+
+
+def _create_environment() -> None:
+    if sys.version_info[:2] != (3, 11):
+        print(f"note: tested on Python {PYTHON_VERSION}, this is {sys.version.split()[0]}", file=sys.stderr)
+    if not (VENV / "bin" / "python").exists():
+        print("creating .venv", flush=True)
+        _run([sys.executable, "-m", "venv", str(VENV)])
+    if _uv() is None:
+        # uv is a convenience: pip does the same, more slowly.
+        subprocess.run([*_pip(), "install", "--quiet", UV], check=False)
+
+
+def _pip_install(arguments: Sequence[str], *, with_dependencies: bool = False) -> None:
+    """Installs with uv where it is there, else with pip; pins are complete, so dependencies stay out."""
+    options = ["--quiet", *([] if with_dependencies else ["--no-deps"])]
+    if uv := _uv():
+        python = ["--python", str(VENV / "bin" / "python")]
+        _run(
+            [
+                uv,
+                "pip",
+                "install",
+                *python,
+                "--index-strategy",
+                "unsafe-best-match",
+                *options,
+                *_sources(),
+                *arguments,
+            ]
+        )
+    else:
+        _run([*_pip(), "install", *options, *arguments])
+
+
+def _sources() -> list[str]:
+    """pip's configured package sources as options of uv, which reads none of pip's configuration."""
+    listed = subprocess.run([*_pip(), "config", "list"], check=True, capture_output=True, text=True).stdout
+    values: dict[str, set[str]] = {}
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        if (option := name.rpartition(".")[2].strip()) in _PLURAL:
+            values.setdefault(option, set()).update(value.strip().strip("'\"").split())
+    options = []
+    for option, flag in _PLURAL.items():
+        from_environment = os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split()
+        for value in sorted(values.get(option, set()) | set(from_environment)):
+            options += [flag, value]
+    return options
+
+
+def _stamp(files: Sequence[Path]) -> str:
+    """Hash of everything that decides what is installed."""
+    parts = [*files, Path(__file__), *(ROOT / package / "pyproject.toml" for package in PACKAGES)]
+    found = hashlib.sha256(str(ROOT).encode())
+    for path in parts:
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _uv() -> str | None:
+    local = VENV / "bin" / "uv"
+    return str(local) if local.exists() else shutil.which("uv")
+
+
+def _pip() -> list[str]:
+    return [str(VENV / "bin" / "python"), "-m", "pip"]
+
+
+def _run(command: Sequence[str], cwd: Path = ROOT) -> None:
+    subprocess.run(command, check=True, cwd=cwd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

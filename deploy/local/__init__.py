@@ -1,0 +1,1 @@
+"""One process group on this machine: Ray, the queue, the object store and the five services."""

@@ -1,0 +1,130 @@
+"""Deploying the services, and waiting for them where it can be seen."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from poolbench.errors import EndpointError
+from poolbench.runtime.service import SERVICES
+
+DEPLOY_TIMEOUT_S = 300
+_POLL_S = 0.5
+_MARKS = {"RUNNING": "[green]healthy[/green]", "DEPLOY_FAILED": "[red]failed[/red]"}
+
+
+@dataclass
+class AppState:
+    """How one service is doing."""
+
+    name: str
+    state: str = "waiting"
+    replicas: int = 0
+    message: str = ""
+
+
+def deploy(http: str, missing: list[str]) -> None:
+    """Starts Serve and the applications that are missing, all at once.
+
+    Args:
+        http: base address that Serve shall listen on.
+        missing: services to deploy.
+    """
+    from ray import serve
+
+    from poolbench.runtime.serve import build_app
+
+    address = urlsplit(http)
+    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    gpus = _gpu_share()
+    targets = [
+        serve.RunTarget(build_app(name, num_gpus=gpus.get(name, 0)), name=name, route_prefix=f"/{name}")
+        for name in missing
+    ]
+    serve.run_many(targets, blocking=False, wait_for_applications_running=False)
+
+
+def states() -> list[AppState]:
+    """The state of every service, as Serve sees it."""
+    from ray import serve
+
+    applications = serve.status().applications
+    found = []
+    for name in SERVICES:
+        state = AppState(name, "absent")
+        if name in applications:
+            seen = applications[name]
+            deployments = seen.deployments.values()
+            running = sum(item.replica_states.get("RUNNING", 0) for item in deployments)
+            text = "; ".join(filter(None, [seen.message, *(item.message for item in deployments)]))
+            state = AppState(name, str(seen.status.value), running, text)
+        found.append(state)
+    return found
+
+
+def wait(console: Console) -> list[AppState]:
+    """Waits until every service runs, showing each.
+
+    Raises:
+        EndpointError: one failed or took too long; the message says which and why.
+    """
+    started = time.monotonic()
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        while True:
+            seen = states()
+            live.update(_table(seen, time.monotonic() - started))
+            if all(app.state == "RUNNING" for app in seen):
+                return seen
+            failed = [app for app in seen if app.state == "DEPLOY_FAILED"]
+            late = time.monotonic() - started > DEPLOY_TIMEOUT_S
+            if failed or late:
+                raise EndpointError(_why(failed or [app for app in seen if app.state != "RUNNING"], late))
+            time.sleep(_POLL_S)
+
+
+def unhealthy(http: str, token: str) -> list[str]:
+    """Services whose `/health` does not answer over HTTP."""
+    found = []
+    for name in SERVICES:
+        try:
+            answer = httpx.get(
+                f"{http}/{name}/health", headers={"Authorization": f"Bearer {token}"}, timeout=10
+            )
+            if not answer.is_success:
+                found.append(name)
+        except httpx.HTTPError:
+            found.append(name)
+    return found
+
+
+def _table(seen: list[AppState], elapsed_s: float) -> Table:
+    table = Table(title=f"services, {elapsed_s:.0f} s", title_justify="left", box=None)
+    for name in ("service", "state"):
+        table.add_column(name)
+    for app in seen:
+        table.add_row(app.name, _MARKS.get(app.state, app.state.lower()))
+    return table
+
+
+def _why(apps: list[AppState], late: bool) -> str:
+    reason = f"not ready after {DEPLOY_TIMEOUT_S} s" if late else "failed to start"
+    lines = [f"  {app.name}: {(app.message or app.state).strip().splitlines()[-1]}" for app in apps]
+    return f"{len(apps)} of {len(SERVICES)} services {reason}; Serve's logs say more:\n" + "\n".join(lines)
+
+
+def _gpu_share() -> dict[str, float]:
+    """GPUs by service: a whole one for each of the three that compute on it, or shares of what is there."""
+    import ray
+
+    num_gpus = ray.cluster_resources().get("GPU", 0)
+    if num_gpus >= 3:
+        return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)
+    if num_gpus == 2:
+        return {"extractor": 0.7, "scorer": 0.3, "steerer": 1.0}
+    return {"extractor": 0.35, "scorer": 0.15, "steerer": 0.5} if num_gpus else {}

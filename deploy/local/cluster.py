@@ -1,0 +1,149 @@
+"""`python -m deploy.local.cluster up|down|status`: the whole of PoolBench on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local import apps, head
+from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
+from poolbench.errors import PoolbenchError
+from poolbench.queue import Broker, TaskQueue
+from poolbench.runtime.service import SERVICES
+from poolbench.storage.base import open_store
+
+_CONSOLE = Console(stderr=False)
+
+
+def up(state: Path) -> None:
+    """Brings everything up; does nothing where it is up, and finishes what was left half done."""
+    started = time.monotonic()
+    cluster = _living(state)
+    if cluster is None:
+        cluster = _start(state)
+    elif not apps.unhealthy(cluster.http, _token(cluster)):
+        _CONSOLE.print("already up")
+        return _print_addresses(cluster)
+    else:
+        head.connect(cluster)
+    missing = [app.name for app in apps.states() if app.state != "RUNNING"]
+    _CONSOLE.print(f"deploying {', '.join(missing)}")
+    apps.deploy(cluster.http, missing)
+    apps.wait(_CONSOLE)
+    if still := apps.unhealthy(cluster.http, _token(cluster)):
+        raise PoolbenchError(f"no answer over HTTP from {', '.join(still)}; logs: {cluster.logs}")
+    _CONSOLE.print(f"[green]up[/green] in {time.monotonic() - started:.0f} s")
+    _print_addresses(cluster)
+
+
+def down(state: Path) -> None:
+    """Ends what `up` started, and nothing else; data and queue stay."""
+    cluster = load(state)
+    if cluster is None:
+        return _CONSOLE.print("nothing to stop")
+    count = head.stop(cluster, _CONSOLE.print)
+    forget(state)
+    _CONSOLE.print(f"down: {count} processes ended; data stays in {state}")
+
+
+def status(state: Path) -> None:
+    """Prints applications, replicas, queue depths and dead letters."""
+    cluster = _living(state)
+    if cluster is None:
+        return _CONSOLE.print("down: start it with `make cluster-up`")
+    head.connect(cluster)
+    queue = TaskQueue(Broker(cluster.broker))
+    table = Table(box=None)
+    for name in ("service", "state", "replicas", "waiting", "dead letters"):
+        table.add_column(name)
+    for app in apps.states():
+        letters = queue.dead_letters(app.name)
+        table.add_row(app.name, app.state, str(app.replicas), str(queue.depth(app.name)), str(len(letters)))
+    _CONSOLE.print(table)
+    for name in SERVICES:
+        for letter in queue.dead_letters(name)[-3:]:
+            _CONSOLE.print(
+                f"dead letter of {name}: {letter.task.get('task_id')}: {letter.error}", markup=False
+            )
+    _print_addresses(cluster)
+
+
+def _living(state: Path) -> Cluster | None:
+    """The running cluster; the remains of one that crashed are cleared away."""
+    cluster = load(state)
+    if cluster is None or cluster.runs():
+        return cluster
+    _CONSOLE.print("clearing away a cluster that ended without `cluster-down`")
+    head.stop(cluster, _CONSOLE.print)
+    forget(state)
+    return None
+
+
+def _start(state: Path) -> Cluster:
+    cluster = new_cluster(state)
+    _check_servers(cluster)
+    _CONSOLE.print("starting Ray (token authentication on)")
+    try:
+        head.start(cluster, state)
+        save(state, cluster)
+        head.connect(cluster)
+    except BaseException:
+        head.stop(cluster, _CONSOLE.print)
+        forget(state)
+        raise
+    return cluster
+
+
+def _check_servers(cluster: Cluster) -> None:
+    """An unreachable store or broker is said before anything starts."""
+    store = open_store(cluster.store)
+    store.put("health/cluster-up", b"ok")
+    TaskQueue(Broker(cluster.broker)).ping()
+
+
+def _token(cluster: Cluster) -> str:
+    return Path(cluster.token_file).read_text().strip()
+
+
+def _print_addresses(cluster: Cluster) -> None:
+    lines = {
+        "services": "  ".join(f"{cluster.http}/{name}" for name in SERVICES),
+        "docs": f"{cluster.http}/extractor/docs (and so for each)",
+        "store": cluster.store,
+        "queue": Broker(cluster.broker).shown,
+        "token": f"in {cluster.token_file}",
+        "logs": f"{cluster.logs}, {cluster.ray_temp}/session_latest/logs/serve",
+    }
+    for name, value in lines.items():
+        _CONSOLE.print(f"{name:9} {value}", soft_wrap=True, highlight=False, markup=False)
+
+
+def main() -> int:
+    """Runs one command; an error that a user can mend is one line, without a trace."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.local.cluster", description=__doc__)
+    commands = {"up": up, "down": down, "status": status}
+    parser.add_argument("command", choices=commands)
+    command = parser.parse_args().command
+    state = state_folder()
+    try:
+        if command == "status":
+            status(state)
+        else:
+            with exclusive(state):
+                commands[command](state)
+    except PoolbenchError as error:
+        _CONSOLE.print(f"[red]error[/red] {error}", soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        _CONSOLE.print("interrupted; `make cluster-up` goes on, `make cluster-down` ends it")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""Starting and ending the Ray head, and with it every process of the cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
+from poolbench.errors import ConfigError, EndpointError
+from poolbench.runtime.service import SERVICES
+
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 6
+REPLICAS_PER_NODE = 4
+
+#: Set unless the caller's environment says otherwise.
+DEFAULTS = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+}
+#: Nothing reports home, whatever the caller's environment says.
+FIXED = {
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_SERVE_ENABLE_TELEMETRY": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_worker_register_timeout_seconds": "180",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def environment(cluster: Cluster, state: Path) -> dict[str, str]:
+    """The environment of every process of the cluster. Tokens are named by file, never by value."""
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
+    }
+    return {
+        **DEFAULTS,
+        **kept,
+        **FIXED,
+        "RAY_AUTH_TOKEN_PATH": cluster.ray_token_file,
+        "POOLBENCH_STATE": str(state),
+        CLUSTER_ID_VARIABLE: cluster.cluster_id,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+    }
+
+
+def start(cluster: Cluster, state: Path) -> None:
+    """Starts a Ray head and notes its process in `cluster`.
+
+    Raises:
+        ConfigError: it ended, or did not answer in time; the message names the log.
+    """
+    log = Path(cluster.logs) / "ray.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            _command(cluster),
+            env=environment(cluster, state),
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    cluster.pid, cluster.pid_started = process.pid, psutil.Process(process.pid).create_time()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not _answers(cluster.ray_port):
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = "\n".join(log.read_text().splitlines()[-5:])
+            raise ConfigError(f"Ray did not start; the end of {log}:\n{tail}")
+        time.sleep(0.1)
+
+
+def connect(cluster: Cluster) -> None:
+    """Connects this process to the cluster's Ray.
+
+    Raises:
+        EndpointError: it does not answer.
+    """
+    os.environ.update(FIXED, RAY_AUTH_TOKEN_PATH=cluster.ray_token_file)
+    os.environ.pop("RAY_AUTH_TOKEN", None)
+    import ray
+    import ray.serve
+
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    try:
+        ray.init(address=cluster.ray_address, log_to_driver=False, logging_level="ERROR", namespace="serve")
+    except (ConnectionError, RuntimeError) as error:
+        raise EndpointError(f"Ray at {cluster.ray_address} does not answer: {error}") from error
+
+
+def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
+    """Ends every process of the cluster, politely first, and removes Ray's temporary folder.
+
+    Returns:
+        How many processes there were.
+    """
+    processes = cluster.processes()
+    for process in processes:
+        if process.pid == cluster.pid:
+            process.terminate()
+    _, left = psutil.wait_procs(processes, timeout=STOP_TIMEOUT_S if cluster.runs() else 0)
+    left = {*left, *cluster.processes()}
+    for process in left:
+        _kill(process)
+    psutil.wait_procs(left, timeout=5)
+    if survivors := [process.pid for process in cluster.processes()]:
+        note(f"still running: processes {survivors}")
+    shutil.rmtree(cluster.ray_temp, ignore_errors=True)
+    return len(processes)
+
+
+def _command(cluster: Cluster) -> list[str]:
+    places = json.dumps(dict.fromkeys(SERVICES, REPLICAS_PER_NODE))
+    return [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        "--head",
+        "--block",
+        "--node-ip-address=127.0.0.1",
+        f"--port={cluster.ray_port}",
+        f"--ray-client-server-port={free_port()}",
+        f"--dashboard-agent-listen-port={free_port()}",
+        f"--temp-dir={cluster.ray_temp}",
+        f"--resources={places}",
+        "--num-cpus=2",
+        "--object-store-memory=100000000",
+        "--include-dashboard=false",
+        "--disable-usage-stats",
+        "--log-color=false",
+    ]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return

@@ -1,0 +1,184 @@
+"""The state folder: what runs, where, under which tokens. Only its owner may read it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+import psutil
+
+from poolbench.errors import ConfigError
+from poolbench.runtime.settings import CLUSTER_FILE, STATE_FOLDER, read_cluster
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CLUSTER_ID_VARIABLE = "POOLBENCH_CLUSTER_ID"
+
+
+@dataclass
+class Cluster:
+    """What `cluster.json` holds; store, broker, http and token_file are read by every client."""
+
+    cluster_id: str
+    http: str
+    store: str
+    broker: str
+    token_file: str
+    ray_token_file: str
+    ray_port: int
+    ray_temp: str
+    logs: str
+    pid: int = 0
+    pid_started: float = 0.0
+
+    @property
+    def ray_address(self) -> str:
+        """Address of the Ray head."""
+        return f"127.0.0.1:{self.ray_port}"
+
+    def runs(self) -> bool:
+        """Whether the recorded head process is still the one that was started, not a reuse of its id."""
+        try:
+            process = psutil.Process(self.pid)
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            return self.pid > 0 and alive and self._is_head(process)
+        except psutil.NoSuchProcess:
+            return False
+
+    def processes(self) -> list[psutil.Process]:
+        """Every live process of this cluster: those of the head's session, and those that carry its id.
+
+        Ray renames its processes over their own environment, so the id alone does not find all of them.
+        """
+        session = self.pid if self.pid and self._session_is_ours() else None
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, ProcessLookupError):
+                if process.status() != psutil.STATUS_ZOMBIE and self._is_member(process, session):
+                    found.append(process)
+        return found
+
+    def _is_member(self, process: psutil.Process, session: int | None) -> bool:
+        if process.pid == os.getpid():
+            return False
+        if session is not None and os.getsid(process.pid) == session:
+            return True
+        return process.environ().get(CLUSTER_ID_VARIABLE) == self.cluster_id
+
+    def _session_is_ours(self) -> bool:
+        """A session id stays taken while a member lives; a leader of another age means that it was reused."""
+        try:
+            return self._is_head(psutil.Process(self.pid))
+        except psutil.NoSuchProcess:
+            return True
+
+    def _is_head(self, process: psutil.Process) -> bool:
+        return abs(process.create_time() - self.pid_started) < 1.0
+
+
+def state_folder() -> Path:
+    """POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
+    named = os.environ.get("POOLBENCH_STATE")
+    folder = Path(named).expanduser().resolve() if named else REPOSITORY / STATE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder
+
+
+@contextmanager
+def exclusive(state: Path) -> Iterator[None]:
+    """Lets one `up` or `down` at a time change the cluster.
+
+    Raises:
+        ConfigError: another one is at it.
+    """
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another cluster command is running on {state}: wait for it to end") from None
+        yield
+
+
+def load(state: Path) -> Cluster | None:
+    """The recorded cluster, if a whole record is there."""
+    recorded = read_cluster(state)
+    names = {field.name for field in fields(Cluster)}
+    if not names <= recorded.keys():
+        return None
+    return Cluster(**{name: recorded[name] for name in names})
+
+
+def save(state: Path, cluster: Cluster) -> None:
+    """Records the cluster, readable by its owner only: a broker address may hold a password."""
+    write_private(state / CLUSTER_FILE, json.dumps(asdict(cluster), indent=1))
+
+
+def forget(state: Path) -> None:
+    """Removes the record; data, queue and logs stay."""
+    (state / CLUSTER_FILE).unlink(missing_ok=True)
+
+
+def new_cluster(state: Path) -> Cluster:
+    """Plans a cluster: addresses from the environment or below the state folder, ports that are free now."""
+    logs = state / "logs"
+    logs.mkdir(exist_ok=True)
+    digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
+    return Cluster(
+        cluster_id=secrets.token_hex(8),
+        http=f"http://127.0.0.1:{_http_port()}",
+        store=os.environ.get("POOLBENCH_STORE") or str(state / "store"),
+        broker=os.environ.get("POOLBENCH_BROKER") or f"filesystem://{state / 'queue'}",
+        token_file=str(_token_file(state / "token", os.environ.get("POOLBENCH_TOKEN", ""))),
+        ray_token_file=str(_token_file(state / "ray_token")),
+        ray_port=free_port(),
+        # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters.
+        ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}"),
+        logs=str(logs),
+    )
+
+
+def free_port() -> int:
+    """A TCP port that is free now; from the kernel's ephemeral range, so outside Ray's worker ports."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_private(path: Path, text: str) -> None:
+    """Writes a file that only its owner may read, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    partial.replace(path)
+
+
+def _token_file(path: Path, wanted: str = "") -> Path:
+    if wanted:
+        write_private(path, wanted)
+    elif not path.exists():
+        write_private(path, secrets.token_hex(32))
+    return path
+
+
+def _http_port() -> int:
+    wanted = int(os.environ.get("POOLBENCH_HTTP_PORT", "0"))
+    for port in [wanted] if wanted else [8000]:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return port
+    if wanted:
+        raise ConfigError(
+            f"port {wanted} (POOLBENCH_HTTP_PORT) is taken: choose another or stop what uses it"
+        )
+    return free_port()
