@@ -84,6 +84,6 @@ PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.5),
     "early": lambda rng, n: {0, 1} | _third(n, 0) | _some(rng, n, 0.1),
     "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.3),
-    "late": lambda rng, n: {1} | _third(n, 2) | _some(rng, n - 1, 0.3),
+    "late": lambda rng, n: ({1} | _third(n, 2) | _some(rng, n, 0.3)) - {0},
 }
 """Name to a function of generator and number of sentences giving the indices of marked sentences."""

@@ -1,0 +1,98 @@
+"""The concept registry: complete, consistent, and helpful about wrong names."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from poolbench.concepts import Concept, Neighbours, get_concept, list_concepts, registry
+from poolbench.concepts.concept import load_concept, parse_concept
+from poolbench.errors import ConfigError, UnknownConceptError
+
+MATCHED = {"hedging", "legal_formality", "causation", "contrast", "conditionality", "negation_density"}
+
+
+def test_there_are_17_concepts_in_5_families() -> None:
+    concepts = list_concepts()
+    assert len(concepts) == 17
+    assert len({concept.family for concept in concepts}) == 5
+    assert [concept.id for concept in concepts] == sorted(concept.id for concept in concepts)
+
+
+def test_matched_and_sensitive_concepts_are_those_of_the_card() -> None:
+    assert {concept.id for concept in list_concepts() if concept.matched_pairs} == MATCHED
+    assert {concept.id for concept in list_concepts() if concept.sensitive} == {"toxicity", "depression"}
+
+
+def test_relaxed_windows_and_domains() -> None:
+    assert get_concept("toxicity").token_window == (30, 500)
+    assert get_concept("depression").token_window == (200, 500)
+    assert get_concept("deference").token_window == (8, 128)
+    assert get_concept("causation").token_window == (300, 500)
+    assert get_concept("toxicity").min_source_domains == 1
+    assert get_concept("planning").min_source_domains == 2
+    assert get_concept("causation").min_source_domains == 3
+
+
+@pytest.mark.parametrize("concept", list_concepts(), ids=lambda concept: concept.id)
+def test_neighbours_exist_and_differ(concept: Concept) -> None:
+    distant, close = concept.neighbours
+    assert get_concept(distant).id != get_concept(close).id
+    assert concept.id not in {distant, close}
+
+
+def test_the_closure_of_the_demo_concepts_needs_one_more_scorer() -> None:
+    demo = {"causation", "contrast", "conditionality", "negation_density"}
+    needed = {neighbour for name in demo for neighbour in get_concept(name).neighbours}
+    assert needed - demo == {"hedging"}
+
+
+def test_unknown_names_get_the_nearest_valid_ones() -> None:
+    with pytest.raises(UnknownConceptError, match="'causality'; did you mean causation"):
+        get_concept("causality")
+
+
+def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) -> None:
+    path = tmp_path / "irony.yaml"
+    path.write_text("id: irony\nfamily: sparse\ncolour: red\n")
+    with pytest.raises(ConfigError, match=r"irony\.yaml.*family.*colour"):
+        load_concept(path)
+
+
+def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:
+    with pytest.raises(ConfigError, match=r"bad\.yaml is not YAML"):
+        parse_concept("id: [", "bad.yaml")
+
+
+IRONY = Concept(
+    id="irony",
+    family="semantic_abstract",
+    summary="Says the opposite.",
+    definition="What is meant is the opposite of what is said.",
+    construction="Independent passages.",
+    matched_pairs=False,
+    neighbours=Neighbours("contrast", "toxicity"),
+)
+
+
+def test_entry_points_add_concepts_and_duplicates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("irony", f"{__name__}:IRONY", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
+    registry._registry.cache_clear()
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    assert get_concept("irony").neighbours.linguistically_close == "toxicity"
+    registry._registry.cache_clear()
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point, point])
+    with pytest.raises(ConfigError, match="'irony' is registered twice"):
+        get_concept("irony")
+    monkeypatch.undo()
+    registry._registry.cache_clear()
+
+
+def test_listing_imports_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'pyarrow', 'transformers', 'spacy', 'ray'}"
+    code = "import sys; from poolbench.concepts import list_concepts; list_concepts(); "
+    code += f"assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

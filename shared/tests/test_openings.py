@@ -1,0 +1,48 @@
+"""Openings and calibration texts are neutral: they carry no concept."""
+
+import re
+
+import pytest
+
+from poolbench.concepts import Concept, list_concepts
+from poolbench.contracts.tables import PASSAGES, PROMPTS
+from poolbench.corpora.checks.content import NEGATORS, seed_pattern
+from poolbench.corpora.openings import list_openings, load_calibration, load_openings
+from poolbench.errors import CorpusError, UnknownNameError
+
+
+def test_neutral_54_has_54_different_short_openings() -> None:
+    texts = load_openings("neutral-54")["text"].to_pylist()
+    assert len(texts) == len(set(texts)) == 54
+    assert all(6 <= len(text.split()) <= 14 for text in texts)
+    assert not any(text[-1] in ".!?, " for text in texts)
+
+
+def test_a_budget_takes_the_first_openings() -> None:
+    assert load_openings("neutral-54", 12).equals(load_openings("neutral-54").slice(0, 12))
+    assert load_openings("neutral-54").schema == PROMPTS
+
+
+def test_calibration_texts_are_passages() -> None:
+    table = load_calibration()
+    assert table.num_rows == 32
+    assert table.schema == PASSAGES
+    assert len(set(table["text"].to_pylist())) == 32
+
+
+@pytest.mark.parametrize("concept", list_concepts(), ids=lambda concept: concept.id)
+def test_no_opening_or_calibration_text_carries_a_concept(concept: Concept) -> None:
+    triggers = {trigger.lower() for trigger in concept.triggers}
+    for text in load_openings("neutral-54")["text"].to_pylist() + load_calibration()["text"].to_pylist():
+        assert not triggers & set(re.findall(r"\w+", text.lower())), text
+        assert not (concept.seed_words and seed_pattern(concept).search(text)), text
+        assert not NEGATORS.search(text), text
+        assert not re.search(r"\d", text), text
+
+
+def test_unknown_sets_and_too_many_openings_are_refused() -> None:
+    assert list_openings() == ["neutral-54"]
+    with pytest.raises(UnknownNameError, match="did you mean neutral-54"):
+        load_openings("neutral-45")
+    with pytest.raises(CorpusError, match="has 54 openings; received num_openings=55"):
+        load_openings("neutral-54", 55)
