@@ -33,8 +33,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=size, hidden_size=WIDTH, intermediate_size=512, num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, bos_token_id=0, eos_token_id=1,
-        initializer_range=0.08, tie_word_embeddings=False,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+        bos_token_id=0, eos_token_id=1, initializer_range=0.08, tie_word_embeddings=False,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
@@ -46,7 +46,9 @@ def _save_tokenizer(folder: Path) -> int:
     from transformers import PreTrainedTokenizerFast
 
     trainer = ByteLevelBPETokenizer()
-    trainer.train_from_iterator(_LINES * 4, vocab_size=400, special_tokens=["<bos>", "<eos>"], show_progress=False)
+    trainer.train_from_iterator(
+        _LINES * 4, vocab_size=400, special_tokens=["<bos>", "<eos>"], show_progress=False
+    )
     trainer._tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 0)])
     fast = PreTrainedTokenizerFast(tokenizer_object=trainer._tokenizer, bos_token="<bos>", eos_token="<eos>")
     fast.save_pretrained(folder)
@@ -55,11 +57,14 @@ def _save_tokenizer(folder: Path) -> int:
 
 @pytest.fixture(scope="session")
 def steerer_config() -> Any:
-    """A small engine: two batches of prompt tokens, few slots, so that limits are met in tests."""
+    """A small engine whose limits are met in tests: prompts are chunked and requests preempted.
+
+    The KV cache holds about 1,000 tokens at 6 KiB each.
+    """
     from poolbench_steerer.config import SteererConfig
 
     return SteererConfig(
-        max_model_len=256, max_num_seqs=32, max_num_batched_tokens=256, kv_cache_gib=0.125, bank_slots=64,
+        max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006, bank_slots=64,
         max_steered_requests=48, num_threads=1,
     )  # fmt: skip
 

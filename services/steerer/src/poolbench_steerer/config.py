@@ -1,4 +1,4 @@
-"""Deployment facts of a steerer replica. Nothing here changes a result, apart from what the hardware can do."""
+"""Deployment facts of a steerer replica. Nothing here changes a result, only speed and memory."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def plan_unsteered(prompts: Sequence[Prompt], layer: int | None) -> list[Planned
 
 
 def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any]]:
-    """As many positive as negative passages, ``num_passages`` in all where there are enough, by passage id."""
+    """As many positive as negative passages, at most ``num_passages`` in all, by passage id."""
     rows = sorted(
         passages.select(["passage_id", "label", "text"]).to_pylist(), key=lambda row: row["passage_id"]
     )

@@ -73,6 +73,7 @@ class SteeringEngine:
             self._rows.put_nowait(row)
         self._unread: list[tuple[int, asyncio.Future[RowCount]]] = []
         self._reader: asyncio.Task[None] | None = None
+        self.num_repeated = 0  # positions computed again after preemptions
 
     @classmethod
     async def start(
@@ -139,8 +140,9 @@ class SteeringEngine:
         """Raises PromptTooLongError when the tokens don't fit; one is kept free to score the whole text."""
         if num_prompt_tokens + num_new_tokens + 1 > self.window:
             raise PromptTooLongError(
-                f"{what}: {num_prompt_tokens} prompt tokens and {num_new_tokens} new ones exceed the window of "
-                f"{self.model.id} ({self.window} tokens, one kept for scoring); shorten the prompt or ask for fewer"
+                f"{what}: {num_prompt_tokens} prompt tokens and {num_new_tokens} new ones exceed the "
+                f"window of {self.model.id} ({self.window} tokens, one kept for scoring); "
+                "shorten the prompt or ask for fewer"
             )
 
     def check_layer(self, layer: int) -> None:
@@ -148,7 +150,8 @@ class SteeringEngine:
         if not 0 <= layer < self.num_layers:
             nearest = min(max(layer, 0), self.num_layers - 1)
             raise LayerError(
-                f"layer {layer} is out of range: {self.model.id} has blocks 0..{self.num_layers - 1}; nearest {nearest}"
+                f"layer {layer} is out of range: {self.model.id} has blocks 0..{self.num_layers - 1}; "
+                f"nearest {nearest}"
             )
 
     def _validate(self, request: GenerationRequest, index: int) -> None:
@@ -169,6 +172,7 @@ class SteeringEngine:
             params = _sampling(request, steering.wire(row, slots, num_prompt))
             output = await self._run(list(request.prompt_ids), params, salt=steering.cache_salt())
             count = await self._read_count(row)
+        self.num_repeated += count.repeated
         return _generation(output, check(steering, count, num_prompt, len(output.outputs[0].token_ids)))
 
     async def _run(self, prompt_ids: list[int], params: SamplingParams, salt: str | None) -> RequestOutput:

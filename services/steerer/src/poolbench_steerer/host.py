@@ -7,6 +7,7 @@ engine through the loop that this host runs in a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -137,6 +138,8 @@ class EngineHost:
         engine, self._engine, self.state = self._engine, None, "idle"
         if engine is not None:
             engine.close()
+            del engine
+            gc.collect()  # the client is a cycle that holds sockets; at interpreter exit its end would raise
 
 
 async def _nothing(_engine: SteeringEngine) -> None:

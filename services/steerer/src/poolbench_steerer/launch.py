@@ -26,7 +26,7 @@ def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
     """Sets what vLLM reads from the environment; must run before vllm is imported. Never overrides a user."""
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    # The engine core is a process of its own either way; on a CPU a second one for the worker only costs memory.
+    # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     if config.num_threads is not None:
@@ -68,7 +68,7 @@ def device(config: SteererConfig) -> str:
 def engine_arguments(model: ModelRef, config: SteererConfig, device_type: str) -> dict[str, Any]:
     """The arguments of vLLM's engine."""
     on_cpu = device_type == "cpu"
-    arguments = {
+    arguments: dict[str, Any] = {
         "model": model.source,
         "revision": None if model.is_local else model.revision,
         "dtype": model.dtype,

@@ -67,7 +67,7 @@ class GenerateBody(StrictModel):
 
 
 class PerplexityBody(StrictModel):
-    """Texts to score under the unsteered model, each given the prompt of the same index when there are any."""
+    """Texts to score under the unsteered model, each given the prompt of the same index, if any."""
 
     texts: list[str] = Field(min_length=1, max_length=MAX_PROMPTS)
     prompts: list[str] | None = None

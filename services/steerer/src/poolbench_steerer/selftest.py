@@ -16,8 +16,8 @@ _NUM_LOGPROBS = 5
 async def self_test(engine: SteeringEngine) -> dict[str, float]:
     """Steers one token overwhelmingly after the last block and compares with the head applied by hand.
 
-    The final norm forgets the scale, so next-token log-probabilities must be those of the norm and head on the
-    vector alone, whatever the prompt. A coefficient of 0 must change nothing. Receipts are checked on the way.
+    The final norm forgets the scale, so next-token log-probabilities must be those of the norm and head on
+    the vector alone, whatever the prompt. A coefficient of 0 must change nothing. Receipts are checked too.
 
     Returns:
         The largest differences found, in nats.
@@ -42,9 +42,9 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     tolerance = 1e-2 if engine.model.dtype == "float32" else 0.25
     if unchanged > tolerance or expected > tolerance or moved <= tolerance:
         raise ReceiptError(
-            f"steering self-test failed for {engine.model.id}: coefficient 0 moved log-probabilities by {unchanged:.3g} "
-            f"(allowed {tolerance}), steered ones differ from those by hand by {expected:.3g} (allowed {tolerance}) "
-            f"and from unsteered ones by {moved:.3g} (must be more)"
+            f"steering self-test failed for {engine.model.id}: log-probabilities moved by {unchanged:.3g} at "
+            f"coefficient 0, differ by {expected:.3g} from those by hand (both allowed {tolerance}) and by "
+            f"{moved:.3g} from unsteered ones (must be more)"
         )
     return {"coefficient_0_nats": unchanged, "by_hand_nats": expected}
 

@@ -98,8 +98,8 @@ def _(hidden_TD: torch.Tensor, layer: int) -> None:
 def steer_output(layer: int) -> Any:
     """A forward hook for block ``layer``.
 
-    A block returns its output, or the fused pair (output, residual) whose sum is the residual stream. Adding to
-    the first steers the sum exactly once.
+    A block returns its output, or the fused pair (output, residual) whose sum is the residual stream. Adding
+    to the first steers the sum exactly once.
     """
 
     def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:

@@ -57,7 +57,8 @@ class RowTable:
 
     def layers_in(self, rows: np.ndarray) -> np.ndarray:
         """Which layers have an edit in any of ``rows``, as bool [layers]."""
-        return self.coefficients[:, np.unique(rows)].any(axis=1)
+        active: np.ndarray = np.any(self.coefficients[:, np.unique(rows)] != 0, axis=1)
+        return active
 
     def assign(
         self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,10 +23,10 @@ class SteeringWorkerMixin:
     steering: SteeringState
     vllm_config: Any
     model_runner: Any
-    device: torch.device
 
     def load_model(self, **kwargs: Any) -> None:
         """Loads the model and hooks its blocks before anything traces or captures it."""
+        end_with_parent()
         super().load_model(**kwargs)  # type: ignore[misc]
         config = self.vllm_config
         if config.speculative_config is not None:
@@ -32,14 +35,15 @@ class SteeringWorkerMixin:
             )
         num_layers = config.model_config.hf_text_config.num_hidden_layers
         settings = config.additional_config[WIRE_KEY]
+        device: torch.device = self.model_runner.device
         self.steering = SteeringState(
             num_layers=num_layers,
             width=config.model_config.get_hidden_size(),
             num_slots=settings["num_slots"],
             num_rows=settings["num_rows"],
             num_tokens=_max_tokens(config),
-            device=self.device,
-            static=self.device.type == "cuda" and not config.model_config.enforce_eager,
+            device=device,
+            static=device.type == "cuda" and not config.model_config.enforce_eager,
         )
         bind(self.steering)
         for layer, block in enumerate(decoder_blocks(self.model_runner.get_model(), num_layers)):
@@ -102,6 +106,18 @@ class SteeringWorkerMixin:
             hidden = self.steering.table_SD[slot : slot + 1].to(next(model.parameters()).dtype)
             logits = model.compute_logits(final_norm(model)(hidden))
         return torch.log_softmax(logits[0].float(), dim=-1).tolist()
+
+
+def end_with_parent(interval_s: float = 1.0) -> None:
+    """Ends this process when its parent is gone; vLLM's engine core outlives a replica killed by SIGKILL."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(interval_s)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def watch_batches(runner: Any, on_batch: OnBatch) -> str:

@@ -1,0 +1,175 @@
+"""Queue handlers on real artifacts in a folder store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.tables import (
+    CALIBRATION,
+    FLUENCY,
+    PROMPTS,
+    TEXTS,
+    directions_schema,
+    table_from_rows,
+)
+from poolbench.contracts.tasks import Task
+from poolbench.errors import InputError
+from poolbench.runtime.taskio import TaskIO
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.base import open_store
+from poolbench_steerer import tasks
+
+pytestmark = pytest.mark.slow
+OPENINGS = ["The river runs", "Nobody saw the fox", "If the wind turns"]
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path, unit_vectors: np.ndarray) -> Artifacts:
+    """A store with prompts, calibration and two direction artifacts (C1, C3; two nulls and a null row)."""
+    store = Artifacts(open_store(str(tmp_path / "store")))
+    store.write_table(
+        "prompts", rows([{"prompt_id": f"p{i}", "text": t} for i, t in enumerate(OPENINGS)], PROMPTS)
+    )
+    norms = [{"layer": layer, "mean_residual_norm": 50.0 + layer, "num_tokens": 9} for layer in range(6)]
+    store.write_table("calibration", rows(norms, CALIBRATION))
+    schema = directions_schema(unit_vectors.shape[1])
+    store.write_table(
+        "a1", rows([direction("C1", unit_vectors[0]), direction("C3", unit_vectors[1])], schema)
+    )
+    nulls = [
+        direction("null_000", unit_vectors[2]),
+        direction("null_001", None),
+        direction("null_002", unit_vectors[3]),
+    ]
+    store.write_table("nulls", rows(nulls, schema))
+    return store
+
+
+def rows(values: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    return table_from_rows(values, schema)
+
+
+def direction(name: str, vector: np.ndarray | None) -> dict[str, Any]:
+    if vector is None:
+        return {"direction_id": name, "status": "non_finite", "reason": "pairs cancel"}
+    return {"direction_id": name, "vector": vector.tolist(), "raw_norm": 1.0}
+
+
+def run(host: Any, artifacts: Artifacts, handler: Any, **task: Any) -> tuple[Task, TaskIO]:
+    made = Task(**task)
+    io = TaskIO(made, artifacts)
+    handler(host, made, io)
+    return made, io
+
+
+def generate_task(tiny_model: Path, **changes: Any) -> dict[str, Any]:
+    task = {
+        "kind": "steerer.generate",
+        "inputs": {"prompts": "prompts", "calibration": "calibration", "directions/causation": "a1"},
+        "outputs": {"texts/causation": "texts.a1", "fluency/causation": "fluency.a1"},
+        "params": {
+            "model": str(tiny_model),
+            "layer": 2,
+            "strengths": [0.5, 2.0],
+            "max_tokens": 8,
+            "ignore_eos": True,
+        },
+    }
+    task["params"] |= changes.pop("params", {})
+    return task | changes
+
+
+def test_steered_texts_and_fluency(host, tiny_model, artifacts):
+    run(host, artifacts, tasks.generate, **generate_task(tiny_model))
+    texts, fluency = artifacts.read_table("texts.a1"), artifacts.read_table("fluency.a1")
+    assert texts.schema.equals(TEXTS)
+    assert fluency.schema.equals(FLUENCY)
+    assert texts.column("alpha").to_pylist() == [26.0] * 3 + [104.0] * 3
+    assert set(texts.column("direction_key").to_pylist()) == {"causation/C1"}
+    assert (
+        texts.column("positions_changed").to_pylist()
+        == texts.column("positions_expected").to_pylist()
+        == [8] * 6
+    )
+    assert texts.column("text_id").to_pylist() == fluency.column("text_id").to_pylist()
+    assert texts.column("num_tokens").to_pylist() == fluency.column("num_tokens").to_pylist()
+    assert min(fluency.column("mean_nll").to_pylist()) > 0
+    assert len(set(texts.column("vector_hash").to_pylist())) == 1
+
+
+def test_nulls_beside_a_direction_and_unusable_rows_named(host, tiny_model, artifacts):
+    task = generate_task(
+        tiny_model,
+        inputs={"prompts": "prompts", "directions/n": "nulls"},
+        outputs={"texts/n": "texts.n", "fluency/n": "fluency.n"},
+        params={"direction_ids": "all", "alpha_unit": "absolute", "strengths": [30.0]},
+    )
+    run(host, artifacts, tasks.generate, **task)
+    texts = artifacts.read_table("texts.n")
+    assert texts.num_rows == 6
+    assert set(texts.column("alpha").to_pylist()) == {30.0}
+    skipped = json.loads(artifacts.manifest("texts.n").meta["skipped_directions"])
+    assert skipped == {"null_001": "pairs cancel"}
+
+
+def test_unsteered_texts(host, tiny_model, artifacts):
+    task = generate_task(
+        tiny_model,
+        inputs={"prompts": "prompts"},
+        outputs={"texts/unsteered": "texts.u", "fluency/unsteered": "fluency.u"},
+        params={"strengths": []},
+    )
+    run(host, artifacts, tasks.generate, **task)
+    texts = artifacts.read_table("texts.u")
+    assert texts.column("strength").to_pylist() == [0.0] * 3
+    assert texts.column("positions_expected").to_pylist() == [0] * 3
+    assert texts.column("vector_hash").null_count == 3
+
+
+def test_only_missing_outputs_are_made(host, tiny_model, artifacts):
+    run(host, artifacts, tasks.generate, **generate_task(tiny_model))
+    first = artifacts.manifest("texts.a1")
+    artifacts.delete("fluency.a1")
+    run(host, artifacts, tasks.generate, **generate_task(tiny_model))
+    assert artifacts.manifest("texts.a1").attempt == first.attempt
+    assert artifacts.exists("fluency.a1")
+
+
+def test_continuations_start_from_the_first_half(host, tiny_model, artifacts):
+    passages = [
+        {"passage_id": f"{label}{i}", "label": label, "text": f"{OPENINGS[i]} and then some more words came."}
+        for label in (0, 1)
+        for i in range(3)
+    ]
+    artifacts.write_table("passages", pa.Table.from_pylist(passages))
+    params = {
+        "model": str(tiny_model),
+        "num_passages": 4,
+        "prompt_tokens": 9,
+        "max_tokens": 6,
+        "ignore_eos": True,
+    }
+    task = {"kind": "steerer.continue", "inputs": {"passages": "passages"}, "outputs": {"texts": "texts.c"}}
+    run(host, artifacts, tasks.continue_passages, **task, params=params)
+    texts = artifacts.read_table("texts.c")
+    assert texts.column("prompt_id").to_pylist() == ["10", "11", "00", "01"]
+    assert texts.column("num_tokens").to_pylist() == [6] * 4
+    assert all(
+        p and OPENINGS[i % 2].startswith(p[:4]) for i, p in enumerate(texts.column("prompt").to_pylist())
+    )
+
+
+def test_wrong_parameters_are_all_named(host, tiny_model, artifacts):
+    with pytest.raises(InputError, match=r"max_tokens: .*; strength: .*"):
+        run(
+            host,
+            artifacts,
+            tasks.generate,
+            **generate_task(tiny_model, params={"max_tokens": 0, "strength": 1}),
+        )
