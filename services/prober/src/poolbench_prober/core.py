@@ -64,7 +64,7 @@ class _Cell:
         return self.design.folds[self.rows]
 
     @property
-    def labels_nK(self) -> np.ndarray:
+    def labels(self) -> np.ndarray:
         return self.design.labelings.labels_nK[self.rows]
 
     @property
@@ -102,12 +102,12 @@ def probe_cell(
         cell.vectors_nD,
         passages,
         cell.folds,
-        cell.labels_nK,
+        cell.labels,
         labelings.c_K,
         tolerance=params.tolerance,
         seed=params.seed,
     )
-    fit = fit_probes(cell.vectors_nD, cell.labels_nK[:, :1], labelings.c_K[:1], params.tolerance)
+    fit = fit_probes(cell.vectors_nD, cell.labels[:, :1], labelings.c_K[:1], params.tolerance)
     test_measures, test_scores = _test_split(cell, fit, test)
     return CellResult(
         measures=[*_train_measures(cell, found), *test_measures, *_domain_measures(cell)],
@@ -150,7 +150,7 @@ def _reference_measures(cell: _Cell, found: OutOfFold) -> list[Measure]:
     """What D1 is held against: permuted labels, and tasks without meaning."""
     labelings = cell.design.labelings
     permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
-    labels_nK, scores_nK = cell.labels_nK, found.probe_nK
+    labels_nK, scores_nK = cell.labels, found.probe_nK
     words = list(labelings.controls)
     return [
         permuted_measure(labels_nK[:, permuted], scores_nK[:, permuted], cell.folds, **cell.fields),
@@ -203,7 +203,7 @@ def _held_out_domain(cell: _Cell, domain: str) -> Measure:
         )
         return Measure.null("d1.auroc_domain", "too_few", reason, **fields)
     c_K = cell.design.labelings.c_K[:1]
-    fit = fit_probes(cell.vectors_nD[fitted], cell.labels_nK[fitted, :1], c_K, cell.params.tolerance)
+    fit = fit_probes(cell.vectors_nD[fitted], cell.labels[fitted, :1], c_K, cell.params.tolerance)
     scores = np.where(fit.converged[0], fit.scores(cell.vectors_nD[held])[:, 0], np.nan)
     return auroc_measure("d1.auroc_domain", labels[held], scores, cell.resamples.take(held), **fields)
 

@@ -1,0 +1,98 @@
+"""AUROC against hand counts, scikit-learn and brute force; the bootstrap against resampling by indices."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from poolbench.statistics import (
+    auroc,
+    auroc_resamples,
+    bootstrap_counts,
+    group_weights,
+    percentile_interval,
+    within_pair_accuracy,
+)
+
+
+def test_auroc_counts_ties_one_half():
+    # pairs: (3,1) (3,2) won, (2,1) won, (2,2) tied: 3.5 of 4
+    assert auroc(np.array([1, 1, 0, 0]), np.array([3.0, 2.0, 1.0, 2.0])) == 3.5 / 4
+
+
+@pytest.mark.parametrize("decimals", [1, 6])
+def test_auroc_agrees_with_sklearn(decimals):
+    rng = np.random.default_rng(0)
+    labels, scores = rng.integers(0, 2, 200), rng.normal(size=200).round(decimals)
+    assert auroc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+
+
+def test_auroc_without_pairs_is_nan():
+    assert np.isnan(auroc(np.ones(3), np.arange(3.0)))
+
+
+def test_strata_ignore_offsets_between_folds():
+    labels = np.array([1, 0, 1, 0])
+    folds = np.array([0, 0, 1, 1])
+    scores = np.array([1.0, 0.0, 11.0, 10.0])
+    assert auroc(labels, scores) == 0.75
+    assert auroc(labels, scores, folds) == 1.0
+
+
+def test_weights_equal_repeated_rows():
+    rng = np.random.default_rng(1)
+    labels, scores = rng.integers(0, 2, 40), rng.normal(size=40).round(1)
+    counts = bootstrap_counts(40, 20, seed=3)
+    expected = [auroc(np.repeat(labels, row), np.repeat(scores, row)) for row in counts]
+    np.testing.assert_allclose(auroc_resamples(labels, scores, counts), expected, atol=1e-12)
+
+
+def test_group_copies_are_compared_with_themselves_only():
+    # Group 0 drawn twice, group 1 once: pairs inside a copy of group 0 count 2, not 4.
+    labels, groups = np.array([1, 0, 1, 0]), np.array([0, 0, 1, 1])
+    scores = np.array([2.0, 3.0, 4.0, 1.0])  # in-group: 0 lost, 1 won; between: 2>1 won, 4>3 won
+    weights = np.array([[2, 2, 1, 1]])
+    inside_lost, inside_won, between_won = 2, 1, 2 + 2
+    expected = (inside_won + between_won) / (inside_lost + inside_won + between_won)
+    assert auroc_resamples(labels, scores, weights, groups=groups)[0] == pytest.approx(expected)
+
+
+def test_resamples_centre_on_the_value_for_matched_pairs():
+    rng = np.random.default_rng(2)
+    shared = rng.normal(size=60) * 3
+    scores = np.concatenate([shared + 0.5 + rng.normal(size=60) * 0.1, shared])
+    labels, groups = np.repeat([1, 0], 60), np.tile(np.arange(60), 2)
+    weights = group_weights(groups, 2000, seed=0)
+    value = auroc(labels, scores)
+    assert abs(auroc_resamples(labels, scores, weights, groups=groups).mean() - value) < 0.001
+    assert auroc_resamples(labels, scores, weights).mean() - value > 0.005
+
+
+def test_group_weights_move_members_together():
+    weights = group_weights(np.array(["a", "b", "a", "c"]), 50, seed=0)
+    assert weights.shape == (50, 4)
+    np.testing.assert_array_equal(weights[:, 0], weights[:, 2])
+    assert (weights[:, [0, 1, 3]].sum(axis=1) == 3).all()
+    np.testing.assert_array_equal(weights, group_weights(np.array(["a", "b", "a", "c"]), 50, seed=0))
+
+
+def test_interval_covers_at_200_groups():
+    rng = np.random.default_rng(5)
+    groups = np.tile(np.arange(200), 2)
+    labels = np.repeat([1, 0], 200)
+    truth, hits = 0.7141, 0  # Phi(.8 / sqrt 2)
+    for repeat in range(300):
+        scores = rng.normal(size=400) + 0.8 * labels
+        samples = auroc_resamples(labels, scores, group_weights(groups, 300, seed=repeat), groups=groups)
+        low, high = percentile_interval(samples)
+        hits += low <= truth <= high
+    assert 0.92 <= hits / 300 <= 0.98
+
+
+def test_percentile_interval_needs_half_of_the_resamples():
+    assert percentile_interval(np.array([1.0, np.nan, np.nan])) is None
+    assert percentile_interval(np.array([0.0, 1.0, np.nan])) == pytest.approx((0.025, 0.975))
+
+
+def test_within_pair_accuracy():
+    assert within_pair_accuracy(np.array([1.0, -1.0, 0.0, 2.0]))[0] == 2.5 / 4
+    assert within_pair_accuracy(np.array([1.0, -1.0]), np.array([[3, 1]]))[0] == 0.75

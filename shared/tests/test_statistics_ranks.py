@@ -1,0 +1,115 @@
+"""Rank tests against scipy and published tables."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from poolbench.statistics import (
+    benjamini_hochberg,
+    block_ranks,
+    friedman_test,
+    holm,
+    kendall,
+    mean_rank_intervals,
+    mean_ranks,
+    nemenyi_critical_difference,
+    nemenyi_quantile,
+    pearson,
+    spearman,
+    spearman_interval,
+    wilcoxon_test,
+)
+
+
+@pytest.fixture
+def scores():
+    return np.random.default_rng(0).normal(size=(12, 6)).round(1)
+
+
+def test_nemenyi_quantiles_of_published_tables():
+    assert nemenyi_quantile(19) == pytest.approx(3.517, abs=5e-4)
+    # Demsar (2006), table 5a
+    assert [round(nemenyi_quantile(k), 3) for k in (2, 5, 10)] == [1.960, 2.728, 3.164]
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(17, 6.788), (33, 4.872), (51, 3.919)])
+def test_critical_difference_for_19_strategies(blocks, expected):
+    assert nemenyi_critical_difference(19, blocks) == pytest.approx(expected, abs=1e-3)
+
+
+def test_critical_difference_refuses_one_treatment():
+    with pytest.raises(ValueError, match="at least 2 treatments"):
+        nemenyi_critical_difference(1, 10)
+
+
+def test_friedman_agrees_with_scipy(scores):
+    expected = stats.friedmanchisquare(*scores.T)
+    assert friedman_test(scores) == pytest.approx((expected.statistic, expected.pvalue))
+
+
+def test_friedman_of_all_ties_is_nan():
+    assert np.isnan(friedman_test(np.ones((4, 3))).p_value)
+
+
+@pytest.mark.parametrize("decimals", [1, 8])
+def test_wilcoxon_agrees_with_scipy(decimals):
+    differences = (np.random.default_rng(1).normal(size=17) + 0.4).round(decimals)
+    nonzero = differences[differences != 0]
+    method = "approx" if decimals == 1 else "exact"
+    assert wilcoxon_test(differences).p_value == pytest.approx(stats.wilcoxon(nonzero, method=method).pvalue)
+
+
+def test_wilcoxon_effect_by_hand():
+    # |d| ranks 1 2 3, signs + + -: (1 + 2 - 3) / 6
+    assert wilcoxon_test(np.array([1.0, 2.0, -3.0, 0.0])).effect == 0
+    assert wilcoxon_test(np.array([1.0, 2.0, 3.0])).effect == 1
+    assert wilcoxon_test(np.zeros(4)).p_value == 1
+
+
+def test_holm_by_hand_keeps_missing_values():
+    adjusted = holm(np.array([0.01, 0.04, np.nan, 0.03]))
+    np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06])
+
+
+def test_benjamini_hochberg_agrees_with_scipy():
+    p_values = np.random.default_rng(2).random(15) ** 2
+    np.testing.assert_allclose(benjamini_hochberg(p_values), stats.false_discovery_control(p_values))
+
+
+def test_spearman_agrees_with_scipy_row_by_row(scores):
+    y = np.arange(6.0)
+    expected = [stats.spearmanr(row, y).statistic for row in scores]
+    np.testing.assert_allclose(spearman(scores, np.broadcast_to(y, scores.shape)), expected)
+
+
+def test_correlation_with_a_constant_is_nan():
+    assert np.isnan(spearman(np.ones(5), np.arange(5.0)))
+    assert np.isnan(pearson(np.ones(5), np.arange(5.0)))
+    assert np.isnan(kendall(np.ones(5), np.arange(5.0)))
+
+
+def test_kendall_agrees_with_scipy(scores):
+    assert kendall(scores[0], scores[1]) == pytest.approx(stats.kendalltau(scores[0], scores[1]).statistic)
+
+
+def test_spearman_interval_holds_the_value():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=60)
+    y = x + rng.normal(size=60)
+    low, high = spearman_interval(x, y)
+    assert low < spearman(x, y) < high
+
+
+def test_block_ranks_share_ties_and_the_worst_rank():
+    ranks = block_ranks(np.array([[0.9, 0.9, -np.inf, -np.inf, np.nan]]))
+    np.testing.assert_array_equal(ranks, [[1.5, 1.5, 3.5, 3.5, np.nan]])
+    np.testing.assert_array_equal(block_ranks(np.array([[3.0, 1.0]]), higher_is_better=False), [[2, 1]])
+
+
+def test_mean_ranks_skip_missing_blocks():
+    ranks = np.array([[1.0, 2.0], [2.0, np.nan]])
+    np.testing.assert_array_equal(mean_ranks(ranks), [1.5, 2.0])
+
+
+def test_mean_rank_interval_of_identical_blocks_is_a_point():
+    assert mean_rank_intervals(np.tile([1.0, 2.0], (8, 1))) == [(1.0, 1.0), (2.0, 2.0)]
