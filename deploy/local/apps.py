@@ -53,6 +53,7 @@ def deploy(http: str, missing: list[str]) -> None:
 def states() -> list[AppState]:
     """The state of every service, as Serve sees it."""
     from ray import serve
+    from ray.serve.schema import ReplicaState
 
     applications = serve.status().applications
     found = []
@@ -61,7 +62,7 @@ def states() -> list[AppState]:
         if name in applications:
             seen = applications[name]
             deployments = seen.deployments.values()
-            running = sum(item.replica_states.get("RUNNING", 0) for item in deployments)
+            running = sum(item.replica_states.get(ReplicaState.RUNNING, 0) for item in deployments)
             text = "; ".join(filter(None, [seen.message, *(item.message for item in deployments)]))
             state = AppState(name, str(seen.status.value), running, text)
         found.append(state)

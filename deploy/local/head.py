@@ -96,7 +96,9 @@ def connect(cluster: Cluster) -> None:
 
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     try:
-        ray.init(address=cluster.ray_address, log_to_driver=False, logging_level="ERROR", namespace="serve")
+        ray.init(
+            address=cluster.ray_address, log_to_driver=False, logging_level=logging.ERROR, namespace="serve"
+        )
     except (ConnectionError, RuntimeError) as error:
         raise EndpointError(f"Ray at {cluster.ray_address} does not answer: {error}") from error
 
@@ -112,7 +114,7 @@ def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
         if process.pid == cluster.pid:
             process.terminate()
     _, left = psutil.wait_procs(processes, timeout=STOP_TIMEOUT_S if cluster.runs() else 0)
-    left = {*left, *cluster.processes()}
+    left = [*left, *cluster.processes()]
     for process in left:
         _kill(process)
     psutil.wait_procs(left, timeout=5)

@@ -1,0 +1,181 @@
+"""Objects in any S3 service, through the minio client."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import PurePosixPath
+from urllib.parse import urlparse
+
+import urllib3
+from minio import Minio
+from minio.error import MinioException, S3Error
+
+from poolbench.errors import ConfigError, NotFoundError, StoreError
+from poolbench.storage.base import ObjectInfo
+
+_PART_BYTES = 64 << 20
+_CONNECT_TIMEOUT_S = 5
+_READ_TIMEOUT_S = 120
+_PRESIGNED_FOR = timedelta(minutes=15)
+_ABSENT = ("NoSuchKey", "NoSuchObject", "NoSuchVersion")
+_EXISTS, _CONFLICT = 412, 409  # a conditional write lost; or met another one, and is to be tried again
+_CONFLICT_ATTEMPTS = 8
+
+
+class S3Store:
+    """ObjectStore over one bucket and prefix of an S3 service."""
+
+    def __init__(self, uri: str, client: Minio, http: urllib3.PoolManager) -> None:
+        """Opens `uri`, creating its bucket where there is none.
+
+        Args:
+            uri: `s3://bucket/prefix`.
+            client: holds endpoint and credentials.
+            http: pool that the client uses; conditional writes go through it too.
+
+        Raises:
+            ConfigError: the URI names no bucket.
+            StoreError: the service does not answer or refuses the credentials.
+        """
+        parts = urlparse(uri)
+        if parts.scheme != "s3" or not parts.netloc:
+            raise ConfigError(f"object store {uri!r} must be s3://bucket/prefix")
+        self.uri = uri.rstrip("/")
+        self._bucket, self._prefix = parts.netloc, parts.path.strip("/")
+        self._client, self._http = client, http
+        with self._errors("opening the bucket"):
+            if not client.bucket_exists(self._bucket):
+                self._create_bucket()
+
+    @classmethod
+    def from_environment(cls, uri: str, environment: Mapping[str, str] | None = None) -> S3Store:
+        """The store that `uri` names, at the endpoint and with the credentials of POOLBENCH_S3_*.
+
+        POOLBENCH_S3_ENDPOINT (such as `http://127.0.0.1:9000`), POOLBENCH_S3_ACCESS_KEY,
+        POOLBENCH_S3_SECRET_KEY, and optionally POOLBENCH_S3_REGION.
+
+        Raises:
+            ConfigError: one of them is missing.
+        """
+        variables = os.environ if environment is None else environment
+        names = ("POOLBENCH_S3_ENDPOINT", "POOLBENCH_S3_ACCESS_KEY", "POOLBENCH_S3_SECRET_KEY")
+        if absent := [name for name in names if not variables.get(name)]:
+            raise ConfigError(f"object store {uri}: set {', '.join(absent)}")
+        endpoint, access, secret = (variables[name] for name in names)
+        parts = urlparse(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ConfigError(
+                f"POOLBENCH_S3_ENDPOINT is {endpoint!r}: give it as http://host:port or https://host"
+            )
+        http = _connections()
+        client = Minio(
+            parts.netloc,
+            access_key=access,
+            secret_key=secret,
+            secure=parts.scheme == "https",
+            region=variables.get("POOLBENCH_S3_REGION") or "us-east-1",
+            http_client=http,
+        )
+        return cls(uri, client, http)
+
+    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+        """Stores an object; with `if_absent` exactly one of several writers gets True."""
+        name = self._name(path)
+        with self._errors(f"writing {path}"):
+            if if_absent:
+                return self._put_if_absent(name, data)
+            self._client.put_object(self._bucket, name, io.BytesIO(data), len(data), part_size=_PART_BYTES)
+        return True
+
+    def get(self, path: str) -> bytes:
+        """The bytes of an object. Raises NotFoundError."""
+        with self._errors(f"reading {path}"):
+            response = self._client.get_object(self._bucket, self._name(path))
+            try:
+                return bytes(response.read())
+            finally:
+                response.close()
+                response.release_conn()
+
+    def exists(self, path: str) -> bool:
+        """Whether an object is stored under `path`."""
+        try:
+            with self._errors(f"looking for {path}"):
+                self._client.stat_object(self._bucket, self._name(path))
+        except NotFoundError:
+            return False
+        return True
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """All objects whose path starts with `prefix`, in path order."""
+        root = f"{self._prefix}/" if self._prefix else ""
+        with self._errors(f"listing {prefix}"):
+            for item in self._client.list_objects(self._bucket, prefix=root + prefix, recursive=True):
+                modified = item.last_modified.timestamp() if item.last_modified else 0.0
+                yield ObjectInfo(str(item.object_name).removeprefix(root), item.size or 0, modified)
+
+    def delete(self, path: str) -> None:
+        """Removes an object; a missing one is no error."""
+        with self._errors(f"deleting {path}"):
+            self._client.remove_object(self._bucket, self._name(path))
+
+    def _put_if_absent(self, name: str, data: bytes) -> bool:
+        """PUT with `If-None-Match: *`, presigned because the client's `put_object` takes no such header."""
+        url = self._client.presigned_put_object(self._bucket, name, expires=_PRESIGNED_FOR)
+        headers = {"If-None-Match": "*", "Content-Type": "application/octet-stream"}
+        for attempt in range(_CONFLICT_ATTEMPTS):
+            # Without transparent retries: one after a lost answer would lose to the write it repeats.
+            answer = self._http.request("PUT", url, body=data, headers=headers, retries=False)
+            if answer.status == _EXISTS:
+                return False
+            if answer.status < 400:
+                return True
+            if answer.status != _CONFLICT:
+                break
+            time.sleep(0.05 * 2**attempt)
+        raise StoreError(f"object store {self.uri}: a conditional write was answered {answer.status}")
+
+    def _create_bucket(self) -> None:
+        try:
+            self._client.make_bucket(self._bucket)
+        except S3Error as error:
+            if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                raise
+
+    def _name(self, path: str) -> str:
+        if path.startswith("/") or ".." in PurePosixPath(path).parts:
+            raise ConfigError(f"object path {path!r} must be relative and without '..'")
+        return f"{self._prefix}/{path}" if self._prefix else path
+
+    @contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except S3Error as error:
+            if error.code in _ABSENT:
+                raise NotFoundError(f"no object in {self.uri} ({doing})") from None
+            raise StoreError(f"object store {self.uri}, {doing}: {_explain(error)}") from error
+        except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
+            raise StoreError(
+                f"object store {self.uri}, {doing}: no answer ({error}); check POOLBENCH_S3_ENDPOINT"
+            ) from error
+
+
+def _connections() -> urllib3.PoolManager:
+    """Connections that time out, and repeat what a server was too busy for."""
+    return urllib3.PoolManager(
+        timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
+        maxsize=16,
+        retries=urllib3.Retry(total=3, backoff_factor=0.3, status_forcelist=(500, 502, 503, 504)),
+    )
+
+
+def _explain(error: S3Error) -> str:
+    if error.code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"):
+        return f"the credentials are refused ({error.code}); check POOLBENCH_S3_ACCESS_KEY and _SECRET_KEY"
+    return f"{error.code}: {error.message}"

@@ -1,0 +1,147 @@
+"""One behaviour suite over every object store: a folder, moto here, a real S3 service in the cluster tier."""
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from poolbench.errors import ConfigError, NotFoundError, StoreError
+from poolbench.storage.base import ObjectStore, open_store
+from poolbench.storage.folder import FolderStore
+from poolbench.storage.s3 import S3Store
+
+KEYS = {"POOLBENCH_S3_ACCESS_KEY": "testkey", "POOLBENCH_S3_SECRET_KEY": "testsecret123"}
+Opener = Callable[[], ObjectStore]
+
+
+@pytest.fixture(scope="module")
+def moto_endpoint() -> Iterator[str]:
+    moto_server = pytest.importorskip("moto.server")
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(
+    params=["folder", "moto", pytest.param("server", marks=pytest.mark.cluster)],
+)
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    """Opens one store again and again, as separate processes would."""
+    if request.param == "folder":
+        return lambda: FolderStore(tmp_path / "store")
+    if request.param == "moto":
+        endpoint = request.getfixturevalue("moto_endpoint")
+        environment = {**KEYS, "POOLBENCH_S3_ENDPOINT": endpoint}
+    else:
+        environment = {name: value for name, value in os.environ.items() if name.startswith("POOLBENCH_S3_")}
+        if "POOLBENCH_S3_ENDPOINT" not in environment:
+            pytest.skip("set POOLBENCH_S3_* to a real S3 service, as tests/servers/s3.sh starts one")
+    uri = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"
+    return lambda: S3Store.from_environment(uri, environment)
+
+
+@pytest.fixture
+def store(opener: Opener) -> ObjectStore:
+    return opener()
+
+
+def test_what_was_put_is_got(store: ObjectStore) -> None:
+    assert store.put("a/b/c.bin", b"\x00\x01two") is True
+    assert store.get("a/b/c.bin") == b"\x00\x01two"
+    assert store.exists("a/b/c.bin")
+    store.put("a/b/c.bin", b"")
+    assert store.get("a/b/c.bin") == b""
+
+
+def test_a_missing_object_is_said_to_be_missing(store: ObjectStore) -> None:
+    with pytest.raises(NotFoundError):
+        store.get("no/such")
+    assert not store.exists("no/such")
+    store.delete("no/such")
+
+
+def test_listing_is_by_prefix_and_in_order(store: ObjectStore) -> None:
+    for path in ("x/2", "x/1", "x/deep/3", "xy/4", "z"):
+        store.put(path, path.encode())
+    assert [info.path for info in store.list("x/")] == ["x/1", "x/2", "x/deep/3"]
+    assert [info.path for info in store.list("x")] == ["x/1", "x/2", "x/deep/3", "xy/4"]
+    assert [info.path for info in store.list()] == ["x/1", "x/2", "x/deep/3", "xy/4", "z"]
+    assert list(store.list("nothing/")) == []
+    assert next(iter(store.list("z"))).size == 1
+
+
+def test_deleted_is_gone(store: ObjectStore) -> None:
+    store.put("gone", b"1")
+    store.delete("gone")
+    assert not store.exists("gone")
+    assert store.put("gone", b"2", if_absent=True) is True
+
+
+def test_if_absent_keeps_the_first(store: ObjectStore) -> None:
+    assert store.put("once", b"first", if_absent=True) is True
+    assert store.put("once", b"second", if_absent=True) is False
+    assert store.get("once") == b"first"
+
+
+def test_one_of_many_racing_writers_wins(opener: Opener) -> None:
+    stores = [opener() for _ in range(8)]
+    for round_number in range(5):
+        path, barrier, won = f"race/{round_number}", threading.Barrier(len(stores)), []
+
+        def write(
+            number: int, path: str = path, barrier: threading.Barrier = barrier, won: list[int] = won
+        ) -> None:
+            barrier.wait()
+            if stores[number].put(path, str(number).encode(), if_absent=True):
+                won.append(number)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(len(stores))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert stores[0].get(path) == str(won[0]).encode()
+
+
+def test_a_large_object_survives(store: ObjectStore) -> None:
+    data = os.urandom(1 << 20) * 70
+    store.put("large", data)
+    assert store.get("large") == data
+
+
+@pytest.mark.parametrize("path", ["/absolute", "../outside", "a/../../b"])
+def test_paths_stay_inside(store: ObjectStore, path: str) -> None:
+    with pytest.raises(ConfigError, match="relative"):
+        store.put(path, b"x")
+
+
+def test_unreachable_service_is_a_clear_error() -> None:
+    environment = {**KEYS, "POOLBENCH_S3_ENDPOINT": "http://127.0.0.1:1"}
+    with pytest.raises(StoreError, match="POOLBENCH_S3_ENDPOINT"):
+        S3Store.from_environment("s3://bucket/prefix", environment)
+
+
+@pytest.mark.cluster
+def test_a_wrong_key_is_a_clear_error() -> None:
+    if "POOLBENCH_S3_ENDPOINT" not in os.environ:
+        pytest.skip("set POOLBENCH_S3_* to a real S3 service")
+    environment = {**os.environ, "POOLBENCH_S3_SECRET_KEY": "wrong-secret"}
+    with pytest.raises(StoreError, match="credentials are refused"):
+        S3Store.from_environment("s3://poolbench-test/x", environment).put("a", b"b")
+
+
+def test_settings_that_are_missing_or_malformed_are_named() -> None:
+    with pytest.raises(ConfigError, match="POOLBENCH_S3_SECRET_KEY"):
+        S3Store.from_environment(
+            "s3://bucket", {"POOLBENCH_S3_ENDPOINT": "http://h", "POOLBENCH_S3_ACCESS_KEY": "k"}
+        )
+    with pytest.raises(ConfigError, match="http://host:port"):
+        S3Store.from_environment("s3://bucket", {**KEYS, "POOLBENCH_S3_ENDPOINT": "localhost:9000"})
+    with pytest.raises(ConfigError, match="unknown scheme"):
+        open_store("ftp://host/folder")
