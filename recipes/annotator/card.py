@@ -14,7 +14,7 @@ SOURCES = (
         "UNER English EWT",
         "UniversalNER/UNER_English-EWT",
         "CC BY-SA 4.0",
-        "entities: dev and test only",
+        "entities: dev part trains, test part judges",
     ),
     ("wikigold", "Balasuriya et al. 2009", "CC BY 4.0", "entities"),
     ("WNUT17", "Derczynski et al. 2017", "CC BY 4.0", "entities"),
@@ -25,8 +25,8 @@ SOURCES = (
 HEADER = """# English annotation pipeline
 
 A small spaCy pipeline: words, UPOS, lemmas, Universal Dependencies (with subtypes), sentence boundaries
-from the parser, and entities of type PER, ORG, LOC. Hash embeddings, no pretrained vectors, {size_mb} MB on disk.
-It loads offline with `spacy.load("assets/annotator")`.
+from the parser, and entities of type PER, ORG, LOC. Hash embeddings, no pretrained vectors,
+{size_mb} MB on disk. It loads offline with `spacy.load("assets/annotator")`.
 
 Made by `{command}` (see `recipes/annotator/README.md`) with spaCy {spacy_version}, seed {seed},
 {tree_steps} + {entity_steps} optimiser steps of about 1,000 words, trained on {tree_words} words with trees
@@ -35,7 +35,7 @@ and {entity_words} words with entities. Only documents of the partition's `annot
 ## Held-out accuracy
 
 From raw text, words found by the pipeline's own tokenizer. UPOS and lemma: accuracy over words that align
-with a gold word. UAS, LAS: without punctuation, labels with subtypes, unaligned words counted as missed. Sentences
+with a gold word. UAS, LAS: without punctuation, labels with subtypes, unaligned words are misses. Sentences
 and entities: F1 of exact spans. Official test documents; none was trained on or used to choose the model.
 
 """

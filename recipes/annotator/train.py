@@ -28,22 +28,27 @@ def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
     Returns:
         The folder of the best model by the development score.
     """
-    filled = work / f"{half}.cfg"
-    fill_config(filled, HERE / f"{half}.cfg")
     overrides = {
         "paths.train": str(work / f"{half}-train.spacy"),
         "paths.dev": str(work / f"{half}-dev.spacy"),
         "training.max_steps": max_steps,
         "system.seed": seed,
     }
-    spacy_train(filled, work / half, overrides=overrides)
+    if half == "entity":
+        overrides["paths.tree"] = str(work / "tree" / "model-best")
+    filled = work / f"{half}.cfg"
+    spacy.util.load_config(HERE / f"{half}.cfg", overrides=overrides).to_disk(filled)
+    fill_config(filled, filled)
+    spacy_train(filled, work / half)
     return work / half / "model-best"
 
 
 def assemble(tree: Path, entity: Path, output: Path) -> Language:
     """One pipeline from both halves, each with the tok2vec that it was trained with; saved to ``output``."""
     nlp = spacy.load(tree)
-    nlp.add_pipe("ner", source=spacy.load(entity))
+    recogniser = spacy.load(entity)
+    recogniser.replace_listeners("tok2vec", "ner", ["model.tok2vec"])
+    nlp.add_pipe("ner", source=recogniser)
     nlp.meta.update({"name": NAME, "version": VERSION, "license": "CC BY-SA 4.0", "author": "PoolBench"})
     nlp.meta["description"] = "Small English pipeline: UPOS, lemmas, UD dependencies, sentences, entities"
     nlp.meta.pop("performance", None)
