@@ -77,36 +77,77 @@ def extract_encoded(
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """As ``extract``, from passages that are tokens already."""
-    ids = [passage.context.passage_id for passage in encoded]
-    pools = {
-        layer: VectorCollector(ids, [request.id for request in requests], decoder.width)
-        for layer, requests in wanted.items()
-        if requests
-    }
-    kept = {layer: StateCollector(encoded, decoder.width) for layer in keep}
-    inflow = [
-        layer
-        for layer in sorted({*pools, *kept})
-        if layer in kept or any("inflow" in r.strategy.needs for r in wanted[layer])
-    ]
+    work = _Extraction(decoder, encoded, wanted, keep)
+    _run(
+        decoder,
+        encoded,
+        work.consume,
+        layers=work.layers,
+        inflow_layers=work.inflow_layers,
+        limits=limits,
+        progress=progress,
+    )
+    return work.tables()
 
-    def run(batch: Sequence[Encoded], captured: Captured) -> None:
-        for layer, collector in pools.items():
-            plan = Plan.of([passage.context for passage in batch], wanted[layer])
-            vectors, outcomes = pool_layer(captured.states_of(layer), plan, captured.inflow_of(layer))
-            for passage, vectors_SD, row in zip(batch, vectors, outcomes, strict=True):
-                collector.add(passage.index, vectors_SD, row)
-        for layer, states in kept.items():
-            states.add(batch, captured.states_of(layer), captured.inflow_of(layer))
 
-    layers = sorted({*pools, *kept})
-    _run(decoder, encoded, run, layers=layers, inflow_layers=inflow, limits=limits, progress=progress)
-    for passage in encoded:
-        for collector in pools.values():
-            if passage.error is not None:
-                collector.fail(passage.index, passage.error)
-    tables = {f"{r.id}/{layer}": c.table(r.id) for layer, c in pools.items() for r in wanted[layer]}
-    return tables | {f"states/{layer}": states.table() for layer, states in kept.items()}
+class _Extraction:
+    """The outputs of one extraction while batches come in."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        encoded: Sequence[Encoded],
+        wanted: Mapping[int, Sequence[Request]],
+        keep: Sequence[int],
+    ) -> None:
+        ids = [passage.context.passage_id for passage in encoded]
+        self._encoded = encoded
+        self._wanted = {layer: tuple(requests) for layer, requests in wanted.items() if requests}
+        self._pooled = {
+            layer: VectorCollector(ids, [request.id for request in requests], decoder.width)
+            for layer, requests in self._wanted.items()
+        }
+        self._kept = {layer: StateCollector(encoded, decoder.width) for layer in keep}
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers to capture."""
+        return sorted({*self._wanted, *self._kept})
+
+    @property
+    def inflow_layers(self) -> list[int]:
+        """The layers whose attention inflow is needed; kept states carry it for strategies to come."""
+        asking = {
+            layer
+            for layer, requests in self._wanted.items()
+            if any("inflow" in request.strategy.needs for request in requests)
+        }
+        return sorted({*asking, *self._kept})
+
+    def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
+        """Pools and keeps one batch. What does not depend on the layer is weighed once for all of them."""
+        contexts = [passage.context for passage in batch]
+        plans = {requests: Plan.of(contexts, requests) for requests in set(self._wanted.values())}
+        for layer in self.layers:
+            states, inflow = captured.states_of(layer), captured.inflow_of(layer)
+            if layer in self._pooled:
+                pooled = pool_layer(states, plans[self._wanted[layer]], inflow)
+                for passage, vectors_SD, outcomes in zip(batch, *pooled, strict=True):
+                    self._pooled[layer].add(passage.index, vectors_SD, outcomes)
+            if layer in self._kept:
+                self._kept[layer].add(batch, states, inflow)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All tables by role, with the passages that could not be run as failed rows."""
+        tables: dict[str, pa.Table] = {}
+        for layer, collector in self._pooled.items():
+            for passage in self._encoded:
+                if passage.error is not None:
+                    collector.fail(passage.index, passage.error)
+            tables |= {
+                f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]
+            }
+        return tables | {f"states/{layer}": states.table() for layer, states in self._kept.items()}
 
 
 def calibrate(

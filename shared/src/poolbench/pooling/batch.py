@@ -26,7 +26,7 @@ class Request:
     """A strategy with the parameters it is asked for."""
 
     strategy: StrategySpec
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:

@@ -51,7 +51,7 @@ class StrategySpec:
     needs: tuple[str, ...] = ()
     reference: str = ""
     board: Board = "card"
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
     uses_concept_lexicon: bool = False
     collapses_with_bos: bool = False
 

@@ -1,0 +1,72 @@
+"""What every benchmark shares: where it ran, and the JSON it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+OUTPUT = Path(__file__).parent / "out"
+PACKAGES = ("torch", "transformers", "numpy", "pyarrow")
+
+
+def write_report(name: str, ratios: dict[str, float], figures: dict[str, Any]) -> Path:
+    """Writes ``bench/out/<name>.json`` and prints its ratios.
+
+    Args:
+        name: Name of the benchmark.
+        ratios: Value by ratio id.
+        figures: Everything a reader needs to judge them.
+    """
+    report = {
+        "name": name,
+        "command": " ".join(["python", *sys.argv]),
+        "commit": commit(),
+        "device": device(),
+        "versions": {package: version(package) for package in PACKAGES},
+        "ratios": ratios,
+        "figures": figures,
+    }
+    OUTPUT.mkdir(exist_ok=True)
+    path = OUTPUT / f"{name}.json"
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    for ratio, value in ratios.items():
+        print(f"{ratio:28s} {value:8.3f}")
+    return path
+
+
+def commit() -> str:
+    """The commit that ran, with a mark when the working tree differs from it."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    head = subprocess.run(
+        [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
+    )
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False
+    )
+    return (head.stdout.strip() or "unknown") + ("+changes" if changed.stdout.strip() else "")
+
+
+def device() -> str:
+    """The accelerator, or the processor with the threads torch may use."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{processor()}, {torch.get_num_threads()} of {os.cpu_count()} threads"
+
+
+def processor() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU"
+    )
