@@ -102,9 +102,11 @@ def single_grid(
 
     Raises:
         InputError: If the key is missing or ambiguous.
-        CellError: If too few openings are complete.
+        CellError: ``too_few`` where there are no texts, or too few openings are complete.
     """
     grids = response_grids(steered, unsteered, scorer)
+    if not grids:
+        raise CellError("too_few", "there are no steered texts")
     if direction_key is None and len(grids) == 1:
         return next(iter(grids.values()))
     if direction_key not in grids:

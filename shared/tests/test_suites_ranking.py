@@ -1,0 +1,111 @@
+"""The rank board by hand, and its null rules."""
+
+import numpy as np
+import pytest
+
+from poolbench.errors import UnknownNameError
+from poolbench.statistics import nemenyi_critical_difference
+from poolbench.suites import METRICS, all_suites, get_suite, metric_info, rank_board, register_suite
+from poolbench.suites.metrics import require_metric
+
+
+def cell(strategy, concept, value, status="ok", metric="d1.auroc"):
+    value = None if status != "ok" else value
+    return {"strategy": strategy, "concept": concept, "metric": metric, "value": value, "status": status}
+
+
+def grid(values):
+    """Cells from {strategy: [value a concept]}."""
+    return [cell(s, f"c{number}", value) for s, row in values.items() for number, value in enumerate(row)]
+
+
+def ranks_of(board):
+    return dict(zip(board.strategies, (m.value for m in board.measures), strict=True))
+
+
+def test_mean_ranks_by_hand():
+    board = rank_board(grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9], "W1": [0.8, 0.7]}), "d1.auroc")
+    assert ranks_of(board) == {"A1": 1.5, "P1": 2.0, "W1": 2.5}
+    assert board.strategies[0] == "A1"
+    assert board.rows()[0]["strategy"] == "A1"
+    assert board.measures[0].params == {"of": "d1.auroc", "board": "all"}
+
+
+def test_layers_are_averaged_before_ranking():
+    cells = [cell("A1", "c", 0.9), cell("A1", "c", 0.5), cell("P1", "c", 0.8), cell("P1", "c", 0.8)]
+    assert ranks_of(rank_board(cells, "d1.auroc")) == {"P1": 1, "A1": 2}
+
+
+def test_strategy_nulls_share_the_worst_rank():
+    cells = [
+        *grid({"A1": [0.9], "P1": [0.2]}),
+        cell("P2", "c0", None, "collapsed"),
+        cell("L3", "c0", None, "no_coverage"),
+    ]
+    assert ranks_of(rank_board(cells, "d1.auroc")) == {"A1": 1, "P1": 2, "P2": 3.5, "L3": 3.5}
+
+
+def test_worst_rank_holds_where_lower_is_better():
+    cells = [*grid({"A1": [0.1], "P1": [0.2]}), cell("P2", "c0", None, "collapsed")]
+    assert ranks_of(rank_board(cells, "d1.auroc", higher_is_better=False))["P2"] == 3
+
+
+def test_scorer_nulls_drop_the_block():
+    cells = [*grid({"A1": [0.9, 0.1], "P1": [0.5, 0.5]}), cell("A1", "c1", None, "scorer_invalid")]
+    board = rank_board(cells, "d1.auroc")
+    assert board.blocks == ("c0",)
+    assert board.summary["dropped"] == {"c1": "scorer_invalid"}
+
+
+def test_missing_cells_and_the_complete_board():
+    cells = [*grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]}), cell("W1", "c1", None, "failed")]
+    board = rank_board(cells, "d1.auroc")
+    assert ranks_of(board) == {"A1": 1, "W1": 2, "P1": 2.5}
+    complete = rank_board(cells, "d1.auroc", complete=True)
+    assert complete.blocks == ("c0",)
+    assert ranks_of(complete) == {"A1": 1, "W1": 2, "P1": 3}
+
+
+def test_not_implemented_strategies_leave_the_board():
+    cells = [*grid({"A1": [0.9], "P1": [0.5]}), cell("S2", "c0", None, "not_implemented")]
+    assert set(rank_board(cells, "d1.auroc").strategies) == {"A1", "P1"}
+
+
+def test_nothing_to_compare_gives_no_board():
+    assert rank_board(grid({"A1": [0.9]}), "d1.auroc") is None
+    assert rank_board([], "d1.auroc") is None
+    assert (
+        rank_board([cell("A1", "c", None, "no_scorer"), cell("P1", "c", None, "no_scorer")], "d1.auroc")
+        is None
+    )
+
+
+def test_a_clear_winner_is_significant():
+    rng = np.random.default_rng(0)
+    values = {f"s{k}": rng.random(17) * 0.1 for k in range(4)} | {"best": 0.5 + rng.random(17) * 0.1}
+    board = rank_board(grid(values), "d1.auroc")
+    assert ranks_of(board)["best"] == 1
+    assert board.summary["friedman_p"] < 1e-4
+    assert board.summary["critical_difference"] == pytest.approx(nemenyi_critical_difference(5, 17))
+    pairs = [row for row in board.pairwise if row["strategy"] == "best"]
+    assert all(row["p_holm"] < 0.01 and row["effect"] == 1 and row["rank_difference"] < 0 for row in pairs)
+    interval = board.measures[1]
+    assert interval.ci_low <= interval.value <= interval.ci_high
+
+
+def test_metric_metadata():
+    assert metric_info("d2.best_gain.excess").higher_is_better
+    assert metric_info("d2.scp.null_rank").higher_is_better is False
+    assert metric_info("d1.direction.C1").summary.startswith("out-of-fold")
+    assert metric_info("other.thing").higher_is_better is None
+    with pytest.raises(UnknownNameError, match=r"d1.auroc"):
+        require_metric("d1.auc")
+    assert all(metric.version >= 1 and metric.summary for metric in METRICS.values())
+
+
+def test_suite_registry():
+    assert "d1.auroc" in get_suite("poolbench").metrics
+    with pytest.raises(UnknownNameError, match="poolbench"):
+        get_suite("poolbensh")
+    with pytest.raises(ValueError, match="already registered"):
+        register_suite(all_suites()["poolbench"])
