@@ -27,7 +27,7 @@ PACKAGES = (
     *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
 )
 PYTHON_VERSION = "3.11"
-_PLURAL = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--index-url"}
+_SOURCES = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--index-url"}
 
 
 def main() -> int:
@@ -60,19 +60,19 @@ def install(profile: str, *, dev: bool) -> None:
     print(f"installing {' and '.join(str(file.relative_to(ROOT)) for file in files)}", flush=True)
     pins = [part for file in files for part in ("-r", str(file))]
     projects = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
-    _pip_install([*pins])
-    _pip_install([*BUILD])
+    _pip_install(pins, profile=profile)
+    _pip_install(BUILD)
     _pip_install(["--no-build-isolation", *projects])
     STAMP.write_text(wanted)
 
 
 def lock() -> None:
     """Compiles the pins of every profile."""
-    _pip_install([UV], with_dependencies=True)
-    overrides = ["--override", str(REQUIREMENTS / "overrides.txt")]
-    _compile("cpu", overrides)
-    _compile("gpu", ["--python-platform", "x86_64-manylinux_2_28"])
-    _compile("dev", [])
+    if _uv() is None:
+        _run([*_pip(), "install", "--quiet", UV])
+    _compile("cpu", ["--override", "overrides.txt", *_sources("cpu")])
+    _compile("gpu", ["--python-platform", "x86_64-manylinux_2_28", *_sources("gpu")])
+    _compile("dev", _sources("cpu"))
 
 
 def _compile(name: str, options: Sequence[str]) -> None:
@@ -87,7 +87,8 @@ def _compile(name: str, options: Sequence[str]) -> None:
         PYTHON_VERSION,
     ]
     quiet = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
-    _run([*command, *quiet, *options, *_sources()], cwd=REQUIREMENTS)
+    as_pip = ["--index-strategy", "unsafe-best-match"]
+    _run([*command, *quiet, *as_pip, *options], cwd=REQUIREMENTS)
 
 
 def _create_environment() -> None:
@@ -101,9 +102,9 @@ def _create_environment() -> None:
         subprocess.run([*_pip(), "install", "--quiet", UV], check=False)
 
 
-def _pip_install(arguments: Sequence[str], *, with_dependencies: bool = False) -> None:
+def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
     """Installs with uv where it is there, else with pip; pins are complete, so dependencies stay out."""
-    options = ["--quiet", *([] if with_dependencies else ["--no-deps"])]
+    options = ["--quiet", "--no-deps"]
     if uv := _uv():
         python = ["--python", str(VENV / "bin" / "python")]
         _run(
@@ -115,7 +116,7 @@ def _pip_install(arguments: Sequence[str], *, with_dependencies: bool = False) -
                 "--index-strategy",
                 "unsafe-best-match",
                 *options,
-                *_sources(),
+                *_sources(profile),
                 *arguments,
             ]
         )
@@ -123,16 +124,21 @@ def _pip_install(arguments: Sequence[str], *, with_dependencies: bool = False) -
         _run([*_pip(), "install", *options, *arguments])
 
 
-def _sources() -> list[str]:
-    """pip's configured package sources as options of uv, which reads none of pip's configuration."""
+def _sources(profile: str) -> list[str]:
+    """pip's configured package sources as options of uv, which reads none of pip's configuration.
+
+    The gpu profile leaves out link folders: a CPU build of torch there would satisfy its pin.
+    """
     listed = subprocess.run([*_pip(), "config", "list"], check=True, capture_output=True, text=True).stdout
     values: dict[str, set[str]] = {}
     for line in listed.splitlines():
         name, _, value = line.partition("=")
-        if (option := name.rpartition(".")[2].strip()) in _PLURAL:
+        if (option := name.rpartition(".")[2].strip()) in _SOURCES:
             values.setdefault(option, set()).update(value.strip().strip("'\"").split())
     options = []
-    for option, flag in _PLURAL.items():
+    for option, flag in _SOURCES.items():
+        if profile == "gpu" and option == "find-links":
+            continue
         from_environment = os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split()
         for value in sorted(values.get(option, set()) | set(from_environment)):
             options += [flag, value]
