@@ -1,0 +1,59 @@
+"""A Redis server with a password, on a free port, in a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+
+PASSWORD = "test-password"
+_START_S = 10
+
+
+def available() -> bool:
+    """Whether this machine has a Redis server to start."""
+    return shutil.which("redis-server") is not None
+
+
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    """Runs a server; yields its address."""
+    port = _free_port()
+    options = {"port": port, "bind": "127.0.0.1", "requirepass": PASSWORD, "dir": folder, "save": ""}
+    command = [
+        "redis-server",
+        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
+    ]
+    with (folder / "redis.log").open("w") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+    try:
+        _wait(url)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait(url: str) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            redis.Redis.from_url(url).ping()
+            return
+        except redis.ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

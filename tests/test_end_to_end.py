@@ -1,0 +1,213 @@
+"""The main job on a real cluster of its own: it ends, it resumes, it survives kill -9, it refuses bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+
+from deploy.local.state import load
+from poolbench.config import asset_path
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.storage import Artifacts, open_store
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SMALL = ("--preset", "demo", "--limit", "60", "--concepts", "contrast", "--strategies", "A1_mean,L5_keyword,S1_attention")
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A cluster of this test module."""
+
+    state: Path
+    output: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "POOLBENCH_STATE": str(self.state)}
+
+    @property
+    def settings(self) -> ClusterSettings:
+        return ClusterSettings.load(self.environment)
+
+    def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-m", "deploy.local.cluster", command]
+        return subprocess.run(arguments, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=420)
+
+    def driver(self, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).with_name("poolbench-driver")), *arguments]
+        return subprocess.run(
+            command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s
+        )
+
+    def run(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], str]:
+        """A run, and its results digest."""
+        done = self.driver("run", *SMALL, *arguments, "--output", str(self.output), "--display", "json")
+        assert done.returncode == 0, done.stderr[-3000:]
+        state = json.loads((self.output / "latest" / "state.json").read_text())
+        return done, state["results_digest"]
+
+    def kill_replica(self, service: str) -> bool:
+        """Kills the service's replica with -9; false when there was none."""
+        cluster = load(self.state)
+        assert cluster is not None
+        for process in cluster.processes():
+            if f"ServeReplica:{service}:" in " ".join(process.cmdline()):
+                os.kill(process.pid, signal.SIGKILL)
+                return True
+        return False
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    for asset in ("demo_lm", "annotator"):
+        asset_path(asset)
+    found = Running(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("runs"))
+    up = found.cluster("up")
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield found
+    found.cluster("down")
+
+
+def sent(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Kinds of the tasks that a run executed rather than found done."""
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    return [event["kind"] for event in events if event["event"] == "done" and not event["reused"]]
+
+
+@pytest.fixture(scope="module")
+def first(running: Running) -> str:
+    """Digest of the undisturbed run."""
+    done, digest = running.run()
+    assert sent(done)
+    return digest
+
+
+def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:
+    again = running.cluster("up")
+    assert again.returncode == 0
+    assert "already up" in again.stdout
+
+
+def test_the_run_measures_all_metrics(running: Running, first: str) -> None:
+    table = pq.read_table(running.output / "latest" / "results.parquet")
+    metrics = set(table["metric"].to_pylist())
+    expected = {"d1.auroc", "d1.auroc_permuted", "d2.scp", "d2.best_gain", "d3.ld", "d3.rep_lc", "scorer.gate"}
+    assert expected <= metrics
+    page = (running.output / "latest" / "report" / "index.html").read_text()
+    assert "Leaderboard" in page and "L5_keyword" in page
+
+
+def test_the_same_command_does_no_work(running: Running, first: str) -> None:
+    done, digest = running.run()
+    assert sent(done) == []
+    assert digest == first
+
+
+def test_deleting_one_artifact_recomputes_only_what_depends_on_it(running: Running, first: str) -> None:
+    artifacts = Artifacts(open_store(running.settings.store_uri))
+    gates = [i.path.split("/")[1] for i in artifacts.store.list("artifacts/scorer.gate") if "manifest" in i.path]
+    artifacts.delete(gates[0])
+    done, digest = running.run()
+    assert sent(done) == ["scorer.gate"]
+    assert digest == first
+
+
+def test_killed_replicas_leave_the_results_as_they_were(running: Running, first: str) -> None:
+    store = open_store(running.settings.store_uri)
+    for info in list(store.list("artifacts/")):
+        store.delete(info.path)
+    killed: list[str] = []
+    stop = threading.Event()
+
+    def strike() -> None:
+        for service in ("extractor", "steerer"):
+            while not stop.wait(0.5):
+                if _progressed(store, service) and running.kill_replica(service):
+                    killed.append(service)
+                    break
+
+    thread = threading.Thread(target=strike)
+    thread.start()
+    try:
+        _, digest = running.run()
+    finally:
+        stop.set()
+        thread.join()
+    assert killed == ["extractor", "steerer"]
+    assert digest == first
+
+
+def _progressed(store, service: str) -> bool:  # type: ignore[no-untyped-def]
+    """Whether the service has begun to commit: it is then in the middle of its work."""
+    return any(store.list(f"artifacts/{service}."))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--concepts", "contrst"), "did you mean contrast"),
+        (("--strategies", "A1_meen"), "did you mean A1_mean"),
+        (("--model", "dmeo"), "did you mean demo"),
+        (("--layers", "9"), "blocks 0..5"),
+        (("--corpus", "/nowhere"), "/nowhere"),
+    ],
+)
+def test_wrong_names_are_refused_with_the_nearest(running: Running, arguments: tuple[str, str], expected: str) -> None:
+    done = running.driver("run", "--preset", "demo", *arguments, "--output", str(running.output))
+    assert done.returncode in (1, 2)
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_every_service_answers_and_refuses_a_wrong_token(running: Running) -> None:
+    base, token = running.settings.http_address, running.settings.token
+    good, bad = {"Authorization": f"Bearer {token}"}, {"Authorization": "Bearer wrong"}
+    asked = {
+        "extractor/embed": {"texts": ["A short text."], "model": "demo", "strategy": "A1_mean", "layer": 2},
+        "pooler/annotate": {"texts": ["The harbour was quiet, although ships came."]},
+        "prober/probe": {"vectors": [[float(i % 2), i / 40] for i in range(40)], "labels": [i % 2 for i in range(40)]},
+        "steerer/generate": {"prompts": ["The report describes"], "model": "demo", "max_tokens": 8},
+        "scorer/score": {"texts": ["It rained, but they went."], "scorer": "contrast"},
+    }
+    for path, body in asked.items():
+        answer = httpx.post(f"{base}/{path}", json=body, headers=good, timeout=120)
+        assert answer.is_success, (path, answer.text)
+        refused = httpx.post(f"{base}/{path}", json=body, headers=bad, timeout=30)
+        assert refused.status_code == 401, path
+        assert refused.json()["error"]["code"] == "unauthorized"
+
+
+def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
+    environment = {**running.environment, "POOLBENCH_HTTP": "http://127.0.0.1:9"}
+    command = [str(Path(sys.executable).with_name("poolbench-driver")), "run", "--preset", "demo"]
+    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "is the cluster up" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
+    command = [str(Path(sys.executable).with_name("poolbench-driver")), "run", *SMALL, "--seed", "7"]
+    process = subprocess.Popen(
+        [*command, "--output", str(running.output)], env=running.environment, cwd=REPOSITORY,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(12)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    done, _ = running.run("--seed", "7")
+    assert sent(done)
