@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from poolbench.errors import ConfigError
 
 
-class ProbeParams(BaseModel):
+class _Params(BaseModel):
+    """Parameters that come with a task."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """The parameters in ``values``.
+
+        Raises:
+            ConfigError: Naming each wrong parameter.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+            known = ", ".join(cls.model_fields)
+            raise ConfigError(f"prober parameters: {'; '.join(lines)} (known: {known})") from error
+
+
+class ProbeParams(_Params):
     """Parameters of ``prober.probe``; each of them changes the figures.
 
     Attributes:
@@ -21,8 +46,6 @@ class ProbeParams(BaseModel):
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     concept: str = ""
     seed: int = Field(0, ge=0)
     folds: int = Field(5, ge=2)
@@ -35,10 +58,8 @@ class ProbeParams(BaseModel):
     tolerance: float = Field(1e-6, gt=0, le=1e-5)
 
 
-class NullParams(BaseModel):
+class NullParams(_Params):
     """Parameters of ``prober.nulls``."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     num_nulls: int = Field(20, ge=1)
     seed: int = Field(0, ge=0)

@@ -110,6 +110,8 @@ def control_labels(
 
     Reference: Hewitt & Liang (2019), "Designing and interpreting probes with control tasks".
     """
+    if len(np.unique(labels)) < 2:
+        return {}
     vocabularies = [set(_WORD.findall(text.lower())) for text in texts]
     counts = Counter(word for vocabulary in vocabularies for word in vocabulary)
     low, high = (share * len(texts) for share in _CONTROL_SHARE)

@@ -37,7 +37,7 @@ class ProberService:
 
     def probe(self, task: Task, io: TaskIO) -> None:
         """D1 of every (strategy, layer) of one concept that still lacks an output."""
-        params = ProbeParams.model_validate(task.params)
+        params = ProbeParams.parse(task.params)
         train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
         design = Design.build(train, test, params)
         cells = sorted({role.partition("/")[2] for role in io.missing})
@@ -58,7 +58,7 @@ class ProberService:
 
     def nulls(self, task: Task, io: TaskIO) -> None:
         """The null directions of one concept at one layer, from the vectors of the one strategy given."""
-        params = NullParams.model_validate(task.params)
+        params = NullParams.parse(task.params)
         train = Passages.from_table(io.table("passages/train"))
         role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
         vectors = PooledVectors.from_table(io.table(role), train)

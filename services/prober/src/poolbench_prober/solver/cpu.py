@@ -83,10 +83,11 @@ def row_space(vectors_nD: np.ndarray) -> RowSpace:
     values, side = np.linalg.eigh(standard @ standard.T if wide else standard.T @ standard)
     kept = values > values[-1] * max(num_rows, width) * np.finfo(np.float64).eps
     values, side = values[kept], side[:, kept]
-    if not wide:
-        return RowSpace(standard @ side, values, side, means, scales)
-    roots = np.sqrt(values)
-    return RowSpace(side * roots, values, standard.T @ (side / roots), means, scales)
+    if wide:
+        roots = np.sqrt(values)
+        return RowSpace(side * roots, values, standard.T @ (side / roots), means, scales)
+    side[constant] = 0.0  # exactly, so that constant columns get no weight
+    return RowSpace(standard @ side, values, side, means, scales)
 
 
 class _Newton:

@@ -1,0 +1,90 @@
+"""Planted passages and vectors."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
+from poolbench_prober.config import ProbeParams
+from poolbench_prober.corpus import Passages
+
+WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in ("ar", "el", "ip", "om", "ut")]
+
+
+def passages_table(num_pairs=60, split="train", paired=True, seed=0, domains="abc"):
+    """Balanced passages, alternately positive and negative; pairs share a document."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for row in range(2 * num_pairs):
+        document = row // 2 if paired else row
+        rows.append(
+            {
+                "passage_id": f"{split}/{row}",
+                "concept": "causation",
+                "split": split,
+                "label": 1 - row % 2,
+                "text": " ".join(rng.choice(WORDS, 35)),
+                "domain": domains[document % len(domains)],
+                "doc_id": f"planted/{document}",
+                "pair_id": f"pair{document}" if paired else None,
+                "source": "planted",
+                "licence": "CC0-1.0",
+            }
+        )
+    return table_from_rows(rows, PASSAGES)
+
+
+def planted_vectors(passages: Passages, shift, width=24, seed=0):
+    """Vectors with a document effect, and a class shift along one fixed direction."""
+    rng = np.random.default_rng(seed)
+    towards = np.random.default_rng(99).normal(size=width)
+    towards /= np.linalg.norm(towards)
+    document = rng.normal(size=(passages.groups.max() + 1, width))[passages.groups]
+    noise = 0.5 * rng.normal(size=(len(passages.ids), width))
+    return document + noise + shift * passages.labels[:, None] * towards
+
+
+def vectors_table(ids, matrix, applied=None, valid=None, status=None):
+    """A VECTORS table."""
+    count = len(ids)
+    schema = vectors_schema(matrix.shape[1])
+    status = status or [None] * count
+    columns = {
+        "passage_id": pa.array(ids),
+        "vector": vector_column(matrix, valid),
+        "applied": pa.array([True] * count if applied is None else list(map(bool, applied))),
+        "token_share": pa.array([1.0] * count, pa.float32()),
+        "status": pa.array(status, pa.string()),
+        "reason": pa.array(status, pa.string()),
+    }
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+@pytest.fixture(scope="session")
+def params():
+    return ProbeParams(concept="causation", num_bootstrap=200, min_domain_class=15)
+
+
+@pytest.fixture(scope="session")
+def train():
+    return Passages.from_table(passages_table())
+
+
+@pytest.fixture(scope="session")
+def test_split():
+    return Passages.from_table(passages_table(30, "test", seed=1))
+
+
+@pytest.fixture(scope="session")
+def plant():
+    return planted_vectors
+
+
+@pytest.fixture(scope="session")
+def make_passages():
+    return passages_table
+
+
+@pytest.fixture(scope="session")
+def make_vectors_table():
+    return vectors_table

@@ -1,0 +1,222 @@
+"""D1 of planted cells: signal, chance, and every typed null."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from poolbench.directions import Direction
+from poolbench.errors import CellError, InputError
+from poolbench_prober.config import NullParams, ProbeParams
+from poolbench_prober.core import null_cell, probe_cell
+from poolbench_prober.corpus import Passages, control_labels, matched_pairs
+from poolbench_prober.design import Design
+from poolbench_prober.tables import directions_table, measures_table, scores_table
+from poolbench_prober.vectors import PooledVectors
+
+
+@pytest.fixture(scope="module")
+def design(train, test_split, params):
+    return Design.build(train, test_split, params)
+
+
+@pytest.fixture(scope="module")
+def planted(design, plant, params):
+    cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
+    return probe_cell(design, *cell, params)
+
+
+def by_metric(result):
+    return {(m.metric, *m.params.values()): m for m in result.measures}
+
+
+def test_planted_signal_is_found_and_permuted_labels_are_chance(planted):
+    found = by_metric(planted)
+    assert found["d1.auroc",].value > 0.8
+    assert found["d1.auroc_test",].value > 0.8
+    assert found["d1.within_pair",].value > 0.9
+    assert abs(found["d1.auroc_permuted",].value - 0.5) < 0.1
+    assert found["d1.selectivity",].value > 0.2
+    assert found["d1.direction.C1",].value > 0.8
+    assert {m.status for m in planted.measures} == {"ok"}
+    assert [key[1] for key in found if key[0] == "d1.auroc_domain"] == ["a", "b", "c"]
+    assert [key[1] for key in found if key[0] == "d1.auroc_sensitivity"] == [0.01, 0.1, 10.0]
+
+
+def test_intervals_hold_their_value_and_count_groups(planted):
+    for measure in planted.measures:
+        if measure.ci_low is not None:
+            assert measure.ci_low <= measure.value <= measure.ci_high, measure.metric
+            assert measure.ci_method
+    found = by_metric(planted)
+    assert (found["d1.auroc",].n, found["d1.auroc",].num_groups) == (120, 60)
+    assert (found["d1.auroc_test",].n, found["d1.auroc_test",].num_groups) == (60, 30)
+    assert found["d1.within_pair",].n == 60
+
+
+def test_out_of_fold_scores_agree_with_sklearn(design, planted, plant):
+    vectors, labels = plant(design.train, 2.0), design.train.labels
+    scores = np.empty(len(labels))
+    for fold in range(5):
+        held = design.folds == fold
+        model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, solver="newton-cholesky"))
+        scores[held] = model.fit(vectors[~held], labels[~held]).decision_function(vectors[held])
+    ours = np.array([row["score"] for row in planted.scores if row["split"] == "train"])
+    np.testing.assert_allclose(ours, scores, atol=1e-4)
+    inside = [roc_auc_score(labels[design.folds == f], scores[design.folds == f]) for f in range(5)]
+    # Folds of equal size and balance: the pooled within-fold AUROC is the mean over folds.
+    assert by_metric(planted)["d1.auroc",].value == pytest.approx(np.mean(inside), abs=1e-4)
+
+
+def test_c3_is_the_probe_itself(planted):
+    found = by_metric(planted)
+    assert found["d1.direction.C3",].value == pytest.approx(found["d1.auroc",].value, abs=1e-9)
+
+
+def test_same_input_gives_the_same_rows(design, planted, plant, params):
+    cell = [PooledVectors.from_matrix(plant(split, 2.0)) for split in (design.train, design.test)]
+    again = probe_cell(Design.build(design.train, design.test, params), *cell, params)
+    assert measures_table(again).equals(measures_table(planted))
+
+
+def test_no_signal_is_chance_and_raises_no_alarm(design, plant, params):
+    cell = [PooledVectors.from_matrix(plant(split, 0.0, seed=5)) for split in (design.train, design.test)]
+    found = by_metric(probe_cell(design, *cell, params))["d1.auroc",]
+    assert abs(found.value - 0.5) < 0.12
+    assert found.reason is None
+
+
+def blank_statuses(design, vectors, params):
+    result = probe_cell(design, vectors, vectors, params)
+    directions = {found.status for found in result.directions.values()}
+    assert result.scores == []
+    return {measure.status for measure in result.measures} | directions
+
+
+def test_constant_vectors_are_collapsed(train, params):
+    matrix = np.tile(np.random.default_rng(0).normal(size=24) * 50, (120, 1))
+    matrix += 1e-4 * np.random.default_rng(1).normal(size=matrix.shape)  # rounding of a kernel
+    design = Design.build(train, train, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(matrix), params) == {"collapsed"}
+
+
+@pytest.mark.parametrize(
+    ("applied", "status"),
+    [
+        (lambda row, label: row % 3 == 0, "no_coverage"),
+        (lambda row, label: label == 1 or row % 10 != 0, "ok"),
+        (lambda row, label: label == 1 or row % 10 > 2, "class_dependent_coverage"),
+    ],
+)
+def test_coverage_rules(train, plant, params, make_vectors_table, applied, status):
+    flags = [applied(row // 2, label) for row, label in enumerate(train.labels)]
+    if status == "ok":  # a gap of exactly 5 points is allowed
+        flags = [label == 1 or row // 2 % 20 != 0 for row, label in enumerate(train.labels)]
+    table = make_vectors_table(train.ids, plant(train, 2.0), flags)
+    vectors = PooledVectors.from_table(table, train)
+    result = probe_cell(Design.build(train, None, params), vectors, None, params)
+    assert {measure.status for measure in result.measures} == {status}
+    assert result.measures[0].coverage == pytest.approx(np.mean(flags))
+
+
+def test_few_failed_rows_are_left_out_and_many_take_the_cell_down(design, plant, params):
+    matrix = plant(design.train, 2.0)
+    matrix[:3] = np.nan
+    result = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
+    measure = by_metric(result)["d1.auroc",]
+    assert (measure.status, measure.n, measure.num_groups) == ("ok", 117, 59)
+    assert by_metric(result)["d1.within_pair",].n == 58
+    matrix[:30] = np.inf
+    broken = probe_cell(design, PooledVectors.from_matrix(matrix), None, params)
+    assert {measure.status for measure in broken.measures} == {"non_finite"}
+
+
+def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_table):
+    matrix = plant(train, 2.0).astype(np.float32)
+    table = make_vectors_table(train.ids, matrix)
+    shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
+    found = PooledVectors.from_table(shuffled, train)
+    np.testing.assert_array_equal(found.matrix_nD, matrix.astype(np.float64))
+    with pytest.raises(InputError, match="10 of 120 passages are missing"):
+        PooledVectors.from_table(table.slice(10), train)
+
+
+def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params, plant):
+    few = Passages.from_table(make_passages(4))
+    design = Design.build(few, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(few, 2.0)), params) == {"too_few"}
+    one = few.take(np.flatnonzero(few.labels == 1))
+    design = Design.build(one, None, params)
+    assert blank_statuses(design, PooledVectors.from_matrix(plant(one, 2.0)), params) == {"one_class"}
+
+
+def test_small_domains_are_too_few(train, plant):
+    params = ProbeParams(num_bootstrap=50)
+    result = probe_cell(
+        Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params
+    )
+    domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
+    assert {measure.status for measure in domains} == {"too_few"}
+    assert by_metric(result)["d1.auroc",].status == "ok"
+
+
+def test_unpaired_concepts_have_no_within_pair_figure(make_passages, plant, params):
+    passages = Passages.from_table(make_passages(40, paired=False))
+    result = probe_cell(
+        Design.build(passages, None, params), PooledVectors.from_matrix(plant(passages, 2.0)), None, params
+    )
+    assert ("d1.within_pair",) not in by_metric(result)
+    assert by_metric(result)["d1.auroc",].num_groups == 80
+
+
+def test_directions_fit_on_all_of_train(design, planted, plant):
+    vectors, labels = plant(design.train, 2.0), design.train.labels
+    difference = vectors[labels == 1].mean(axis=0) - vectors[labels == 0].mean(axis=0)
+    found = planted.directions["C1"]
+    assert isinstance(found, Direction)
+    np.testing.assert_allclose(found.vector * found.raw_norm, difference)
+    assert set(planted.directions) == {"C1", "C2", "C3", "C4", "LDA", "C1_centred"}
+
+
+def test_tables_follow_the_contracts(planted):
+    failed = {**planted.directions, "C2": CellError("collapsed", "flat")}
+    table = directions_table(failed, 24)
+    row = table["direction_id"].to_pylist().index("C2")
+    assert table["vector"][row].as_py() is None
+    assert table["status"][row].as_py() == "collapsed"
+    assert scores_table(planted).num_rows == 180
+    assert measures_table(planted).num_rows == len(planted.measures)
+
+
+def test_null_cell_gives_unit_directions(train, plant):
+    nulls = null_cell(train, PooledVectors.from_matrix(plant(train, 2.0)), NullParams(num_nulls=5, seed=3))
+    assert [null.id for null in nulls] == [f"null_{number:03d}" for number in range(5)]
+    with pytest.raises(CellError, match="same vector"):
+        null_cell(train, PooledVectors.from_matrix(np.ones((120, 24))), NullParams())
+
+
+def test_control_words_are_balanced_between_the_classes(train):
+    tasks = control_labels(train.texts, train.labels, 3, seed=0)
+    assert len(tasks) == 3
+    for word, task in tasks.items():
+        assert 0.3 <= task.mean() <= 0.7
+        assert abs(task[train.labels == 1].mean() - task[train.labels == 0].mean()) <= 0.15
+        assert task[0] == (word in train.texts[0].split())
+    assert control_labels(("",) * 4, np.array([1, 0, 1, 0]), 3, 0) == {}
+
+
+def test_incomplete_pairs_are_not_pairs():
+    labels = np.array([0, 1, 1, 1, 1, 0, 0])
+    pairs = matched_pairs(["p", "p", "q", "q", "r", None, None], labels)
+    np.testing.assert_array_equal(pairs, [[1, 0]])
+
+
+def test_bad_passages_are_refused(make_passages):
+    table = make_passages(3)
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.take([0, 0, 1]))
+    bad = table.set_column(3, "label", [[2] * 6])
+    with pytest.raises(InputError, match="labels must be 0 or 1"):
+        Passages.from_table(bad)

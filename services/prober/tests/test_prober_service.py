@@ -1,0 +1,147 @@
+"""The adapter over a real store and a real HTTP application."""
+
+import json
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from poolbench.contracts.tables import MEASURES, vector_matrix
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError
+from poolbench.runtime.http import build_api
+from poolbench.runtime.taskio import TaskIO
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_prober.corpus import Passages
+from poolbench_prober.service import create
+
+PARAMS = {"concept": "causation", "seed": 0, "folds": 5, "num_bootstrap": 100}
+HEADERS = {"Authorization": "Bearer token"}
+
+
+@pytest.fixture
+def artifacts(tmp_path, make_passages, make_vectors_table, plant):
+    store = Artifacts(FolderStore(tmp_path))
+    for split, num_pairs in (("train", 60), ("test", 30)):
+        table = make_passages(num_pairs, split)
+        store.write_table(f"passages.{split}", table)
+        passages = Passages.from_table(table)
+        for strategy, matrix in (
+            ("A1_mean", plant(passages, 2.0)),
+            ("P2_first_token", np.ones((len(table), 24))),
+        ):
+            store.write_table(f"{split}.{strategy}", make_vectors_table(passages.ids, matrix))
+    return store
+
+
+def probe_task():
+    inputs = {f"passages/{split}": f"passages.{split}" for split in ("train", "test")}
+    outputs = {}
+    for strategy in ("A1_mean", "P2_first_token"):
+        inputs |= {f"{split}/{strategy}/1": f"{split}.{strategy}" for split in ("train", "test")}
+        outputs |= {
+            f"{part}/{strategy}/1": f"{part}.{strategy}" for part in ("measures", "directions", "scores")
+        }
+    return Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=PARAMS)
+
+
+def run(service, task, artifacts):
+    service.handlers[task.kind](task, TaskIO(task, artifacts))
+
+
+def test_probe_writes_every_output(artifacts):
+    service = create()
+    run(service, probe_task(), artifacts)
+    measures = artifacts.read_table("measures.A1_mean")
+    assert measures.schema.names == MEASURES.names
+    values = dict(zip(measures["metric"].to_pylist(), measures["value"].to_pylist(), strict=True))
+    assert values["d1.auroc"] > 0.8
+    assert set(artifacts.read_table("measures.P2_first_token")["status"].to_pylist()) == {"collapsed"}
+    directions = artifacts.read_table("directions.P2_first_token")
+    assert directions["vector"].null_count == directions.num_rows
+    assert artifacts.read_table("scores.A1_mean").num_rows == 180
+    assert service.health() == {"cells_probed": 2}
+
+
+def test_probe_redoes_only_what_is_missing(artifacts):
+    run(create(), probe_task(), artifacts)
+    before = artifacts.read_table("directions.A1_mean")
+    artifacts.delete("directions.A1_mean")
+    kept = artifacts.manifest("measures.A1_mean")
+    service = create()
+    run(service, probe_task(), artifacts)
+    assert artifacts.read_table("directions.A1_mean").equals(before)
+    assert artifacts.manifest("measures.A1_mean") == kept
+    assert service.health() == {"cells_probed": 1}
+
+
+def test_nulls_are_unit_vectors(artifacts):
+    task = Task(
+        kind="prober.nulls",
+        inputs={"passages/train": "passages.train", "train/A1_mean/1": "train.A1_mean"},
+        outputs={"nulls": "nulls.1"},
+        params={"num_nulls": 20, "seed": 1},
+    )
+    run(create(), task, artifacts)
+    table = artifacts.read_table("nulls.1")
+    assert table["direction_id"].to_pylist()[-1] == "null_019"
+    np.testing.assert_allclose(np.linalg.norm(vector_matrix(table["vector"]), axis=1), 1, rtol=1e-6)
+
+
+def test_unknown_parameters_are_refused(artifacts):
+    task = probe_task().model_copy(update={"params": {**PARAMS, "fold": 3}})
+    with pytest.raises(ConfigError, match=r"fold: .*known: concept, seed, folds"):
+        run(create(), task, artifacts)
+
+
+@pytest.fixture(scope="module")
+def client():
+    return TestClient(build_api(create(), "token"), raise_server_exceptions=False)
+
+
+def body(num_rows=40, shift=2.0, **extra):
+    rng = np.random.default_rng(0)
+    labels = np.arange(num_rows) % 2
+    vectors = rng.normal(size=(num_rows, 6)) + shift * labels[:, None]
+    return {"vectors": vectors.tolist(), "labels": labels.tolist(), **extra}
+
+
+def test_http_probe(client):
+    answer = client.post("/probe", json=body(groups=[row // 2 for row in range(40)]), headers=HEADERS)
+    assert answer.status_code == 200
+    values = {row["metric"]: row for row in answer.json()["measures"]}
+    assert values["d1.auroc"]["value"] > 0.8
+    assert values["d1.auroc"]["num_groups"] == 20
+    folds = answer.json()["folds"]
+    assert folds[0::2] == folds[1::2]
+
+
+def test_http_direction(client):
+    for method in ("C1", "C3", "LDA"):
+        answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
+        assert np.linalg.norm(answer["direction"]) == pytest.approx(1)
+        assert np.sum(answer["direction"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "request_body", "status", "message"),
+    [
+        ("/probe", body(groups=["a"]), 400, "groups has 1 entries for 40 vectors"),
+        ("/probe", {"vectors": [[1.0], [1.0, 2.0]], "labels": [0, 1]}, 400, "share one width"),
+        ("/probe", {"vectors": [[1.0], [2.0]], "labels": [1, 1]}, 400, "all 2 passages"),
+        ("/probe", body(labels=[0, 1]), 400, "labels has 2 entries"),
+        ("/direction", body(method="C9"), 404, "unknown direction 'C9'"),
+        ("/direction", body(method="C5"), 400, "not implemented"),
+        ("/probe", {"labels": [0, 1]}, 422, "vectors"),
+    ],
+)
+def test_http_errors_are_json_and_say_what_is_wrong(client, path, request_body, status, message):
+    answer = client.post(path, json=request_body, headers=HEADERS)
+    assert answer.status_code == status
+    assert message in answer.json()["error"]["message"]
+
+
+def test_http_needs_the_token(client):
+    assert client.post("/probe", json=body()).status_code == 401
+    assert json.loads(client.get("/health", headers=HEADERS).text)["cells_probed"] == 0

@@ -1,0 +1,97 @@
+"""The batched Newton solver against scikit-learn at a tight tolerance."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from poolbench_prober.solver import fit_probes
+
+
+def make_data(num_rows, width, seed=0, shift=0.5):
+    rng = np.random.default_rng(seed)
+    labels = (rng.random(num_rows) < 0.4).astype(float)
+    mixing = rng.normal(size=(width, width)) * np.exp(-np.arange(width) / 30)
+    vectors = rng.normal(size=(num_rows, width)) @ mixing.T * 7 + 100 * rng.normal(size=width)
+    vectors[labels == 1] += shift * vectors.std(axis=0) * rng.normal(size=width)
+    return vectors, labels
+
+
+def oracle(vectors, labels, c):
+    standard = StandardScaler().fit(vectors)
+    model = LogisticRegression(C=c, tol=1e-10, solver="newton-cholesky", max_iter=1000)
+    model.fit(standard.transform(vectors), labels)
+    weights = model.coef_[0] / standard.scale_
+    return weights, model.intercept_[0] - standard.mean_ @ weights
+
+
+@pytest.mark.parametrize(("num_rows", "width"), [(120, 40), (60, 150)])
+def test_agrees_with_sklearn_for_every_labeling_and_c(num_rows, width):
+    vectors, labels = make_data(num_rows, width)
+    shuffled = np.random.default_rng(1).permutation(labels)
+    columns, c_values = [labels, labels, labels, shuffled], [0.01, 1.0, 10.0, 1.0]
+    fit = fit_probes(vectors, np.stack(columns, axis=1), np.array(c_values))
+    assert fit.converged.all()
+    for number, (column, c) in enumerate(zip(columns, c_values, strict=True)):
+        weights, intercept = oracle(vectors, column, c)
+        np.testing.assert_allclose(fit.weights_DK[:, number], weights, atol=1e-4 * np.abs(weights).max())
+        expected = vectors @ weights + intercept
+        np.testing.assert_allclose(fit.scores(vectors)[:, number], expected, atol=1e-3)
+
+
+def test_gradient_of_the_stated_objective_vanishes():
+    vectors, labels = make_data(80, 30)
+    fit = fit_probes(vectors, labels[:, None], np.array([2.0]))
+    standard = (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+    weights = fit.weights_DK[:, 0] * vectors.std(axis=0)
+    margin = fit.scores(vectors)[:, 0]
+    residual = 2.0 * (1 / (1 + np.exp(-margin)) - labels)
+    gradient = np.append(weights + standard.T @ residual, residual.sum())
+    start = np.append(standard.T @ (2.0 * (0.5 - labels)), 2.0 * (0.5 - labels).sum())
+    assert np.linalg.norm(gradient) <= 1.01e-6 * np.linalg.norm(start)
+    assert fit.gradient_ratio[0] == pytest.approx(np.linalg.norm(gradient) / np.linalg.norm(start), rel=1e-2)
+
+
+def test_probes_do_not_depend_on_their_batch_neighbours():
+    vectors, labels = make_data(80, 120)
+    others = np.stack([labels, 1 - labels, np.random.default_rng(3).permutation(labels)], axis=1)
+    alone = fit_probes(vectors, labels[:, None], np.array([1.0]))
+    together = fit_probes(vectors, others, np.array([1.0, 0.1, 10.0]))
+    np.testing.assert_allclose(together.weights_DK[:, 0], alone.weights_DK[:, 0], atol=1e-8)
+
+
+def test_flipped_labels_flip_the_probe():
+    vectors, labels = make_data(80, 30)
+    fit = fit_probes(vectors, np.stack([labels, 1 - labels], axis=1), np.ones(2))
+    np.testing.assert_allclose(fit.weights_DK[:, 0], -fit.weights_DK[:, 1], atol=1e-8)
+
+
+def test_scale_and_shift_of_columns_do_not_matter():
+    vectors, labels = make_data(60, 90)
+    fit = fit_probes(vectors, labels[:, None], np.ones(1))
+    scales = np.random.default_rng(0).uniform(0.01, 100, size=90)
+    moved = vectors * scales + 3
+    other = fit_probes(moved, labels[:, None], np.ones(1))
+    np.testing.assert_allclose(other.scores(moved), fit.scores(vectors), atol=1e-5)
+
+
+def test_constant_columns_get_no_weight():
+    vectors, labels = make_data(60, 10)
+    vectors[:, 3] = 0.1
+    fit = fit_probes(vectors, labels[:, None], np.ones(1))
+    assert fit.weights_DK[3, 0] == 0
+    assert fit.converged.all()
+
+
+def test_separable_data_converges_because_of_the_penalty():
+    vectors, labels = make_data(40, 300, shift=5)
+    fit = fit_probes(vectors, np.tile(labels[:, None], 2), np.array([1.0, 1e4]))
+    assert fit.converged.all()
+    assert ((fit.scores(vectors) > 0) == labels[:, None]).all()
+
+
+def test_one_class_is_marked_as_not_converged():
+    vectors, labels = make_data(40, 5)
+    fit = fit_probes(vectors, np.stack([np.ones(40), labels], axis=1), np.ones(2), tolerance=1e-9)
+    assert fit.converged[1]
+    assert not fit.converged[0] or fit.intercepts[0] > 10
