@@ -31,21 +31,23 @@ class DocumentFrequencies:
         return cls(dict(counts), num_documents)
 
     def idf(self, name: str) -> float:
-        """``ln((1 + n) / (1 + df)) + 1``, finite for terms that no document holds.
+        """``ln((1 + n) / (1 + df))``: 0 for a term of every document, finite for a term of none.
 
-        Reference: the smoothed form of scikit-learn's TfidfTransformer.
+        Reference: scikit-learn's TfidfTransformer with ``smooth_idf``, less the constant 1 that it adds:
+        with it the commonest function words of a long passage would win by their count alone.
         """
-        return math.log((1 + self.num_documents) / (1 + self.counts.get(name, 0))) + 1.0
+        return math.log((1 + self.num_documents) / (1 + self.counts.get(name, 0)))
 
 
 def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int) -> list[bool]:
     """Flags every occurrence of the ``num_keywords`` terms with the highest TF-IDF.
 
-    TF is the raw count in the passage. Ties go to the term that occurs first, so the flags depend on
-    nothing but the passage and the frequencies.
+    TF is the raw count in the passage; a term of every document scores 0 and is no keyword. Ties go to the
+    term that occurs first, so the flags depend on nothing but the passage and the frequencies.
     """
     terms = [term(word) for word in words]
     counts = Counter(t for t in terms if t is not None)
-    ranked = sorted(counts, key=lambda name: -counts[name] * frequencies.idf(name))
+    scores = {name: count * frequencies.idf(name) for name, count in counts.items()}
+    ranked = sorted((name for name in scores if scores[name] > 0), key=lambda name: -scores[name])
     chosen = set(ranked[:num_keywords])
     return [t in chosen for t in terms]
