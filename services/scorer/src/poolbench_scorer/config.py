@@ -1,0 +1,126 @@
+"""Settings of training, gate and scoring: what a task's ``params`` may say, default by default."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field, ValidationError, model_validator
+
+from poolbench.config import StrictModel
+from poolbench.errors import ConfigError
+
+#: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
+WINDOW_TOKENS = 128
+
+Mode = Literal["auto", "head", "full", "import"]
+Params = TypeVar("Params", bound=StrictModel)
+
+
+class TrainParams(StrictModel):
+    """How one concept's classifier is trained.
+
+    Attributes:
+        concept: Concept id.
+        base: ``minilm`` (ships with the project), a folder, or an id such as ``bert-base-uncased``; with
+            mode ``import``, the published classifier itself.
+        revision: Hugging Face revision of the base.
+        mode: ``head`` freezes the lower layers, computes their states once and trains the rest; ``full``
+            fine-tunes everything; ``import`` takes a published classifier as it is; ``auto`` is head on a CPU
+            and full on a GPU.
+        trained_layers: Layers above the frozen ones in mode head.
+        epochs: Passes over the windows; by default 3, and 6 in mode head, where an epoch costs little.
+        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen trunk needs
+            a larger step).
+        batch_size: Windows in a step; by default 16, and 8 in mode head.
+        num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
+        window_tokens: Shortest and longest generation-like window, in tokens of the base.
+        degenerate_share: Shuffled and looping windows, taught as negatives, per ordinary window.
+        subfolder: Where a published classifier lies inside its repository.
+        positive_label: Label of a published classifier that means the concept; by default its last one.
+    """
+
+    concept: str
+    base: str = "minilm"
+    revision: str | None = None
+    seed: int = 0
+    mode: Mode = "auto"
+    trained_layers: int = Field(default=1, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    learning_rate: float | None = Field(default=None, gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    warmup_share: float = Field(default=0.1, ge=0, lt=1)
+    batch_size: int | None = Field(default=None, ge=2)
+    num_windows: int = Field(default=3, ge=1)
+    window_tokens: tuple[int, int] = (24, 64)
+    degenerate_share: float = Field(default=0.25, ge=0, le=1)
+    validation_share: float = Field(default=0.2, gt=0, lt=1)
+    num_bootstrap: int = Field(default=1000, ge=100)
+    subfolder: str = ""
+    positive_label: str | None = None
+
+    @model_validator(mode="after")
+    def _check_window(self) -> TrainParams:
+        low, high = self.window_tokens
+        if not 1 <= low <= high <= WINDOW_TOKENS:
+            raise ValueError(f"window_tokens {low}..{high}: need 1 <= shortest <= longest <= {WINDOW_TOKENS}")
+        return self
+
+    def resolved(self, on_gpu: bool) -> TrainParams:
+        """The same settings with every default that depends on mode or device filled in."""
+        mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
+        head = mode == "head"
+        filled = {
+            "mode": mode,
+            "epochs": self.epochs or (6 if head else 3),
+            "learning_rate": self.learning_rate or (1e-3 if head else 2e-5),
+            "batch_size": self.batch_size or (8 if head else 16),
+        }
+        return self.model_copy(update=filled)
+
+
+class GateParams(StrictModel):
+    """The validity gate of SCIENCE.md 1.5.
+
+    Attributes:
+        num_tokens: Generation length in tokens of the language model; corpus texts are cut to the median
+            length of the continuations in the scorer's tokens, or to this number where there are none.
+        min_corpus_auroc: Part (a): what the lower bound of the interval must reach.
+        min_continuation_auroc: Part (b): what the lower bound must exceed.
+        max_degenerate_level: Part (c): what the upper bound of the mean level of shuffled and looping texts may
+             not exceed, where intact negatives have level 0 and intact positives level 1.
+        min_class: Fewest texts of a class for a part to be judged.
+    """
+
+    num_tokens: int = Field(default=40, ge=1)
+    min_corpus_auroc: float = 0.75
+    min_continuation_auroc: float = 0.6
+    max_degenerate_level: float = 0.5
+    min_class: int = Field(default=10, ge=2)
+    num_bootstrap: int = Field(default=1000, ge=100)
+    seed: int = 0
+
+
+class ScoreParams(StrictModel):
+    """How texts are scored.
+
+    Attributes:
+        batch_tokens: Tokens with padding in one forward pass; has no influence on scores beyond rounding.
+    """
+
+    batch_tokens: int = Field(default=2048, ge=WINDOW_TOKENS)
+
+
+def parse_params(model: type[Params], params: dict[str, Any]) -> Params:
+    """Task parameters as ``model``.
+
+    Raises:
+        ConfigError: Naming each wrong parameter and what it may be.
+    """
+    try:
+        return model.model_validate(params)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()
+        ]
+        allowed = ", ".join(model.model_fields)
+        raise ConfigError(f"{model.__name__}: {'; '.join(lines)}; parameters are {allowed}") from None

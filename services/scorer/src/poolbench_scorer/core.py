@@ -1,0 +1,101 @@
+"""Scoring: many texts by several scorers, with one pass of the layers that the scorers share."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+from scipy.special import expit
+
+from poolbench.contracts.tables import SCORES
+from poolbench_scorer.batches import Window, length_batches, pad_ids
+from poolbench_scorer.config import ScoreParams
+from poolbench_scorer.model import Scorer
+from poolbench_scorer.windows import scoring_windows
+
+Progress = Callable[[int, int, str], None]
+
+
+def score_texts(
+    scorers: Mapping[str, Scorer],
+    texts: Sequence[str],
+    params: ScoreParams = ScoreParams(),  # noqa: B008 (frozen)
+    progress: Progress | None = None,
+) -> dict[str, np.ndarray]:
+    """P(concept) of each text by each scorer.
+
+    A text longer than 128 tokens is cut into even windows whose probabilities are averaged. Equal texts are
+    scored once (weak steering often leaves a text as it was). Float32 throughout: scores agree across batch
+    sizes, orders and machines to rounding.
+
+    Args:
+        scorers: Scorers by name.
+        texts: Texts, empty ones included: an empty text has the score of an empty window.
+        params: Batch size.
+        progress: Told (windows done, windows in all, note).
+
+    Returns:
+        float64 [len(texts)] in [0, 1] by the name of the scorer.
+    """
+    unique = sorted(set(texts))
+    place = {text: index for index, text in enumerate(unique)}
+    rows = np.array([place[text] for text in texts], dtype=np.int64)
+    groups: dict[str, dict[str, Scorer]] = defaultdict(dict)
+    for name, scorer in scorers.items():
+        groups[scorer.trunk_id][name] = scorer
+    scores: dict[str, np.ndarray] = {}
+    for group in groups.values():
+        scores |= _score_group(group, unique, params, progress)
+    return {name: scores[name][rows] for name in scorers}
+
+
+def _score_group(
+    scorers: Mapping[str, Scorer], texts: Sequence[str], params: ScoreParams, progress: Progress | None
+) -> dict[str, np.ndarray]:
+    """Scores [len(texts)] of scorers that share a trunk."""
+    if not texts:
+        return {name: np.zeros(0) for name in scorers}
+    tokens = next(iter(scorers.values())).tokens
+    windows: list[Window] = []
+    owners: list[int] = []
+    for row, content in enumerate(tokens.content(texts)):
+        cut = scoring_windows(content)
+        windows += [tokens.wrap(window) for window in cut]
+        owners += [row] * len(cut)
+    margins = _margins(scorers, windows, params, progress)
+    counts = np.bincount(owners, minlength=len(texts))
+    return {
+        name: np.bincount(owners, expit(margins[name] / scorer.temperature), len(texts)) / counts
+        for name, scorer in scorers.items()
+    }
+
+
+@torch.inference_mode()
+def _margins(
+    scorers: Mapping[str, Scorer], windows: Sequence[Window], params: ScoreParams, progress: Progress | None
+) -> dict[str, np.ndarray]:
+    """Logit differences [len(windows)] of scorers that share a trunk."""
+    first = next(iter(scorers.values()))
+    device = next(first.crown.parameters()).device
+    found = {name: np.zeros(len(windows)) for name in scorers}
+    done = 0
+    for batch in length_batches(list(map(len, windows)), params.batch_tokens):
+        ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
+        states = first.trunk(ids_BT, mask_BT)
+        for name, scorer in scorers.items():
+            logits_BL = scorer.crown(states, mask_BT).double()
+            found[name][batch] = (logits_BL[:, 1] - logits_BL[:, 0]).cpu().numpy()
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(windows), "windows")
+    return found
+
+
+def scores_table(text_ids: Sequence[str], scores: Mapping[str, np.ndarray]) -> pa.Table:
+    """SCORES: a row a text and scorer, scorer by scorer."""
+    names = [name for name in scores for _ in text_ids]
+    values = np.concatenate([*scores.values()]) if scores else np.zeros(0)
+    return pa.table([list(text_ids) * len(scores), names, values], schema=SCORES)

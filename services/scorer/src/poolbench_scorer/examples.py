@@ -1,0 +1,144 @@
+"""From passages to what is trained on: a validation part, windows, couples, and degenerate negatives."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import PASSAGES, require_columns
+from poolbench.errors import CellError, InputError
+from poolbench_scorer.auroc import link_groups
+from poolbench_scorer.config import TrainParams
+from poolbench_scorer.fit import Examples
+from poolbench_scorer.windows import Tokens, draw, loop_words, shuffle_words, training_windows
+
+MIN_CLASS = 10
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Scorer passages as columns; ``pairs`` holds None where a passage has no rewrite."""
+
+    ids: list[str]
+    texts: list[str]
+    labels: np.ndarray
+    pairs: list[str | None]
+    groups: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Passages:
+        """Some of the passages."""
+        picked = rows.tolist()
+        ids, texts, pairs = ([column[row] for row in picked] for column in (self.ids, self.texts, self.pairs))
+        return Passages(ids, texts, self.labels[rows], pairs, self.groups[rows])
+
+
+def read_passages(table: pa.Table, split: str) -> Passages:
+    """The passages of a table.
+
+    Raises:
+        InputError: If columns are missing, or a passage is of another split: a scorer judges texts of the
+            other splits and must not have seen them.
+        CellError: ``one_class`` or ``too_few`` (under 10 of a class).
+    """
+    require_columns(table, PASSAGES, "passages")
+    splits = sorted(set(table["split"].to_pylist()))
+    if splits not in ([], [split]):
+        raise InputError(
+            f"passages of split {', '.join(splits)}: this step takes passages of split {split} only"
+        )
+    labels = np.array(table["label"].to_pylist(), dtype=np.int64)
+    counts = np.bincount(labels, minlength=2) if len(labels) else np.zeros(2, dtype=int)
+    if counts.min() < MIN_CLASS:
+        status = "one_class" if counts.min() == 0 and counts.max() > 0 else "too_few"
+        raise CellError(
+            status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each"
+        )
+    columns = (table[name].to_pylist() for name in ("passage_id", "text", "pair_id"))
+    ids, texts, pairs = columns
+    return Passages(ids, texts, labels, pairs, link_groups(table["doc_id"].to_pylist(), pairs))
+
+
+def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to train on and rows to validate on; a group (document, pair) lies on one side.
+
+    Groups are drawn within strata of the classes they hold, so both sides have both classes.
+
+    Raises:
+        CellError: ``too_few`` where a stratum's groups cannot be split.
+    """
+    classes: dict[int, set[int]] = defaultdict(set)
+    for group, label in zip(passages.groups.tolist(), passages.labels.tolist(), strict=True):
+        classes[group].add(label)
+    strata: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for group in sorted(classes):
+        strata[tuple(sorted(classes[group]))].append(group)
+    held_out: list[int] = []
+    for stratum, groups in sorted(strata.items()):
+        order = draw(seed, f"validation/{stratum}").permutation(len(groups))
+        if len(groups) > 1:
+            held_out += [groups[index] for index in order[: math.ceil(share * len(groups))]]
+    inside = np.isin(passages.groups, held_out)
+    for rows in (inside, ~inside):
+        if len(set(passages.labels[rows].tolist())) < 2:
+            raise CellError("too_few", f"{len(classes)} groups of passages cannot be split for validation")
+    return np.flatnonzero(~inside), np.flatnonzero(inside)
+
+
+def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> Examples:
+    """Windows and couples to train on, degenerate negatives included."""
+    contents = tokens.content(passages.texts)
+    windows, labels = [], []
+    size = 1 + params.num_windows
+    for row, content in enumerate(contents):
+        rng = draw(params.seed, passages.pairs[row] or passages.ids[row])
+        cut = training_windows(content, rng, params.num_windows, params.window_tokens)
+        windows += [tokens.wrap(window) for window in cut]
+        labels += [int(passages.labels[row])] * size
+    couples = [
+        (positive * size + index, negative * size + index)
+        for positive, negative in couple_passages(passages.labels, passages.pairs, params.seed)
+        for index in range(size)
+    ]
+    num_degenerate = round(params.degenerate_share * len(couples))
+    chosen = draw(params.seed, "degenerate").permutation(len(couples))[:num_degenerate].tolist()
+    for index, couple in enumerate(chosen):
+        positive = couples[couple][0]
+        broken = degenerate(tokens, windows[positive], looping=index % 2 == 1, seed=params.seed)
+        couples.append((positive, len(windows)))
+        windows.append(broken)
+        labels.append(0)
+    return Examples(windows, np.array(labels), couples)
+
+
+def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) -> list[tuple[int, int]]:
+    """(positive, negative) rows: true pairs first, the rest at random; the smaller class is used again."""
+    by_pair: dict[str, dict[int, int]] = defaultdict(dict)
+    for row, pair in enumerate(pairs):
+        if pair is not None:
+            by_pair[pair][int(labels[row])] = row
+    couples = [(rows[1], rows[0]) for rows in by_pair.values() if len(rows) == 2]
+    paired = {row for couple in couples for row in couple}
+    rest = [
+        [row for row in np.flatnonzero(labels == label).tolist() if row not in paired] for label in (1, 0)
+    ]
+    if rest[0] and rest[1]:
+        rng = draw(seed, "couples")
+        positives, negatives = (rng.permutation(rows) for rows in rest)
+        longest = max(len(positives), len(negatives))
+        couples += zip(
+            np.resize(positives, longest).tolist(), np.resize(negatives, longest).tolist(), strict=True
+        )
+    return couples
+
+
+def degenerate(tokens: Tokens, window: tuple[int, ...], *, looping: bool, seed: int) -> tuple[int, ...]:
+    """A wrapped window of the same words as a loop, or in random order, not longer than it."""
+    content = window[len(tokens.prefix) : len(window) - len(tokens.suffix)]
+    text = tokens.tokenizer.decode(list(content))
+    spoil = loop_words if looping else shuffle_words
+    return tokens.wrap(tokens.content([spoil(text, draw(seed, text))])[0][: len(content)])

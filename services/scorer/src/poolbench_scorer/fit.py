@@ -1,0 +1,172 @@
+"""Fine-tuning of one classifier on windows: batches of couples, warm-up, the best epoch by validation."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from poolbench_scorer.batches import Window, length_batches, pad_ids, pad_states
+from poolbench_scorer.config import TrainParams
+
+#: Couples are sorted by length in chunks of this many batches, so that batches pad little yet stay random.
+_CHUNK_BATCHES = 8
+_EVAL_TOKENS = 4096
+_MAX_GRAD_NORM = 1.0
+
+Batcher = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Windows with labels; ``couples`` pairs a positive with a negative window, always in one batch.
+
+    Where the two are cut from a passage and its rewrite, everything but the concept cancels out of the
+    batch's gradient; without this, a few hundred passages do not teach a concept carried by single words.
+    """
+
+    windows: list[Window]
+    labels: np.ndarray
+    couples: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch came to: mean training loss, and validation figures."""
+
+    train_loss: float
+    validation_auroc: float
+    validation_nll: float
+
+
+def frozen_batcher(trunk: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
+    """Batches of states that the frozen trunk computes once, here."""
+    states: list[Tensor] = [torch.empty(0)] * len(windows)
+    with torch.no_grad():
+        for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
+            ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
+            for index, hidden_TD in zip(batch, trunk(ids_BT, mask_BT), strict=True):
+                states[index] = hidden_TD[: len(windows[index])].clone()
+    return lambda batch: pad_states([states[index] for index in batch])
+
+
+def trained_batcher(trunk: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
+    """Batches of states computed anew each time, with gradients through a trunk that has any."""
+
+    def states(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
+        ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
+        return trunk(ids_BT, mask_BT), mask_BT
+
+    return states
+
+
+def fit(
+    model: nn.Module,
+    crown: nn.Module,
+    batcher: Batcher,
+    examples: Examples,
+    validate: Callable[[], tuple[float, float]],
+    params: TrainParams,
+) -> list[Epoch]:
+    """Trains what has gradients in ``model`` and leaves it at its best epoch, in evaluation mode.
+
+    Args:
+        model: All modules of the classifier; parameters without gradients stay as they are.
+        crown: States to logits.
+        batcher: Indices of windows to states and mask.
+        examples: Windows to train on.
+        validate: Gives (AUROC, NLL) of the crown as it stands.
+        params: Resolved settings (epochs and learning rate filled in).
+
+    Reference: AdamW of Loshchilov & Hutter (2019); linear warm-up and decay as in Devlin et al. (2019).
+    """
+    assert params.epochs and params.learning_rate and params.batch_size, "resolve the parameters first"
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=params.learning_rate, weight_decay=params.weight_decay)
+    num_steps = params.epochs * math.ceil(2 * len(examples.couples) / params.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warmup_then_decay(num_steps, params.warmup_share))
+    rng = np.random.default_rng(params.seed)
+    epochs: list[Epoch] = []
+    best = copy.deepcopy(model.state_dict())
+    for _ in range(params.epochs):
+        loss = _epoch(crown, batcher, examples, rng, params.batch_size, optimizer, schedule, trained)
+        epochs.append(Epoch(loss, *validate()))
+        if epochs[-1] is best_epoch(epochs):
+            best = copy.deepcopy(model.state_dict())
+    model.load_state_dict(best)
+    crown.eval()
+    return epochs
+
+
+def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
+    """The epoch of highest validation AUROC to three decimals; of several, the one of lowest NLL."""
+    return max(epochs, key=lambda epoch: (round(epoch.validation_auroc, 3), -epoch.validation_nll))
+
+
+def warmup_then_decay(num_steps: int, warmup_share: float) -> Callable[[int], float]:
+    """Factor on the learning rate at each step: a linear rise over the warm-up, then a linear fall to 0."""
+    warmup = max(1, round(warmup_share * num_steps))
+
+    def factor(step: int) -> float:
+        return min((step + 1) / warmup, (num_steps - step) / max(1, num_steps - warmup))
+
+    return factor
+
+
+def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator) -> list[list[int]]:
+    """One epoch's batches of window indices: couples in random order, of similar length within a batch."""
+    lengths = [max(len(examples.windows[index]) for index in couple) for couple in examples.couples]
+    order = rng.permutation(len(examples.couples)).tolist()
+    num_couples = batch_size // 2
+    batches: list[list[int]] = []
+    for first in range(0, len(order), num_couples * _CHUNK_BATCHES):
+        chunk = sorted(
+            order[first : first + num_couples * _CHUNK_BATCHES], key=lambda couple: lengths[couple]
+        )
+        for start in range(0, len(chunk), num_couples):
+            couples = chunk[start : start + num_couples]
+            batches.append([index for couple in couples for index in examples.couples[couple]])
+    return [batches[position] for position in rng.permutation(len(batches))]
+
+
+def margins(crown: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
+    """Logit of the concept minus logit of its absence for each window [n]."""
+    found = np.zeros(len(windows))
+    with torch.no_grad():
+        for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
+            logits_BL = crown(*batcher(batch))
+            found[batch] = (logits_BL[:, 1] - logits_BL[:, 0]).double().cpu().numpy()
+    return found
+
+
+def _epoch(
+    crown: nn.Module,
+    batcher: Batcher,
+    examples: Examples,
+    rng: np.random.Generator,
+    batch_size: int,
+    optimizer: torch.optim.Optimizer,
+    schedule: torch.optim.lr_scheduler.LambdaLR,
+    trained: list[nn.Parameter],
+) -> float:
+    """One pass over the couples; returns the mean loss."""
+    crown.train()
+    losses = []
+    for batch in couple_batches(examples, batch_size, rng):
+        hidden_BTD, mask_BT = batcher(batch)
+        labels_B = torch.as_tensor(examples.labels[batch], dtype=torch.long, device=hidden_BTD.device)
+        loss = cross_entropy(crown(hidden_BTD, mask_BT), labels_B)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(trained, _MAX_GRAD_NORM)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    crown.eval()
+    return float(np.mean(losses))

@@ -1,0 +1,201 @@
+"""The validity gate of a scorer, SCIENCE.md 1.5: without it, steering towards noise would count as success.
+
+(a) Held-out passages cut to generation length are told apart: lower bound of the AUROC >= .75.
+(b) The model's own continuations of positive and negative halves are told apart: lower bound > .6.
+(c) Shuffled and looping texts do not score high. Every cut passage is broken both ways; the level of a set of
+    texts is (mean score - mean of intact negatives) / (mean of intact positives - mean of intact negatives).
+    Intact texts of both classes together have level .5, so the upper bound of the level must stay at or below
+    .5 for the broken texts of both classes (breaking a text must not raise its score on average; a scorer
+    that only looks for words would stand at .5) and for those of negatives alone (a loop of harmless words
+    must not look like the concept).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
+from poolbench.errors import CellError
+from poolbench.statistics.resampling import group_weights
+from poolbench.suites.measure import Measure, to_rows
+from poolbench_scorer.auroc import CI_METHOD, grouped_auroc
+from poolbench_scorer.config import GateParams
+from poolbench_scorer.core import score_texts
+from poolbench_scorer.examples import Passages, read_passages
+from poolbench_scorer.model import Scorer
+from poolbench_scorer.windows import Tokens, draw, loop_words, shuffle_words
+
+Score = Callable[[list[str]], np.ndarray]
+GATE = "scorer.gate"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts with class and group."""
+
+    texts: list[str]
+    labels: np.ndarray
+    groups: np.ndarray
+
+
+def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params: GateParams) -> pa.Table:
+    """MEASURES of the gate.
+
+    Args:
+        scorer: The scorer.
+        test: PASSAGES of split ``test``.
+        continuations: TEXTS whose ``prompt_id`` is the passage that was continued.
+        params: Bounds and generation length.
+
+    Returns:
+        ``scorer.gate`` rows with ``params.part`` a, b, c..., then ``scorer.positive_mean`` and
+        ``scorer.negative_mean`` on the cut passages, and last the verdict: 1 passed, 0 not, with the reason.
+    """
+    require_columns(continuations, TEXTS, "continuations")
+    try:
+        passages = read_passages(test, "test")
+    except CellError as error:
+        return _table([Measure.of(GATE, 0.0, params={"part": "verdict"}, reason=str(error))], scorer)
+    continued = pick_continuations(continuations, passages)
+    length = generation_length(scorer.tokens, continued.texts, params.num_tokens)
+    cut = cut_passages(passages, scorer.tokens, length, params.seed)
+    return _table(gate_measures(_scoring(scorer), cut, continued, params, length), scorer)
+
+
+def gate_measures(
+    score: Score, cut: Labelled, continued: Labelled, params: GateParams, length: int
+) -> list[Measure]:
+    """The rows of the gate from texts and a scoring function."""
+    intact = score(cut.texts)
+    parts = [
+        _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": length}),
+        _separation("b", score(continued.texts), continued, params, params.min_continuation_auroc, {}),
+        *_degenerate_parts(score, intact, cut, params),
+    ]
+    means = [
+        Measure.of(
+            f"scorer.{side}_mean",
+            float(intact[cut.labels == label].mean()),
+            n=int((cut.labels == label).sum()),
+        )
+        for side, label in (("positive", 1), ("negative", 0))
+    ]
+    return [*parts, *means, verdict(parts)]
+
+
+def verdict(parts: list[Measure]) -> Measure:
+    """1 where every part passed, else 0 with what did not."""
+    failed = [_complaint(part) for part in parts if not part.details.get("passed")]
+    return Measure.of(GATE, float(not failed), params={"part": "verdict"}, reason="; ".join(failed) or None)
+
+
+def pick_continuations(continuations: pa.Table, passages: Passages) -> Labelled:
+    """Continuations with the class and group of the passage whose first half they continue."""
+    place = {passage: row for row, passage in enumerate(passages.ids)}
+    columns = (continuations[name].to_pylist() for name in ("prompt_id", "text"))
+    found = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
+    rows = np.array([row for row, _ in found], dtype=np.int64)
+    return Labelled([text for _, text in found], passages.labels[rows], passages.groups[rows])
+
+
+def generation_length(tokens: Tokens, continuations: list[str], num_tokens: int) -> int:
+    """Median length of the continuations in the scorer's tokens, which are not the language model's."""
+    lengths = [len(content) for content in tokens.content(continuations)]
+    return max(1, round(float(np.median(lengths)))) if lengths else num_tokens
+
+
+def cut_passages(passages: Passages, tokens: Tokens, length: int, seed: int) -> Labelled:
+    """One stretch of ``length`` tokens of each passage, at a place drawn from its pair's or its own name."""
+    names = [pair or name for pair, name in zip(passages.pairs, passages.ids, strict=True)]
+    starts = [float(draw(seed, f"cut/{name}").random()) for name in names]
+    texts = [tokens.cut(text, start, length) for text, start in zip(passages.texts, starts, strict=True)]
+    return Labelled(texts, passages.labels, passages.groups)
+
+
+def degenerate_level(
+    broken: np.ndarray, intact: np.ndarray, labels: np.ndarray, weights_RN: np.ndarray, within: np.ndarray
+) -> np.ndarray:
+    """Level of the broken texts in ``within`` under each row of weights [R]; see the module."""
+    weights = weights_RN.astype(float)
+    positive, negative = labels == 1, labels != 1
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tops, floors, means = (
+            (weights[:, rows] @ values[rows]) / weights[:, rows].sum(axis=1)
+            for values, rows in ((intact, positive), (intact, negative), (broken, within))
+        )
+        return np.where(tops <= floors, np.inf, (means - floors) / (tops - floors))
+
+
+def _degenerate_parts(score: Score, intact: np.ndarray, cut: Labelled, params: GateParams) -> list[Measure]:
+    weights_RN = group_weights(cut.groups, params.num_bootstrap, params.seed)
+    weights_RN = np.concatenate([np.ones((1, len(intact))), weights_RN])
+    parts = []
+    for kind, spoil in (("shuffled", shuffle_words), ("looping", loop_words)):
+        broken = score([spoil(text, draw(params.seed, f"{kind}/{text}")) for text in cut.texts])
+        for name, within in (("both", np.ones(len(intact), dtype=bool)), ("negatives", cut.labels != 1)):
+            levels = degenerate_level(broken, intact, cut.labels, weights_RN, within)
+            settings = {"texts": kind, "of": name, "max_upper": params.max_degenerate_level}
+            parts.append(_level_measure(levels, _fields(cut, params, "c", settings), params))
+    return parts
+
+
+def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParams) -> Measure:
+    """A row of part (c) from the observed level and then its resamples; one without both classes is NaN."""
+    samples = levels[1:][~np.isnan(levels[1:])]
+    low, high = np.percentile(samples, 2.5, method="lower"), np.percentile(samples, 97.5, method="higher")
+    if not np.isfinite([levels[0], low, high]).all():
+        reason = "intact positives do not score clearly above intact negatives, so no score counts as high"
+        return Measure.null(GATE, "scorer_invalid", reason, **fields)
+    passed = {"passed": bool(high <= params.max_degenerate_level)}
+    return Measure.of(GATE, float(levels[0]), (float(low), float(high)), details=passed, **fields)
+
+
+def _separation(
+    part: str, scores: np.ndarray, texts: Labelled, params: GateParams, bound: float, more: Mapping[str, Any]
+) -> Measure:
+    """Part (a) or (b): AUROC with its interval against a bound on the lower end."""
+    fields = _fields(texts, params, part, {"min_lower": bound, **more})
+    counts = np.bincount(texts.labels, minlength=2)
+    if counts.min() < params.min_class:
+        reason = f"{counts[1]} positive and {counts[0]} negative texts; need {params.min_class} of each"
+        return Measure.null(GATE, "too_few", reason, **fields)
+    auroc = grouped_auroc(
+        scores, texts.labels, texts.groups, num_bootstrap=params.num_bootstrap, seed=params.seed
+    )
+    if auroc.interval is None:
+        return Measure.null(GATE, "too_few", f"{auroc.num_groups} groups give no interval", **fields)
+    low = auroc.interval[0]
+    passed = low >= bound if part == "a" else low > bound
+    return Measure.of(GATE, auroc.value, auroc.interval, details={"passed": passed}, **fields)
+
+
+def _fields(texts: Labelled, params: GateParams, part: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "n": len(texts.texts),
+        "num_groups": int(np.unique(texts.groups).size),
+        "seed": params.seed,
+        "ci_method": CI_METHOD,
+        "params": {"part": part, **more},
+    }
+
+
+def _complaint(part: Measure) -> str:
+    label = " ".join(str(part.params[name]) for name in ("part", "texts", "of") if name in part.params)
+    if part.value is None:
+        return f"part {label}: {part.reason}"
+    if part.params["part"] == "c":
+        return f"part {label}: upper bound {part.ci_high:.3f} of the level exceeds {part.params['max_upper']}"
+    return f"part {label}: lower bound {part.ci_low:.3f} of the AUROC misses {part.params['min_lower']}"
+
+
+def _scoring(scorer: Scorer) -> Score:
+    return lambda texts: score_texts({"scorer": scorer}, texts)["scorer"]
+
+
+def _table(measures: list[Measure], scorer: Scorer) -> pa.Table:
+    return table_from_rows(to_rows([one.with_fields(scorer=scorer.concept) for one in measures]), MEASURES)

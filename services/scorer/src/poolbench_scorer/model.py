@@ -1,0 +1,168 @@
+"""A scorer ready to score, and the files it is stored as."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_tensors
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel
+
+from poolbench.errors import InputError, ModelError
+from poolbench_scorer.base import Base, find_base, load_classifier
+from poolbench_scorer.encoder import Crown, Trunk
+from poolbench_scorer.windows import Tokens
+
+FORMAT_VERSION = 1
+#: Files of a scorer artifact; an imported one holds ``model/...`` instead of weights over a base.
+WEIGHTS, CONFIG, REPORT = "weights.safetensors", "config.json", "report.json"
+IMPORTED = "model/"
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """One concept's classifier.
+
+    Attributes:
+        concept: Concept id.
+        trunk: Token ids and mask to states; shared by scorers of equal ``trunk_id``.
+        trunk_id: Weights, depth and device of the trunk.
+        crown: States and mask to two logits: absent, present.
+        tokens: Tokenizer of the base.
+        temperature: Divides the difference of the logits.
+    """
+
+    concept: str
+    trunk: nn.Module
+    trunk_id: str
+    crown: nn.Module
+    tokens: Tokens
+    temperature: float
+
+
+class TokenIds(nn.Module):
+    """The trunk of a classifier that shares nothing: hands the token ids on."""
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        return ids_BT
+
+
+class WholeClassifier(nn.Module):
+    """Any Hugging Face sequence classifier as a crown over token ids."""
+
+    def __init__(self, model: PreTrainedModel, positive: int):
+        super().__init__()
+        self.model = model
+        self.positive = positive
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Logits [B, 2]: 0, and the log odds of the positive label against all others together."""
+        logits_BL = self.model(input_ids=ids_BT, attention_mask=mask_BT.long()).logits
+        if logits_BL.shape[1] == 1:
+            odds_B = logits_BL[:, 0]
+        else:
+            others = [label for label in range(logits_BL.shape[1]) if label != self.positive]
+            odds_B = logits_BL[:, self.positive] - logits_BL[:, others].logsumexp(dim=1)
+        return torch.stack([torch.zeros_like(odds_B), odds_B], dim=1)
+
+
+def pick_device() -> torch.device:
+    """The GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@lru_cache(maxsize=8)
+def load_tokens(base: Base) -> Tokens:
+    """The tokenizer of a base."""
+    try:
+        return Tokens(
+            AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False)
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
+
+
+def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
+    """The frozen and the trained part of a BERT classifier, ``depth`` layers in the former.
+
+    Raises:
+        ModelError: If the architecture is not BERT, or no layer is left to train.
+    """
+    if model.config.model_type != "bert":
+        raise ModelError(
+            f"scorer base of type {model.config.model_type!r}: training takes BERT encoders (model_type bert); "
+            "other classifiers can be imported with mode import"
+        )
+    num_layers = model.config.num_hidden_layers
+    if not 0 <= depth < num_layers:
+        raise ModelError(
+            f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}"
+        )
+    return Trunk(model.bert, depth), Crown(model, depth)
+
+
+@lru_cache(maxsize=4)
+def shared_trunk(base: Base, depth: int, device: torch.device) -> Trunk:
+    """The frozen layers of a base, loaded once for all scorers above them."""
+    return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
+
+
+def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:
+    """A scorer from its stored files.
+
+    Args:
+        read: File name to bytes.
+        names: Names of the files.
+        device: Where it shall score.
+
+    Raises:
+        InputError: If the files are no scorer of a known format.
+        ModelError: If its base is not here, or has other weights than it was trained on.
+    """
+    if CONFIG not in names:
+        raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
+    config = json.loads(read(CONFIG))
+    if config.get("format") != FORMAT_VERSION:
+        raise InputError(
+            f"scorer format {config.get('format')!r}: this version reads {FORMAT_VERSION}; train it anew"
+        )
+    if config["kind"] == "import":
+        return _imported({name: read(name) for name in names if name.startswith(IMPORTED)}, config, device)
+    return _trained(read(WEIGHTS), config, device)
+
+
+def _trained(weights: bytes, config: Mapping[str, Any], device: torch.device) -> Scorer:
+    base = find_base(config["base"], config["base_commit"])
+    if base.revision != config["base_revision"]:
+        raise ModelError(
+            f"scorer of {config['concept']} was trained on {config['base']} {config['base_revision']}, but here "
+            f"it is {base.revision}; install the same weights or train it anew"
+        )
+    depth, head = config["depth"], config["kind"] == "head"
+    model = load_classifier(base, num_labels=2)
+    unknown = model.load_state_dict(load_tensors(weights), strict=False).unexpected_keys
+    if unknown:
+        raise InputError(f"scorer weights hold tensors that the base lacks: {', '.join(unknown[:3])}")
+    own_trunk, crown = cut_model(model, depth)
+    trunk = shared_trunk(base, depth, device) if head else own_trunk.to(device)
+    trunk_id = f"{base.revision}/{depth}/{device}" if head else f"{id(own_trunk)}/{device}"
+    crown = crown.to(device).eval().requires_grad_(False)
+    return Scorer(config["concept"], trunk, trunk_id, crown, load_tokens(base), config["temperature"])
+
+
+def _imported(files: Mapping[str, bytes], config: Mapping[str, Any], device: torch.device) -> Scorer:
+    with tempfile.TemporaryDirectory(prefix="poolbench-scorer-") as scratch:
+        for name, data in files.items():
+            (Path(scratch) / Path(name).name).write_bytes(data)
+        base = Base(config["base"], Path(scratch), config["base_revision"])
+        crown = WholeClassifier(load_classifier(base), config["positive"]).to(device).requires_grad_(False)
+        tokens = load_tokens.__wrapped__(base)
+    trunk_id = f"{base.revision}/ids/{id(crown)}"
+    return Scorer(config["concept"], TokenIds(), trunk_id, crown.eval(), tokens, config["temperature"])
