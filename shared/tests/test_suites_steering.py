@@ -334,12 +334,14 @@ def test_measures_fit_the_result_schema(unsteered, nulls):
 
 def test_scorer_from_gate_rows():
     rows = [
-        {"metric": "scorer.gate", "value": 1.0, "reason": None},
+        {"metric": "scorer.gate", "value": 1.0, "reason": None, "params": '{"part": "verdict"}'},
         {"metric": "scorer.positive_mean", "value": 0.8, "reason": None},
         {"metric": "scorer.negative_mean", "value": 0.1, "reason": None},
     ]
     assert Scorer.from_gate("causation", rows).score_range == pytest.approx(0.7)
     assert Scorer.from_gate("causation", rows[:1]).status == "scorer_invalid"
     assert Scorer.from_gate("causation", []).status == "no_scorer"
+    check = {"metric": "scorer.gate", "value": 0.4, "reason": "b", "params": '{"part": "b"}'}
+    assert Scorer.from_gate("causation", [*rows, check]).status == "ok"
     failed = [{"metric": "scorer.gate", "value": 0.0, "reason": "b: .52"}]
     assert Scorer.from_gate("causation", failed).reason == "b: .52"

@@ -55,7 +55,7 @@ class ProbeRequest(_Labelled):
         None, description="rows with one group never part; own group if absent"
     )
     domains: list[str] | None = Field(None, description="domain of each vector, for leave-one-domain-out")
-    params: ProbeParams = ProbeParams()
+    params: ProbeParams = Field(default_factory=lambda: ProbeParams.parse({}))
 
 
 class ProbeAnswer(BaseModel):

@@ -17,7 +17,7 @@ from poolbench.contracts.tables import (
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.suites import to_rows
-from poolbench_prober.core import CellResult
+from poolbench_prober.cell import CellResult
 
 
 def measures_table(result: CellResult) -> pa.Table:
@@ -33,7 +33,7 @@ def scores_table(result: CellResult) -> pa.Table:
 def directions_table(directions: Mapping[str, Direction | CellError], width: int) -> pa.Table:
     """DIRECTIONS; one that could not be computed is a null vector with status and reason."""
     matrix = np.zeros((len(directions), width))
-    rows = []
+    rows: list[tuple[str, float | None, int | None, str | None, str | None]] = []
     for number, (direction_id, found) in enumerate(directions.items()):
         if isinstance(found, CellError):
             rows.append((direction_id, None, None, found.status, str(found)))

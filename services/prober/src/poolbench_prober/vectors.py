@@ -53,13 +53,13 @@ class PooledVectors:
         table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids]))
         matrix = vector_matrix(table["vector"]).astype(np.float64)
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
-        return cls(matrix, np.isfinite(matrix).all(axis=1), applied, tuple(table["status"].to_pylist()))
+        return cls(matrix, _finite_rows(matrix), applied, tuple(table["status"].to_pylist()))
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
         """Vectors that come without a record of coverage: all of them applied."""
         matrix = np.asarray(matrix_nD, dtype=np.float64)
-        usable = np.isfinite(matrix).all(axis=1)
+        usable = _finite_rows(matrix)
         return cls(matrix, usable, usable, (None,) * len(matrix))
 
     @property
@@ -85,6 +85,11 @@ class PooledVectors:
         lost = [self.statuses[row] or "non_finite" for row in np.flatnonzero(~self.usable)]
         status = Counter(lost).most_common(1)[0][0]
         return status, f"{len(lost)} of {len(self.usable)} passages have no finite vector"
+
+
+def _finite_rows(matrix_nD: np.ndarray) -> np.ndarray:
+    finite: np.ndarray = np.isfinite(matrix_nD)
+    return np.asarray(finite.all(axis=1))
 
 
 def _require_coverage(applied: np.ndarray, labels: np.ndarray) -> None:

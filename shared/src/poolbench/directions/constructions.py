@@ -35,7 +35,7 @@ def mean_difference(context: DirectionContext) -> np.ndarray:
 def principal_component(context: DirectionContext) -> np.ndarray:
     """First principal component of all vectors, scaled by the spread; the sign comes from the labels."""
     component = top_component(context.vectors_nD - context.vectors_nD.mean(axis=0))
-    return component * _sign(component @ mean_difference(context))
+    return component * _sign_of(component @ mean_difference(context))
 
 
 @direction(
@@ -68,7 +68,7 @@ def pair_difference_component(context: DirectionContext) -> np.ndarray:
     pairs = context.pairs_P2 if len(context.pairs_P2) else random_pairs(context.labels, context.seed)
     differences = context.vectors_nD[pairs[:, 0]] - context.vectors_nD[pairs[:, 1]]
     component = top_component(differences)
-    return component * _sign(component @ differences.mean(axis=0))
+    return component * _sign_of(component @ differences.mean(axis=0))
 
 
 @direction(
@@ -171,5 +171,5 @@ def _top_eigenvector(symmetric: np.ndarray) -> np.ndarray:
     return eigsh(symmetric, k=1, which="LA", v0=start)[1][:, 0]
 
 
-def _sign(value: float) -> float:
+def _sign_of(value: float | np.ndarray) -> float:
     return -1.0 if value < 0 else 1.0

@@ -31,13 +31,14 @@ directions) and ``<metric>.null_p95``; a metric beats chance where its value at 
 """
 
 from poolbench.suites.curves import curve_rows
-from poolbench.suites.disentangle import blank_d3, d3_measures, d3_rep_measure
+from poolbench.suites.disentangle import blank_d3, d3_measures
 from poolbench.suites.grids import ResponseGrid, SteeredTables
 from poolbench.suites.measure import Measure, to_rows
 from poolbench.suites.metrics import METRICS, MetricInfo, metric_info
 from poolbench.suites.poolbench_suite import POOLBENCH
 from poolbench.suites.ranking import RankBoard, rank_board
 from poolbench.suites.registry import Suite, all_suites, get_suite, register_suite
+from poolbench.suites.representation import d3_rep_measure
 from poolbench.suites.rules import Scorer, SteeringRules
 from poolbench.suites.steering import blank_d2, d2_measures
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError
-from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statistics.resampling import percentile_interval
 from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
 from poolbench.suites.measure import Measure
-from poolbench.suites.response import best_column, gain_at, halves
 from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.shifts import Shifts
 
 CI_METHOD = "paired bootstrap over openings, percentile, at the chosen strength"
 RELATIONS = ("ld", "lc")
@@ -53,7 +51,11 @@ def d3_measures(
         dB; and its excess over the null directions.
     """
     assert relation in RELATIONS, relation
-    fields = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
+    fields: dict[str, Any] = {
+        "direction": direction,
+        "scorer": target.concept,
+        "neighbour": neighbour.concept,
+    }
     try:
         target.require_valid()
         neighbour.require_valid()
@@ -62,7 +64,7 @@ def d3_measures(
         return blank_d3(relation, error.status, str(error), **fields)
     fields |= {"seed": rules.seed, "ci_method": CI_METHOD}
     units = (target.score_range, neighbour.score_range)
-    shifts = _Shifts(*pair, units, rules)
+    shifts = Shifts(pair[0], pair[1], units, rules)
     metric = f"d3.robust_{relation}"
     measures = [
         _index(f"d3.{relation}", shifts, rules, fields),
@@ -78,61 +80,6 @@ def blank_d3(relation: str, status: str, reason: str, **fields: Any) -> list[Mea
     """Every steered D3 figure of one relation as a null with one status; ``fields`` name the scorers."""
     names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
     return [Measure.null(name, status, reason, **fields) for name in names]
-
-
-def d3_rep_measure(
-    directions: pa.Table,
-    neighbour_directions: pa.Table,
-    *,
-    neighbour: str,
-    relation: str,
-    direction: str = "C1",
-) -> Measure:
-    """Cosine of the same construction method's directions of the concept and its neighbour.
-
-    Args:
-        directions: DIRECTIONS of the concept's (strategy, layer).
-        neighbour_directions: DIRECTIONS of the neighbour's same (strategy, layer).
-        neighbour: The neighbour.
-        relation: ``ld`` or ``lc``.
-        direction: Construction method.
-    """
-    metric, fields = f"d3.rep_{relation}", {"neighbour": neighbour, "direction": direction}
-    try:
-        first = _direction(directions, direction)
-        second = _direction(neighbour_directions, direction)
-    except CellError as error:
-        return Measure.failed(metric, error, **fields)
-    return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
-
-
-class _Shifts:
-    """Shifts of target and neighbour at one strength: entry 0 is the value, the rest are resamples."""
-
-    def __init__(
-        self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
-    ) -> None:
-        choose, read = halves(len(target.openings), rules.seed)
-        column = best_column(target.at_openings(choose), rules)
-        weights = np.vstack(
-            [np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)]
-        )
-        self.strength = float(target.strengths[column])
-        self.num_read = len(read)
-        self.target = gain_at(target.at_openings(read), column, weights) / units[0]
-        self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
-
-    def robust(self) -> np.ndarray:
-        """dA - |dB|."""
-        return self.target - np.abs(self.neighbour)
-
-    def details(self) -> dict[str, float]:
-        """The shifts behind the figures."""
-        return {
-            "strength": self.strength,
-            "target_shift": float(self.target[0]),
-            "neighbour_shift": float(self.neighbour[0]),
-        }
 
 
 def _grid_pair(
@@ -157,7 +104,7 @@ def _null_pairs(
     return [[own[key], other[key]] for key in own if key in other]
 
 
-def _index(metric: str, shifts: _Shifts, rules: SteeringRules, fields: dict[str, Any]) -> Measure:
+def _index(metric: str, shifts: Shifts, rules: SteeringRules, fields: dict[str, Any]) -> Measure:
     value = float(shifts.target[0])
     low, high = percentile_interval(shifts.target[1:], rules.level) or (0.0, 0.0)
     fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": shifts.details()}
@@ -175,7 +122,7 @@ def _index(metric: str, shifts: _Shifts, rules: SteeringRules, fields: dict[str,
 def _interval(
     metric: str,
     values: np.ndarray,
-    shifts: _Shifts,
+    shifts: Shifts,
     rules: SteeringRules,
     fields: dict[str, Any],
     **details: Any,
@@ -196,20 +143,7 @@ def _robust_excess(
     """dA - |dB| minus its mean over the null directions, at the null strengths and on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
-    own, *others = [_Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]
+    own, *others = [Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]
     nulls = np.mean([other.robust() for other in others], axis=0)
     details = {"null_mean": float(nulls[0]), "num_nulls": len(others)}
     return _interval(metric, own.robust() - nulls, own, rules, fields, **details)
-
-
-def _direction(table: pa.Table, direction: str) -> np.ndarray:
-    ids = table["direction_id"].to_pylist()
-    if direction not in ids:
-        raise CellError("failed", f"no direction {direction} among {', '.join(ids)}")
-    row = ids.index(direction)
-    if not table["vector"][row].is_valid:
-        status = table["status"][row].as_py() or "failed"
-        raise CellError(
-            status, table["reason"][row].as_py() or f"direction {direction} could not be computed"
-        )
-    return vector_matrix(table["vector"])[row].astype(np.float64)

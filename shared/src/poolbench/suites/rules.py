@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -76,20 +77,25 @@ class Scorer:
 
         Args:
             concept: Concept of the scorer.
-            rows: MEASURES rows. ``scorer.gate`` is 1 where the gate is passed; ``scorer.positive_mean`` and
+            rows: MEASURES rows. ``scorer.gate`` is 1 where the gate is passed (rows whose params name
+                another ``part`` than ``verdict`` hold one check each); ``scorer.positive_mean`` and
                 ``scorer.negative_mean`` hold the scores on held-out passages.
         """
-        values = {row["metric"]: row for row in rows}
+        values = {row["metric"]: row for row in rows if _is_verdict(row)}
         gate = values.get("scorer.gate")
         if gate is None:
             return cls(concept, "no_scorer", f"no scorer was trained for {concept}")
         if gate["value"] != 1:
-            return cls(
-                concept, "scorer_invalid", gate["reason"] or f"the scorer of {concept} failed its gate"
-            )
-        means = [(values.get(f"scorer.{side}_mean") or {}).get("value") for side in ("positive", "negative")]
-        if None in means:
-            return cls(
-                concept, "scorer_invalid", f"the scorer of {concept} has no scores on held-out passages"
-            )
-        return cls(concept, positive_mean=float(means[0]), negative_mean=float(means[1]))
+            reason = gate["reason"] or f"the scorer of {concept} failed its gate"
+            return cls(concept, "scorer_invalid", reason)
+        try:
+            means = [float(values[f"scorer.{side}_mean"]["value"]) for side in ("positive", "negative")]
+        except (KeyError, TypeError):
+            reason = f"the scorer of {concept} has no scores on held-out passages"
+            return cls(concept, "scorer_invalid", reason)
+        return cls(concept, positive_mean=means[0], negative_mean=means[1])
+
+
+def _is_verdict(row: Mapping[str, Any]) -> bool:
+    """Whether a row speaks for the whole gate, not for one of its checks."""
+    return json.loads(row.get("params") or "{}").get("part", "verdict") == "verdict"

@@ -1,0 +1,62 @@
+"""Probes on passages from elsewhere: the test split, and domains that the probe never saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.suites import Measure
+from poolbench_prober.cell import Cell, common_fields, score_rows
+from poolbench_prober.metrics import Resamples, auroc_measure
+from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.vectors import PooledVectors
+
+
+def test_split(
+    cell: Cell, fit: ProbeFit, test: PooledVectors | None
+) -> tuple[list[Measure], list[dict[str, Any]]]:
+    """Measure and scores of the probe fitted on all of train, on the test split."""
+    passages = cell.design.test
+    if test is None or passages is None:
+        return [], []
+    fields = common_fields(passages, test, cell.params)
+    try:
+        rows = test.require_usable(passages.labels)
+        if not fit.converged[0]:
+            raise CellError(
+                "not_converged", f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance"
+            )
+    except CellError as error:
+        return [Measure.failed("d1.auroc_test", error, **fields)], []
+    kept = passages.take(rows)
+    scores = fit.scores(test.matrix_nD[rows])[:, 0]
+    fields |= {"n": len(rows), "num_groups": len(np.unique(kept.groups))}
+    resamples = Resamples(cell.design.test_weights[:, rows], kept.groups)
+    measure = auroc_measure("d1.auroc_test", kept.labels, scores, resamples, **fields)
+    return [measure], list(score_rows(kept, "test", np.full(len(rows), -1), scores))
+
+
+def domain_measures(cell: Cell) -> list[Measure]:
+    """AUROC on each domain of a probe fitted on the others."""
+    return [_held_out_domain(cell, domain) for domain in np.unique(cell.train.domains)]
+
+
+def _held_out_domain(cell: Cell, domain: str) -> Measure:
+    held = np.flatnonzero(cell.train.domains == domain)
+    groups = cell.train.groups
+    fitted = np.flatnonzero(~np.isin(groups, groups[held]))
+    labels = cell.train.labels
+    fields = {**cell.fields, "params": {"domain": str(domain)}}
+    fields |= {"n": len(held), "num_groups": len(np.unique(groups[held]))}
+    fewest = min(np.bincount(labels[rows], minlength=2).min() for rows in (held, fitted))
+    if fewest < cell.params.min_domain_class:
+        reason = (
+            f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
+        )
+        return Measure.null("d1.auroc_domain", "too_few", reason, **fields)
+    c_K = cell.design.labelings.c_K[:1]
+    fit = fit_probes(cell.vectors_nD[fitted], cell.labels[fitted, :1], c_K, cell.params.tolerance)
+    scores = np.where(fit.converged[0], fit.scores(cell.vectors_nD[held])[:, 0], np.nan)
+    return auroc_measure("d1.auroc_domain", labels[held], scores, cell.resamples.take(held), **fields)

@@ -1,0 +1,52 @@
+"""D3 of representations: how far two concepts share a direction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import CellError
+from poolbench.suites.measure import Measure
+
+
+def d3_rep_measure(
+    directions: pa.Table,
+    neighbour_directions: pa.Table,
+    *,
+    neighbour: str,
+    relation: str,
+    direction: str = "C1",
+) -> Measure:
+    """Cosine of the same construction method's directions of the concept and its neighbour.
+
+    Args:
+        directions: DIRECTIONS of the concept's (strategy, layer).
+        neighbour_directions: DIRECTIONS of the neighbour's same (strategy, layer).
+        neighbour: The neighbour.
+        relation: ``ld`` or ``lc``.
+        direction: Construction method.
+    """
+    metric = f"d3.rep_{relation}"
+    fields: dict[str, Any] = {"neighbour": neighbour, "direction": direction}
+    try:
+        first = _direction(directions, direction)
+        second = _direction(neighbour_directions, direction)
+    except CellError as error:
+        return Measure.failed(metric, error, **fields)
+    return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
+
+
+def _direction(table: pa.Table, direction: str) -> np.ndarray:
+    ids = table["direction_id"].to_pylist()
+    if direction not in ids:
+        raise CellError("failed", f"no direction {direction} among {', '.join(ids)}")
+    row = ids.index(direction)
+    if not table["vector"][row].is_valid:
+        status = table["status"][row].as_py() or "failed"
+        raise CellError(
+            status, table["reason"][row].as_py() or f"direction {direction} could not be computed"
+        )
+    return vector_matrix(table["vector"])[row].astype(np.float64)
