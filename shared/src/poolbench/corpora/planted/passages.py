@@ -5,11 +5,12 @@ from random import Random
 
 from poolbench.corpora.planted.grammar import Sentence, Writer, join
 from poolbench.corpora.planted.lexicon import Domain, Lexicon
-from poolbench.corpora.planted.signals import PLACEMENTS, Signal
+from poolbench.corpora.planted.signals import PLACEMENTS, Signal, distractors
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, token_difference
 from poolbench.errors import CorpusError
 
 _PLAIN = "{clause}."
+_DISTRACTOR_SHARE = 0.4  # of the sentences without the concept
 _ATTEMPTS = 60
 _TOKENS_A_SENTENCE = 12
 
@@ -64,10 +65,17 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
         if row is not None and len(row) > 1:
             difference += token_difference(row[0].text, row[1].text)
             row = row if difference <= MAX_PAIR_DIFFERENCE else None
-        row = row or writer.sentences(_PLAIN) * len(brief.labels)
+        row = row or _plain_row(brief, writer, rng)
         for column, sentence in zip(columns, row, strict=True):
             column.append(sentence)
     return [join(column) for column in columns]
+
+
+def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
+    """One sentence without the concept, the same for every label."""
+    others = distractors(brief.signal.concept)
+    pattern = writer.deal("other", others) if rng.random() < _DISTRACTOR_SHARE else _PLAIN
+    return writer.sentences(pattern) * len(brief.labels)
 
 
 def _marked_row(brief: Brief, writer: Writer) -> list[Sentence]:

@@ -4,12 +4,14 @@ A pattern is a sentence with ``{slots}`` that the lexicon fills and ``<markers>`
 matched concept lists pairs (positive, its rewrite without the concept); the others list patterns per class.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from random import Random
 
+from poolbench.concepts import get_concept
 from poolbench.corpora.planted.lexicon import load_yaml
 
 Pattern = tuple[str, str]
@@ -67,6 +69,23 @@ def planted_concepts() -> tuple[str, ...]:
     folder = files("poolbench.corpora.planted").joinpath("signals")
     names = (entry.name for entry in folder.iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+# Concepts whose marked sentences are ordinary prose in passages of any other concept.
+_EVERYDAY = ("causation", "conditionality", "contrast", "hedging", "negation_density")
+
+
+@cache
+def distractors(concept: str) -> tuple[str, ...]:
+    """Sentence patterns of other concepts, which both classes of a concept have among their plain sentences.
+
+    Without them any connective would tell the classes of a discourse concept apart, and its scorer would
+    answer to its neighbours.
+    """
+    seeds = [word.lower() for word in get_concept(concept).seed_words]
+    others = (load_signal(other) for other in _EVERYDAY if other != concept)
+    patterns = (re.sub("[<>]", "", pattern) for other in others for pattern in other.patterns(1))
+    return tuple(pattern for pattern in patterns if not any(seed in pattern.lower() for seed in seeds))
 
 
 def _some(rng: Random, num_sentences: int, share: float) -> set[int]:
