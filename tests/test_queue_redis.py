@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.servers import redis as redis_server
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue import Broker, RedisLeases, TaskQueue, open_leases
-from tests.servers import redis as redis_server
 
 pytestmark = [
     pytest.mark.cluster,
