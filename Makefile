@@ -2,6 +2,7 @@
 PROFILE ?= cpu
 DEPLOY  ?= local
 PYTHON  ?= python3
+DISPLAY_MODE ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
 COMPOSE := docker compose -f deploy/docker/compose.yaml
@@ -14,7 +15,7 @@ TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
 	@$(PYTHON) deploy/install.py --profile $(PROFILE)
@@ -44,7 +45,7 @@ else
 endif
 
 demo: cluster-up  ## Run the main job on the embedded defaults, to runs/latest/report/index.html
-	@$(BIN)/poolbench-driver run --preset demo
+	@$(BIN)/poolbench-driver run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 
 test: install  ## Run every test that needs no extra server
 	@$(PY) -m pytest -m "not cluster"
