@@ -91,7 +91,7 @@ def _start(state: Path) -> Cluster:
     try:
         head.start(cluster, state)
         save(state, cluster)
-        head.connect(cluster)
+        head.connect(cluster, wait_s=head.START_TIMEOUT_S)
     except BaseException:
         head.stop(cluster, _CONSOLE.print)
         forget(state)

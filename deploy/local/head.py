@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -19,7 +20,7 @@ from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.service import SERVICES
 
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
 REPLICAS_PER_NODE = 4
 
@@ -35,6 +36,7 @@ FIXED = {
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "RAY_AUTH_MODE": "token",
+    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_ENABLE_TELEMETRY": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -83,8 +85,12 @@ def start(cluster: Cluster, state: Path) -> None:
         time.sleep(0.1)
 
 
-def connect(cluster: Cluster) -> None:
+def connect(cluster: Cluster, wait_s: float = 0) -> None:
     """Connects this process to the cluster's Ray.
+
+    Args:
+        cluster: one whose head runs.
+        wait_s: how long a head that has just been started may take to let its node in.
 
     Raises:
         EndpointError: it does not answer.
@@ -95,12 +101,17 @@ def connect(cluster: Cluster) -> None:
     import ray.serve
 
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    try:
-        ray.init(
-            address=cluster.ray_address, log_to_driver=False, logging_level=logging.ERROR, namespace="serve"
-        )
-    except (ConnectionError, RuntimeError) as error:
-        raise EndpointError(f"Ray at {cluster.ray_address} does not answer: {error}") from error
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            ray.init(address=cluster.ray_address, namespace="serve", **quiet)
+            return
+        except (ConnectionError, RuntimeError) as error:
+            ray.shutdown()
+            if time.monotonic() > deadline or not cluster.runs():
+                raise EndpointError(f"Ray at {cluster.ray_address} does not answer: {error}") from error
+            time.sleep(0.5)
 
 
 def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
