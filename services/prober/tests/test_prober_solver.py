@@ -95,3 +95,12 @@ def test_one_class_is_marked_as_not_converged():
     fit = fit_probes(vectors, np.stack([np.ones(40), labels], axis=1), np.ones(2), tolerance=1e-9)
     assert fit.converged[1]
     assert not fit.converged[0] or fit.intercepts[0] > 10
+
+
+def test_pairs_with_identical_vectors_converge_at_zero_weights() -> None:
+    """A window before the signal gives both members of a pair the same vector: the answer is chance, not a null."""
+    vectors = np.repeat(np.random.default_rng(0).normal(size=(40, 16)), 2, axis=0)
+    labels = np.tile([1.0, 0.0], 40)[:, None]
+    fit = fit_probes(vectors, labels, np.array([1.0]))
+    assert fit.converged.all()
+    np.testing.assert_allclose(fit.weights_DK, 0, atol=1e-9)

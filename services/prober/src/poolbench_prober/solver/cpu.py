@@ -17,6 +17,8 @@ from poolbench_prober.solver.interface import ProbeFit
 
 MAX_NEWTON_STEPS = 100
 MAX_CG_STEPS = 500
+#: Part of the largest possible gradient under which the gradient at zero weights counts as none.
+_NOISE_FLOOR = 1e-6
 _ARMIJO = 1e-4
 
 
@@ -103,7 +105,10 @@ class _Newton:
         self.weights = np.zeros((rank + 1, num_probes))
         self.margins = np.zeros((num_rows, num_probes))
         self.gradient = self._gradient(np.arange(num_probes))
-        self.start_norm = np.maximum(np.linalg.norm(self.gradient, axis=0), np.finfo(np.float64).tiny)
+        # Where classes have equal means (pairs with identical vectors), the gradient at zero is rounding noise
+        # and zero weights are the optimum: measured against the largest possible gradient, not against noise.
+        largest = self.c * 0.5 * np.sqrt(num_rows) * np.linalg.norm(self.design)
+        self.start_norm = np.maximum(np.linalg.norm(self.gradient, axis=0), _NOISE_FLOOR * largest)
         self.num_steps = np.zeros(num_probes, dtype=int)
 
     @property
