@@ -67,7 +67,9 @@ def test_passages_are_balanced_and_in_a_fixed_order():
         core.choose_passages(pa.Table.from_pylist(rows[:3]), 4)
 
 
-@pytest.mark.parametrize(("length", "limit", "expected"), [(10, 64, 5), (200, 64, 64), (1, 64, 1)])
+@pytest.mark.parametrize(
+    ("length", "limit", "expected"), [(10, 64, 5), (200, 64, 64), (200, None, 100), (1, 64, 1)]
+)
 def test_first_half(length, limit, expected):
     assert len(core.first_half(range(length), limit)) == expected
 

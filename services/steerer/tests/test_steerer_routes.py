@@ -20,10 +20,10 @@ class Adapter:
     """The steerer's verbs on the shared test engine."""
 
     name = "steerer"
-    handlers: dict[str, Any] = {}
 
     def __init__(self, host: Any) -> None:
         self.host = host
+        self.handlers: dict[str, Any] = {}
 
     def routes(self, router: Any) -> None:
         Verbs(self.host).add_to(router)

@@ -14,6 +14,7 @@ from poolbench.config import StrictModel
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_matrix
 from poolbench.errors import InputError, LayerError
+from poolbench_steerer.plugin.bank import vector_id
 from poolbench_steerer.plugin.receipts import Receipt
 
 UNSTEERED = "unsteered"
@@ -43,7 +44,7 @@ class ContinueParams(StrictModel):
     model_revision: str | None = None
     dtype: str | None = None
     num_passages: int = Field(gt=0)
-    prompt_tokens: int = Field(gt=0)
+    prompt_tokens: int | None = Field(default=None, gt=0)  # None: the whole first half
     max_tokens: int = Field(gt=0)
     seed: int = 0
     ignore_eos: bool = False
@@ -65,6 +66,11 @@ class Direction:
     key: str
     vector: np.ndarray
 
+    @property
+    def vector_id(self) -> str:
+        """Hash of the vector, as receipts carry it."""
+        return vector_id(self.vector)
+
 
 @dataclass(frozen=True)
 class PlannedText:
@@ -75,11 +81,13 @@ class PlannedText:
     strength: float
     alpha: float
     layer: int | None  # None: not steered, and no layer in question
+    vector_id: str | None = None
 
     @property
     def text_id(self) -> str:
         """Id of the text: hash of what makes it."""
-        return digest([self.prompt.prompt_id, self.direction_key, self.strength, self.alpha, self.layer], 20)
+        steering = [self.direction_key, self.vector_id, self.strength, self.alpha, self.layer]
+        return digest([self.prompt.prompt_id, self.prompt.text, *steering], 20)
 
 
 def choose_directions(
@@ -124,7 +132,7 @@ def plan_texts(
 ) -> list[PlannedText]:
     """Every direction at every strength with every prompt; alpha = strength * unit."""
     return [
-        PlannedText(prompt, direction.key, strength, strength * unit, layer)
+        PlannedText(prompt, direction.key, strength, strength * unit, layer, direction.vector_id)
         for direction in directions
         for strength in strengths
         for prompt in prompts
@@ -148,9 +156,10 @@ def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any
     return [row for group in by_label for row in group[:per_class]]
 
 
-def first_half(token_ids: Sequence[int], limit: int) -> tuple[int, ...]:
+def first_half(token_ids: Sequence[int], limit: int | None = None) -> tuple[int, ...]:
     """The first half of a passage, at most ``limit`` tokens and at least one."""
-    return tuple(token_ids[: max(1, min(limit, len(token_ids) // 2))])
+    half = len(token_ids) // 2
+    return tuple(token_ids[: max(1, half if limit is None else min(limit, half))])
 
 
 def repeated_4grams(token_ids: Sequence[int]) -> float | None:

@@ -103,7 +103,7 @@ class EngineHost:
         # First come, first served: a job that needs a reload holds the gate until the engine is idle.
         async with self._gate:
             engine = self._engine
-            if engine is None or engine.dead or engine.model != model:
+            if engine is None or engine.dead or not _serves(engine.model, model):
                 await self._idle.wait()
                 engine = await self._load(model)
             self._num_jobs += 1
@@ -139,11 +139,18 @@ class EngineHost:
         if engine is not None:
             engine.close()
             del engine
+            await asyncio.sleep(0)  # its output task ends now
             gc.collect()  # the client is a cycle that holds sockets; at interpreter exit its end would raise
 
 
 async def _nothing(_engine: SteeringEngine) -> None:
     return None
+
+
+def _serves(loaded: ModelRef, wanted: ModelRef) -> bool:
+    """Whether a request for ``wanted`` can use ``loaded``; one that names no revision takes what is there."""
+    same = (loaded.source, loaded.dtype) == (wanted.source, wanted.dtype)
+    return same and wanted.revision in (None, loaded.revision)
 
 
 def _identity(model: ModelRef) -> str:

@@ -33,11 +33,13 @@ class Batch:
 
     Attributes:
         name: What follows ``texts/`` and ``fluency/`` in the task's output roles.
+        directions: What its texts are steered by.
         skipped: Directions that cannot be steered with, and why.
     """
 
     name: str
     planned: list[core.PlannedText]
+    directions: list[core.Direction] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
 
 
@@ -46,14 +48,13 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     params = parse_params(core.GenerateParams, task)
     model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
-    directions: dict[str, core.Direction] = {}
-    batches = _plan(params, task, io, tokens, directions)
+    batches = _plan(params, task, io, tokens)
     planned = [text for batch in batches for text in batch.planned]
+    vectors = [direction.vector for batch in batches for direction in batch.directions]
+    requests = [_request(text, params) for text in planned]
 
     async def job(engine: SteeringEngine) -> tuple[list[Generation], list[Scored]]:
-        keys = list(directions)
-        ids = dict(zip(keys, await engine.register([directions[key].vector for key in keys]), strict=True))
-        requests = [_request(text, params, ids.get(text.direction_key)) for text in planned]
+        await engine.register(vectors)
         total = 2 * len(requests)
         texts = await engine.generate(requests, lambda done: io.progress(done, total, "texts"))
         pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
@@ -103,10 +104,8 @@ def parse_params(kind: type[_P], task: Task) -> _P:
         raise InputError(f"parameters of {task.kind}: {'; '.join(issues)}") from None
 
 
-def _plan(
-    params: core.GenerateParams, task: Task, io: TaskIO, tokens: Tokens, directions: dict[str, core.Direction]
-) -> list[Batch]:
-    """The texts of each output name; fills ``directions`` with those they are steered by."""
+def _plan(params: core.GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
+    """The texts of each output name that lacks one of its outputs."""
     table = io.table("prompts")
     require_columns(table, PROMPTS, "prompts")
     prompts = [
@@ -121,10 +120,8 @@ def _plan(
         if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
             continue
         usable, skipped = core.choose_directions(name, io.table(role), params.direction_ids)
-        directions.update((direction.key, direction) for direction in usable)
-        batches.append(
-            Batch(name, core.plan_texts(prompts, usable, params.strengths, params.layer, unit), skipped)
-        )
+        planned = core.plan_texts(prompts, usable, params.strengths, params.layer, unit)
+        batches.append(Batch(name, planned, usable, skipped))
     return batches
 
 
@@ -136,10 +133,10 @@ def _alpha_of_strength_one(params: core.GenerateParams, io: TaskIO) -> float:
     return core.residual_norm(calibration, params.layer)
 
 
-def _request(text: core.PlannedText, params: core.GenerateParams, vector_id: str | None) -> GenerationRequest:
+def _request(text: core.PlannedText, params: core.GenerateParams) -> GenerationRequest:
     steering = None
-    if vector_id is not None and text.layer is not None:
-        steering = Steering((Edit(vector_id, text.layer, text.alpha),), params.positions)
+    if text.vector_id is not None and text.layer is not None:
+        steering = Steering((Edit(text.vector_id, text.layer, text.alpha),), params.positions)
     return GenerationRequest(
         text.prompt.token_ids,
         params.max_tokens,
