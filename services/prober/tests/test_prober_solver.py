@@ -98,7 +98,7 @@ def test_one_class_is_marked_as_not_converged():
 
 
 def test_pairs_with_identical_vectors_converge_at_zero_weights() -> None:
-    """A window before the signal gives both members of a pair the same vector: the answer is chance, not a null."""
+    """A window before the signal gives both members of a pair one vector: that is chance, not a null."""
     vectors = np.repeat(np.random.default_rng(0).normal(size=(40, 16)), 2, axis=0)
     labels = np.tile([1.0, 0.0], 40)[:, None]
     fit = fit_probes(vectors, labels, np.array([1.0]))

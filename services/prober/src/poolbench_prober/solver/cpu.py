@@ -105,7 +105,7 @@ class _Newton:
         self.weights = np.zeros((rank + 1, num_probes))
         self.margins = np.zeros((num_rows, num_probes))
         self.gradient = self._gradient(np.arange(num_probes))
-        # Where classes have equal means (pairs with identical vectors), the gradient at zero is rounding noise
+        # Where the classes have equal means (pairs of one vector), the gradient at zero is rounding noise
         # and zero weights are the optimum: measured against the largest possible gradient, not against noise.
         largest = self.c * 0.5 * np.sqrt(num_rows) * np.linalg.norm(self.design)
         self.start_norm = np.maximum(np.linalg.norm(self.gradient, axis=0), _NOISE_FLOOR * largest)
