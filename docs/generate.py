@@ -67,8 +67,8 @@ def strategies() -> str:
     """The strategy tables of both boards."""
     parts = [
         "# Pooling strategies",
-        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by default; "
-        "the extended ones by `--strategies`. *Needs* names what a strategy reads besides the states: "
+        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by "
+        "default, the extended ones by `--strategies`. *Needs* names what a strategy reads besides the states: "
         "`annotation` (the pooler's), `norms`, `inflow` (attention), `gradient`, `labels`.",
     ]
     for board, title in (("card", "The card's"), ("extended", "Extended board")):
@@ -92,22 +92,12 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
 
 def concepts() -> str:
     """The concept table, and each concept's definition."""
-    head = (
-        "id",
-        "family",
-        "matched pairs",
-        "tokens",
-        "domains",
-        "distant neighbour",
-        "close neighbour",
-        "sensitive",
-    )
     parts = [
         "# Concepts",
-        "Each concept is one YAML file in `shared/src/poolbench/concepts/definitions/`. *Tokens* and *domains* are what a "
-        "corpus of the published size must hold; the neighbours are those of D3. Passages, vectors and texts of "
-        "sensitive concepts are restricted ([architecture.md](architecture.md#security)).",
-        _table(head, map(_concept_row, list_concepts())),
+        "Each concept is one YAML file in `shared/src/poolbench/concepts/definitions/`. *Tokens* and *domains* "
+        "are what a corpus of the published size must hold; the neighbours are those of D3. Passages, vectors "
+        "and texts of sensitive concepts are restricted ([architecture.md](architecture.md#security)).",
+        _table(CONCEPT_HEAD, map(_concept_row, list_concepts())),
         "## Definitions",
     ]
     for concept in list_concepts():
@@ -118,6 +108,18 @@ def concepts() -> str:
         if concept.seed_words:
             parts.append("*Seed words:* " + ", ".join(concept.seed_words) + ".")
     return _page(parts)
+
+
+CONCEPT_HEAD = (
+    "id",
+    "family",
+    "matched pairs",
+    "tokens",
+    "domains",
+    "distant neighbour",
+    "close neighbour",
+    "sensitive",
+)
 
 
 def _concept_row(concept: Concept) -> Sequence[str]:
@@ -144,9 +146,9 @@ def results() -> str:
     return _page(
         [
             "# Columns of results.parquet",
-            f"Long rows, one a figure; schema version {RESULTS_VERSION}. Columns marked *identity* make up `cell_id`. "
-            "Columns marked *volatile* differ between two runs of the same work and stay out of the results digest, "
-            "which rounds numbers to 6 decimals and does not depend on row order.",
+            f"Long rows, one a figure; schema version {RESULTS_VERSION}. Columns marked *identity* make up "
+            "`cell_id`. Columns marked *volatile* differ between two runs of the same work and stay out of the "
+            "results digest, which rounds numbers to 6 decimals and does not depend on row order.",
             _table(("column", "type", "role", "holds"), rows),
         ]
     )
