@@ -26,6 +26,8 @@ from transformers import (
 
 from poolbench_extractor.model import Decoder, wrap_decoder
 
+torch.set_num_threads(1)  # the models are too small to share
+
 TEXTS = [
     "The committee met on Monday because the budget was late.",
     "No.",

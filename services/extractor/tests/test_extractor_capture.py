@@ -101,7 +101,7 @@ def test_inflow_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -
     query, key = torch.randn(2, 4, 11, 8), torch.randn(2, 2, 11, 8)
     real = torch.rand(2, 11) > 0.2
     whole = attention_inflow(query, key, real)
-    monkeypatch.setattr("poolbench_extractor.inflow.BLOCK_BYTES", 1)
+    monkeypatch.setattr("poolbench_extractor.inflow.BLOCK_QUERIES", 2)
     torch.testing.assert_close(attention_inflow(query, key, real), whole, rtol=1e-5, atol=1e-6)
 
 

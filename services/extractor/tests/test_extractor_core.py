@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -187,3 +188,18 @@ def test_out_of_memory_halves_the_batch(llama: Decoder, texts: list[str]) -> Non
         run_halving(passages, lambda _batch: torch.empty(10**15))
     with pytest.raises(RuntimeError, match="shapes"):
         run_halving(passages, lambda _batch: torch.ones(2, 3) @ torch.ones(2, 3))
+
+
+def test_control_tokens_written_in_a_passage_are_text(llama: Decoder) -> None:
+    (passage,) = encode(llama, ["p"], ["a <s> b</s>"])
+    assert passage.token_ids[0] == llama.tokenizer.bos_token_id
+    assert not set(passage.token_ids[1:]) & set(llama.tokenizer.all_special_ids)
+    assert passage.context.special.tolist() == [True] + [False] * (passage.num_positions - 1)
+
+
+def test_two_threads_share_one_model(llama: Decoder, texts: list[str]) -> None:
+    wanted = [{0: [Request.of("A1_mean")]}, {2: [Request.of("A1_mean")]}] * 4
+    expected = [extract(llama, passages_of(texts), item) for item in wanted[:2]] * 4
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda item: extract(llama, passages_of(texts), item), wanted))
+    assert found == expected

@@ -136,6 +136,15 @@ def test_a_model_folder_without_tokenizer(
         run(service, extraction(bare, ["A1_mean/0"]), artifacts)
 
 
+def test_a_model_folder_that_changed_since_planning(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path
+) -> None:
+    work = extraction(saved_llama, ["A1_mean/0"])
+    planned = work.model_copy(update={"params": {**work.params, "model_revision": "local-0123456789ab"}})
+    with pytest.raises(ModelError, match="plan the run again"):
+        run(service, planned, artifacts)
+
+
 def test_http(service: ExtractorService, saved_llama: Path) -> None:
     client = TestClient(build_api(service, TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
     body = {"texts": ["one two", "three"], "model": str(saved_llama), "strategy": "W2_last_k", "layer": -1}

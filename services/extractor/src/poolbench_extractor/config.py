@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -63,6 +65,27 @@ class EmbedRequest(ModelParams):
     strategy: str = "A1_mean"
     params: dict[str, Any] = Field(default_factory=dict)
     layer: int = -1
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """Facts of where the extractor runs.
+
+    Attributes:
+        device: ``cpu``, ``cuda`` or ``auto`` (one model over all GPUs); None takes a GPU if there is one.
+        trust_remote_code: Whether code of a model repository may run here.
+    """
+
+    device: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def from_environment(cls) -> Deployment:
+        """Reads POOLBENCH_EXTRACTOR_DEVICE and POOLBENCH_TRUST_REMOTE_CODE (1 turns it on)."""
+        return cls(
+            device=os.environ.get("POOLBENCH_EXTRACTOR_DEVICE") or None,
+            trust_remote_code=os.environ.get("POOLBENCH_TRUST_REMOTE_CODE") == "1",
+        )
 
 
 class BatchLimits(StrictModel):

@@ -57,6 +57,7 @@ def encode(
         return_special_tokens_mask=True,
         return_attention_mask=False,
         truncation=False,
+        split_special_tokens=True,  # "</s>" written in a passage is text, not a control token
         verbose=False,
     )
     limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)

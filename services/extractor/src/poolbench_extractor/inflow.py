@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-#: Bytes that the scores of one block of queries may take.
-BLOCK_BYTES = 32 * 2**20
+#: Queries of one block, and bytes that its scores may take. Small blocks skip the keys behind them.
+BLOCK_QUERIES = 64
+BLOCK_BYTES = 128 * 2**20
 _PREFIX = "poolbench_"
 
 Watcher = Callable[..., None]
@@ -117,7 +118,7 @@ def attention_inflow(
     rank_BT = real_BT.cumsum(1).float()  # 1-based, so it is q + 1
     row_weight_BT = rank_BT * real_BT
     total_BHT = torch.zeros(B, H, T, device=query_BHTd.device)
-    step = max(1, BLOCK_BYTES // (4 * B * H * T))
+    step = max(1, min(BLOCK_QUERIES, BLOCK_BYTES // (4 * B * H * T)))
     for start in range(0, T, step):
         stop = min(T, start + step)
         block = grouped_BKGTd[:, :, :, start:stop].reshape(B, K, -1, d)

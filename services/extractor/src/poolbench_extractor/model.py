@@ -13,8 +13,9 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from poolbench.config import ModelRef
+from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import LayerError, ModelError
+from poolbench_extractor.config import Deployment
 from poolbench_extractor.inflow import observe_attention
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -89,20 +90,25 @@ class Decoder:
         return self.model.config.get_text_config(decoder=True)
 
 
-def load_decoder(ref: ModelRef, *, device: str | None = None, trust_remote_code: bool = False) -> Decoder:
+def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder:
     """Loads model and tokenizer.
 
     Args:
         ref: Where from, at which revision and in which type.
-        device: ``cpu``, ``cuda`` or ``auto`` (spread over all GPUs); None takes a GPU when there is one.
-        trust_remote_code: Whether code of the model repository may run; the operator's decision.
+        deployment: On which device, and whether code of the model repository may run.
 
     Raises:
-        ModelError: If it is no decoder, lacks a usable tokenizer, or cannot be read.
+        ModelError: If it is no decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
+            changed since its revision was taken.
     """
-    common = {"revision": None if ref.is_local else ref.revision, "trust_remote_code": trust_remote_code}
+    deployment = deployment or Deployment()
+    _check_unchanged(ref)
+    common = {
+        "revision": None if ref.is_local else ref.revision,
+        "trust_remote_code": deployment.trust_remote_code,
+    }
     tokenizer = _load_tokenizer(ref, common)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             ref.source, dtype=_dtype(ref.dtype), device_map="auto" if place == "auto" else None, **common
@@ -146,7 +152,8 @@ def find_blocks(model: Any) -> nn.ModuleList:
 class DecoderCache:
     """Keeps the decoder asked for last; callers that still hold an older one keep it alive."""
 
-    def __init__(self) -> None:
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
         self._lock = threading.Lock()
         self._held: tuple[ModelRef, Decoder] | None = None
 
@@ -155,7 +162,7 @@ class DecoderCache:
         with self._lock:
             if self._held is None or self._held[0] != ref:
                 self._held = None  # frees the old weights before the new ones are read
-                self._held = (ref, load_decoder(ref))
+                self._held = (ref, load_decoder(ref, self._deployment))
             return self._held[1]
 
     def loaded(self) -> dict[str, Any]:
@@ -179,6 +186,17 @@ def describe(ref: ModelRef) -> dict[str, Any]:
         "width": text.hidden_size,
         "window": getattr(text, "max_position_embeddings", None),
     }
+
+
+def _check_unchanged(ref: ModelRef) -> None:
+    """Results of a folder that changed in the meantime would carry the wrong revision."""
+    if not ref.is_local or ref.revision is None:
+        return
+    found = folder_revision(Path(ref.source))
+    if found != ref.revision:
+        raise ModelError(
+            f"model folder {ref.source} is at revision {found}, asked for {ref.revision}; plan the run again"
+        )
 
 
 def _load_tokenizer(ref: ModelRef, common: dict[str, Any]) -> Any:

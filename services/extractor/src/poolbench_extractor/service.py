@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from transformers.utils.logging import disable_progress_bar
+
 from poolbench.config import resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.pooling.batch import Request
 from poolbench_extractor import core
-from poolbench_extractor.config import CalibrateParams, EmbedRequest, ExtractParams
+from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams
 from poolbench_extractor.model import DecoderCache, describe
-from poolbench_extractor.tasks import missing_outputs, parse_params, read_passages, reading_of
+from poolbench_extractor.tasks import missing_outputs, parse_params, read_passages, reading_of, reporting
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -25,9 +27,9 @@ class ExtractorService:
 
     name = "extractor"
 
-    def __init__(self) -> None:
+    def __init__(self, deployment: Deployment) -> None:
         self.handlers = {"extractor.extract": self.extract, "extractor.calibrate": self.calibrate}
-        self._models = DecoderCache()
+        self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
         """``extractor.extract``: vectors by strategy and layer, and kept states; only what is missing."""
@@ -35,7 +37,8 @@ class ExtractorService:
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
         passages, reading = read_passages(task, io), reading_of(params)
-        tables = core.extract(decoder, passages, wanted, keep=keep, reading=reading, progress=io.progress)
+        with reporting(decoder.device, io):
+            tables = core.extract(decoder, passages, wanted, keep=keep, reading=reading, progress=io.progress)
         for role, table in tables.items():
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
@@ -45,7 +48,8 @@ class ExtractorService:
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
         passages, reading = read_passages(task, io), reading_of(params)
-        table = core.calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
+        with reporting(decoder.device, io):
+            table = core.calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
@@ -79,4 +83,5 @@ class ExtractorService:
 
 def create() -> ExtractorService:
     """The service, for the runtime."""
-    return ExtractorService()
+    disable_progress_bar()
+    return ExtractorService(Deployment.from_environment())

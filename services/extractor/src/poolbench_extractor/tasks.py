@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+import torch
 from pydantic import ValidationError
 
 from poolbench.config import StrictModel
@@ -43,6 +46,20 @@ def read_passages(task: Task, io: TaskIO) -> Passages:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
     words = words_by_passage(io.table("annotations")) if "annotations" in task.inputs else {}
     return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words)
+
+
+@contextmanager
+def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
+    """Reports seconds and peak memory of a GPU; on a CPU the runtime's own figures are right."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.reset_peak_memory_stats(device)
+    start = time.perf_counter()
+    yield
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    io.report(device_s=time.perf_counter() - start, peak_bytes=peak)
 
 
 def reading_of(params: ModelParams) -> Reading:
