@@ -68,7 +68,7 @@ def strategies() -> str:
     parts = [
         "# Pooling strategies",
         "A strategy turns the hidden states of one passage into one vector. Those of the card are run by "
-        "default, the extended ones by `--strategies`. *Needs* names what a strategy reads besides the states: "
+        "default, the extended ones by `--strategies`. *Needs* names what it reads besides the states: "
         "`annotation` (the pooler's), `norms`, `inflow` (attention), `gradient`, `labels`.",
     ]
     for board, title in (("card", "The card's"), ("extended", "Extended board")):
@@ -94,8 +94,8 @@ def concepts() -> str:
     """The concept table, and each concept's definition."""
     parts = [
         "# Concepts",
-        "Each concept is one YAML file in `shared/src/poolbench/concepts/definitions/`. *Tokens* and *domains* "
-        "are what a corpus of the published size must hold; the neighbours are those of D3. Passages, vectors "
+        "One YAML file each in `shared/src/poolbench/concepts/definitions/`. *Tokens* and *domains* "
+        "are what a corpus of the published size must hold; the neighbours are D3's. Passages, vectors "
         "and texts of sensitive concepts are restricted ([architecture.md](architecture.md#security)).",
         _table(CONCEPT_HEAD, map(_concept_row, list_concepts())),
         "## Definitions",
@@ -147,8 +147,8 @@ def results() -> str:
         [
             "# Columns of results.parquet",
             f"Long rows, one a figure; schema version {RESULTS_VERSION}. Columns marked *identity* make up "
-            "`cell_id`. Columns marked *volatile* differ between two runs of the same work and stay out of the "
-            "results digest, which rounds numbers to 6 decimals and does not depend on row order.",
+            "`cell_id`. Columns marked *volatile* differ between two runs of the same work and stay out "
+            "of the results digest, which rounds numbers to 6 decimals and does not depend on row order.",
             _table(("column", "type", "role", "holds"), rows),
         ]
     )
