@@ -46,7 +46,9 @@ def grouped_auroc(
 def link_groups(*columns: Sequence[str | None]) -> np.ndarray:
     """Group of each passage [n]: connected components of equal values in any column; None links nothing."""
     num_rows = len(columns[0])
-    rows, nodes, known = [], [], {}
+    rows: list[int] = []
+    nodes: list[int] = []
+    known: dict[tuple[int, str], int] = {}
     for position, column in enumerate(columns):
         for row, value in enumerate(column):
             if value is not None:

@@ -71,7 +71,7 @@ def _download(name: str, revision: str | None, subfolder: str) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"scorer base {name!r}: not packaged ({', '.join(PACKAGED)}), no folder, and not had from Hugging Face: "
+            f"scorer base {name!r}: not packaged ({', '.join(PACKAGED)}), no folder, not on Hugging Face: "
             f"{error}"
         ) from None
 

@@ -86,8 +86,8 @@ class GateParams(StrictModel):
             length of the continuations in the scorer's tokens, or to this number where there are none.
         min_corpus_auroc: Part (a): what the lower bound of the interval must reach.
         min_continuation_auroc: Part (b): what the lower bound must exceed.
-        max_degenerate_level: Part (c): what the upper bound of the mean level of shuffled and looping texts may
-             not exceed, where intact negatives have level 0 and intact positives level 1.
+        max_degenerate_level: Part (c): what the upper bound of the mean level of broken texts may
+            not exceed, where intact negatives have level 0 and intact positives level 1.
         min_class: Fewest texts of a class for a part to be judged.
     """
 

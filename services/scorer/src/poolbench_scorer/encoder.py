@@ -6,6 +6,8 @@ Shape suffixes: B sequences, T tokens, D hidden width, L labels.
 
 from __future__ import annotations
 
+from typing import cast
+
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import BertForSequenceClassification
@@ -40,18 +42,20 @@ class Crown(nn.Module):
 
     def __init__(self, model: BertForSequenceClassification, depth: int):
         super().__init__()
-        assert depth < len(model.bert.encoder.layer), "the crown keeps at least one layer"
-        self.layers = nn.ModuleList(model.bert.encoder.layer[depth:])
-        self.pooler = model.bert.pooler
+        layers, pooler = model.bert.encoder.layer, model.bert.pooler
+        assert depth < len(layers) and pooler is not None, "the crown needs a layer and a pooler"
+        self.layers = nn.ModuleList(layers[depth:-1])
+        self.last = cast(BertLayer, layers[-1])
+        self.pooler = pooler
         self.dropout = model.dropout
         self.classifier = model.classifier
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """Logits, [B, L]."""
         bias_B11T = attention_bias(mask_BT, hidden_BTD)
-        for layer in self.layers[:-1]:
+        for layer in self.layers:
             hidden_BTD = layer(hidden_BTD, bias_B11T)
-        first_B1D = first_token(self.layers[-1], hidden_BTD, bias_B11T)
+        first_B1D = first_token(self.last, hidden_BTD, bias_B11T)
         return self.classifier(self.dropout(self.pooler(first_B1D)))
 
 

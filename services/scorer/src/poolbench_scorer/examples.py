@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.errors import CellError, InputError
 from poolbench_scorer.auroc import link_groups
+from poolbench_scorer.batches import Window
 from poolbench_scorer.config import TrainParams
 from poolbench_scorer.fit import Examples
 from poolbench_scorer.windows import Tokens, draw, loop_words, shuffle_words, training_windows
@@ -90,29 +92,38 @@ def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.nd
 
 
 def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> Examples:
-    """Windows and couples to train on, degenerate negatives included."""
+    """Windows and couples to train on, degenerate negatives included.
+
+    Of a matched pair only windows that show the rewrite are used: where both windows read the same, the labels
+    would contradict each other. What is learnt is whether a window shows the concept.
+    """
     contents = tokens.content(passages.texts)
-    windows, labels = [], []
+    windows: list[Window] = []
+    labels: list[int] = []
     size = 1 + params.num_windows
     for row, content in enumerate(contents):
         rng = draw(params.seed, passages.pairs[row] or passages.ids[row])
-        cut = training_windows(content, rng, params.num_windows, params.window_tokens)
-        windows += [tokens.wrap(window) for window in cut]
+        windows += training_windows(content, rng, params.num_windows, params.window_tokens)
         labels += [int(passages.labels[row])] * size
     couples = [
         (positive * size + index, negative * size + index)
         for positive, negative in couple_passages(passages.labels, passages.pairs, params.seed)
         for index in range(size)
+        if passages.pairs[positive] is None or differs(windows[positive * size + index], contents[negative])
     ]
     num_degenerate = round(params.degenerate_share * len(couples))
     chosen = draw(params.seed, "degenerate").permutation(len(couples))[:num_degenerate].tolist()
     for index, couple in enumerate(chosen):
         positive = couples[couple][0]
-        broken = degenerate(tokens, windows[positive], looping=index % 2 == 1, seed=params.seed)
         couples.append((positive, len(windows)))
-        windows.append(broken)
+        windows.append(degenerate(tokens, windows[positive], looping=index % 2 == 1, seed=params.seed))
         labels.append(0)
-    return Examples(windows, np.array(labels), couples)
+    return Examples([tokens.wrap(window) for window in windows], np.array(labels), couples)
+
+
+def differs(window: Window, rewrite: Window) -> bool:
+    """Whether a window shows what its passage's rewrite changed: two adjacent tokens the rewrite never has."""
+    return not set(pairwise(window)) <= set(pairwise(rewrite))
 
 
 def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) -> list[tuple[int, int]]:
@@ -136,9 +147,8 @@ def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) 
     return couples
 
 
-def degenerate(tokens: Tokens, window: tuple[int, ...], *, looping: bool, seed: int) -> tuple[int, ...]:
-    """A wrapped window of the same words as a loop, or in random order, not longer than it."""
-    content = window[len(tokens.prefix) : len(window) - len(tokens.suffix)]
-    text = tokens.tokenizer.decode(list(content))
+def degenerate(tokens: Tokens, window: Window, *, looping: bool, seed: int) -> Window:
+    """A window of the same words as a loop, or in random order, not longer than it."""
+    text = str(tokens.tokenizer.decode(list(window)))
     spoil = loop_words if looping else shuffle_words
-    return tokens.wrap(tokens.content([spoil(text, draw(seed, text))])[0][: len(content)])
+    return tokens.content([spoil(text, draw(seed, text))])[0][: len(window)]

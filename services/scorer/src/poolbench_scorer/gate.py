@@ -64,16 +64,14 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     continued = pick_continuations(continuations, passages)
     length = generation_length(scorer.tokens, continued.texts, params.num_tokens)
     cut = cut_passages(passages, scorer.tokens, length, params.seed)
-    return _table(gate_measures(_scoring(scorer), cut, continued, params, length), scorer)
+    return _table(gate_measures(_scoring(scorer), cut, continued, params), scorer)
 
 
-def gate_measures(
-    score: Score, cut: Labelled, continued: Labelled, params: GateParams, length: int
-) -> list[Measure]:
+def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: GateParams) -> list[Measure]:
     """The rows of the gate from texts and a scoring function."""
     intact = score(cut.texts)
     parts = [
-        _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": length}),
+        _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": params.num_tokens}),
         _separation("b", score(continued.texts), continued, params, params.min_continuation_auroc, {}),
         *_degenerate_parts(score, intact, cut, params),
     ]

@@ -81,7 +81,7 @@ def _require_head(model: PreTrainedModel, name: str) -> None:
     published = model.config.architectures or []
     if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
         raise ModelError(
-            f"{name!r} is {', '.join(published) or 'of no declared architecture'}, not a sequence classifier: "
+            f"{name!r} is {', '.join(published) or 'of no declared architecture'}, no sequence classifier: "
             "import takes ...ForSequenceClassification; to train on an encoder use mode head or full"
         )
 
@@ -92,7 +92,7 @@ def positive_index(model: PreTrainedModel, label: str | None) -> int:
     Raises:
         ModelError: If there is no such label, or more than two and none is named.
     """
-    labels = {str(name): int(index) for index, name in model.config.id2label.items()}
+    labels = {str(name): int(index) for index, name in (model.config.id2label or {}).items()}
     if label is None:
         if len(labels) > 2:
             raise ModelError(f"the classifier has labels {', '.join(labels)}; name one by positive_label")

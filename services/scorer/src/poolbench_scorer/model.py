@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedModel
 
 from poolbench.errors import InputError, ModelError
 from poolbench_scorer.base import Base, find_base, load_classifier
@@ -97,7 +97,7 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
     """
     if model.config.model_type != "bert":
         raise ModelError(
-            f"scorer base of type {model.config.model_type!r}: training takes BERT encoders (model_type bert); "
+            f"scorer base of type {model.config.model_type!r}: training takes BERT (model_type bert); "
             "other classifiers can be imported with mode import"
         )
     num_layers = model.config.num_hidden_layers
@@ -105,6 +105,7 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
         raise ModelError(
             f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}"
         )
+    assert isinstance(model, BertForSequenceClassification)
     return Trunk(model.bert, depth), Crown(model, depth)
 
 
@@ -142,8 +143,8 @@ def _trained(weights: bytes, config: Mapping[str, Any], device: torch.device) ->
     base = find_base(config["base"], config["base_commit"])
     if base.revision != config["base_revision"]:
         raise ModelError(
-            f"scorer of {config['concept']} was trained on {config['base']} {config['base_revision']}, but here "
-            f"it is {base.revision}; install the same weights or train it anew"
+            f"scorer of {config['concept']} was trained on {config['base']} {config['base_revision']}, but "
+            f"here it is {base.revision}; install the same weights or train it anew"
         )
     depth, head = config["depth"], config["kind"] == "head"
     model = load_classifier(base, num_labels=2)

@@ -1,4 +1,4 @@
-"""The scorer as a service: tasks ``scorer.train``, ``.gate`` and ``.score``; verbs ``score`` and ``train``."""
+"""The scorer as a service: tasks ``scorer.train``, ``.gate``, ``.score``; verbs ``score``, ``train``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ScorerService:
 
         @router.post("/train")
         def train(request: TrainRequest) -> dict[str, Any]:
-            """Trains or imports a concept's scorer, makes it the concept's latest, answers with its report."""
+            """Trains or imports a concept's scorer, makes it the concept's latest, and reports."""
             return self.train(request)
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:

@@ -162,10 +162,12 @@ def _train(
     progress: Progress | None,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch], int, np.ndarray]:
     """Trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
-    model = load_classifier(base, num_labels=2).to(device)
+    model = load_classifier(base, num_labels=2)
     head = params.mode == "head"
     depth = model.config.num_hidden_layers - params.trained_layers if head else 0
     trunk, crown = cut_model(model, depth)
+    trunk.to(device)
+    crown.to(device)
     if not head:
         trunk.requires_grad_(True)
     prepare = frozen_batcher if head else trained_batcher

@@ -1,0 +1,179 @@
+"""Training: the signal is learnt, splits hold, results are exact, files round-trip, bad input is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+
+from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
+from poolbench_scorer.base import find_base, load_classifier
+from poolbench_scorer.config import TrainParams, parse_params
+from poolbench_scorer.core import score_texts
+from poolbench_scorer.examples import (
+    build_examples,
+    couple_passages,
+    differs,
+    read_passages,
+    split_validation,
+)
+from poolbench_scorer.fit import couple_batches, warmup_then_decay
+from poolbench_scorer.model import Scorer, cut_model, load_scorer, load_tokens
+from poolbench_scorer.train import Trained, train_scorer
+
+CPU = torch.device("cpu")
+
+
+def settings(base: Path, **changes: object) -> TrainParams:
+    """Quick settings on a tiny base."""
+    fixed = {"concept": "contrast", "base": str(base), "mode": "head", "epochs": 1, "num_windows": 1}
+    return TrainParams(**{**fixed, **changes})
+
+
+def test_planted_signal_is_separated_on_held_out_passages(
+    minilm_training: Trained, minilm_scorer: Scorer, test_passages: pa.Table
+) -> None:
+    labels = np.array(test_passages["label"].to_pylist())
+    scores = score_texts({"contrast": minilm_scorer}, test_passages["text"].to_pylist())["contrast"]
+    assert scores[labels == 1].mean() > scores[labels == 0].mean() + 0.4
+    report = json.loads(minilm_training.files["report.json"])
+    assert report["auroc"] > 0.8
+    assert report["ece_after"] <= report["ece_before"]
+    rows = {(row["metric"], row["params"]): row for row in minilm_training.measures.to_pylist()}
+    assert rows["scorer.auroc", "{}"]["value"] == report["auroc"]
+    assert rows["scorer.auroc", "{}"]["ci_low"] <= report["auroc"] <= rows["scorer.auroc", "{}"]["ci_high"]
+
+
+def test_only_trained_tensors_are_stored(minilm_training: Trained) -> None:
+    from safetensors.torch import load
+
+    names = {
+        name.split(".layer.")[-1].split(".")[0] for name in load(minilm_training.files["weights.safetensors"])
+    }
+    assert names == {"5", "bert", "classifier"}
+    assert len(minilm_training.files["weights.safetensors"]) < 10_000_000
+    config = json.loads(minilm_training.files["config.json"])
+    assert config["base_revision"] == find_base("minilm").revision
+    assert config["params"]["learning_rate"] == 1e-3
+
+
+def test_training_twice_gives_the_same_bytes_whatever_the_global_seed(
+    tiny_bert: Path, scorer_passages: pa.Table
+) -> None:
+    torch.manual_seed(1)
+    first = train_scorer(scorer_passages, settings(tiny_bert), CPU)
+    state = torch.random.get_rng_state()
+    second = train_scorer(scorer_passages, settings(tiny_bert), CPU)
+    assert first.files == second.files
+    assert torch.equal(state, torch.random.get_rng_state())
+    other = train_scorer(scorer_passages, settings(tiny_bert, seed=1), CPU)
+    assert other.files["weights.safetensors"] != first.files["weights.safetensors"]
+
+
+def test_full_mode_trains_every_layer(tiny_bert: Path, scorer_passages: pa.Table) -> None:
+    trained = train_scorer(scorer_passages, settings(tiny_bert, mode="full", learning_rate=1e-3), CPU)
+    scorer = load_scorer(trained.files.__getitem__, list(trained.files), CPU)
+    before = load_classifier(find_base(str(tiny_bert)), num_labels=2)
+    trunk, crown = cut_model(before, 0)
+    words = "embeddings.word_embeddings.weight"
+    assert not torch.equal(scorer.trunk.state_dict()[words], trunk.state_dict()[words])
+    for name, tensor in crown.state_dict().items():
+        if "query.weight" in name:
+            assert not torch.equal(scorer.crown.state_dict()[name], tensor)
+
+
+def test_auto_mode_follows_the_device() -> None:
+    params = TrainParams(concept="contrast")
+    head, full = params.resolved(on_gpu=False), params.resolved(on_gpu=True)
+    assert (head.mode, head.epochs, head.learning_rate) == ("head", 6, 1e-3)
+    assert (full.mode, full.epochs, full.learning_rate) == ("full", 3, 2e-5)
+
+
+def test_validation_shares_no_group_and_holds_both_classes(scorer_passages: pa.Table) -> None:
+    passages = read_passages(scorer_passages, "scorer")
+    train, held_out = split_validation(passages, 0.2, seed=3)
+    assert not set(passages.groups[train]) & set(passages.groups[held_out])
+    assert len(train) + len(held_out) == len(passages.ids)
+    assert 0.15 < len(held_out) / len(passages.ids) < 0.3
+    assert set(passages.labels[held_out].tolist()) == {0, 1}
+
+
+def test_couples_are_true_pairs_then_random_and_never_one_class() -> None:
+    labels = np.array([1, 0, 1, 1, 0])
+    couples = couple_passages(labels, ["p", "p", None, None, None], seed=0)
+    assert couples[0] == (0, 1)
+    assert sorted(couples[1:]) == [(2, 4), (3, 4)]
+
+
+def test_windows_that_do_not_show_the_rewrite_are_left_out(
+    tiny_bert: Path, scorer_passages: pa.Table
+) -> None:
+    assert differs((1, 2, 9, 3), (0, 1, 2, 3, 4))
+    assert not differs((1, 2, 3), (0, 1, 2, 3, 4))
+    passages = read_passages(scorer_passages, "scorer")
+    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert, num_windows=3))
+    couples = [(examples.windows[a], examples.windows[b]) for a, b in examples.couples]
+    assert all(positive != negative for positive, negative in couples)
+    labels = {(int(examples.labels[a]), int(examples.labels[b])) for a, b in examples.couples}
+    assert labels == {(1, 0)}
+
+
+def test_batches_hold_whole_couples_once(tiny_bert: Path, scorer_passages: pa.Table) -> None:
+    passages = read_passages(scorer_passages, "scorer")
+    examples = build_examples(passages, load_tokens(find_base("minilm")), settings(tiny_bert))
+    batches = couple_batches(examples, 8, np.random.default_rng(0))
+    assert all(len(batch) <= 8 for batch in batches)
+    drawn = [(batch[at], batch[at + 1]) for batch in batches for at in range(0, len(batch), 2)]
+    assert sorted(drawn) == sorted(examples.couples)
+
+
+def test_schedule_warms_up_over_a_tenth_and_ends_at_zero() -> None:
+    factor = warmup_then_decay(100, 0.1)
+    assert [factor(step) for step in (0, 4, 9, 10, 55, 100)] == pytest.approx([0.1, 0.5, 1.0, 1.0, 0.5, 0.0])
+
+
+def test_passages_of_another_split_are_refused(test_passages: pa.Table) -> None:
+    with pytest.raises(InputError, match="split scorer only"):
+        train_scorer(test_passages, TrainParams(concept="contrast"), CPU)
+
+
+@pytest.mark.parametrize(("keep", "status"), [(1, "one_class"), (None, "too_few")])
+def test_too_few_or_one_class_is_a_status(scorer_passages: pa.Table, keep: int | None, status: str) -> None:
+    table = scorer_passages.slice(0, 12)
+    if keep is not None:
+        table = scorer_passages.filter(pc.equal(scorer_passages["label"], keep))
+    with pytest.raises(CellError) as caught:
+        train_scorer(table, TrainParams(concept="contrast"), CPU)
+    assert caught.value.status == status
+
+
+def test_one_document_cannot_be_split(scorer_passages: pa.Table) -> None:
+    column = pa.array(["planted-scorer/one"] * scorer_passages.num_rows)
+    table = scorer_passages.set_column(scorer_passages.schema.get_field_index("doc_id"), "doc_id", column)
+    with pytest.raises(CellError, match="cannot be split"):
+        train_scorer(table, TrainParams(concept="contrast"), CPU)
+
+
+def test_unknown_bases_and_parameters_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownModelError, match="minilm"):
+        find_base("./minlm")
+    with pytest.raises(ModelError, match=r"config\.json"):
+        find_base(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"epochz.*parameters are concept, base"):
+        parse_params(TrainParams, {"concept": "contrast", "epochz": 3})
+    with pytest.raises(ConfigError, match="shortest <= longest"):
+        parse_params(TrainParams, {"concept": "contrast", "window_tokens": (64, 24)})
+
+
+def test_a_scorer_over_other_weights_is_refused(minilm_training: Trained) -> None:
+    config = json.loads(minilm_training.files["config.json"]) | {"base_revision": "sha256-0"}
+    files = minilm_training.files | {"config.json": json.dumps(config).encode()}
+    with pytest.raises(ModelError, match="trained on minilm sha256-0"):
+        load_scorer(files.__getitem__, list(files), CPU)
+    with pytest.raises(InputError, match=r"without config\.json"):
+        load_scorer({}.__getitem__, ["x"], CPU)
