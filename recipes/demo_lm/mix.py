@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from carried import carried_documents, carriers
 from poolbench.corpora.partition import document_of, split_of
 from poolbench.corpora.planted import lm_documents
 from poolbench.corpora.planted.signals import planted_concepts
@@ -92,3 +93,27 @@ def planted_mix(num_documents: int, seed: int) -> Mix:
         tuple(document.text for document in held_out),
         {"planted-lm": num_bytes},
     )
+
+
+def carried_mix(archives: str | Path | None, num_documents: int, seed: int) -> Mix:
+    """Planted markers on short real sentences; a held-out document gives held-out carriers."""
+    parts: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+    for source in SOURCES.values():
+        if not source.permissive or source.name in EXCLUDED:
+            continue
+        documents = _share(read_documents(source.name, archives), CAPS_BYTES.get(source.name, CAP_BYTES), seed)
+        for document in documents:
+            parts[is_held_out(document.doc_id)].append((document.doc_id, document.text))
+    texts = {
+        held_out: tuple(
+            text for _, text in carried_documents(tuple(carriers(found)), _held_out_part(num_documents, held_out), seed)
+        )
+        for held_out, found in parts.items()
+    }
+    num_bytes = sum(len(text.encode()) for text in texts[False])
+    return Mix(texts[False], texts[True], {"planted on real carriers": num_bytes})
+
+
+def _held_out_part(num_documents: int, held_out: bool) -> int:
+    part = num_documents * HELD_OUT_PERCENT // 100
+    return part if held_out else num_documents - part

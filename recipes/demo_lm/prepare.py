@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from mix import Mix, planted_mix, real_mix
+from mix import Mix, carried_mix, planted_mix, real_mix
 from tokenizer import train_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 PIECE_CHARACTERS = 2400
 SEED = 20_261_121
 PLANTED_DOCUMENTS = 16_000
+CARRIED_DOCUMENTS = 30_000
 
 
 def pieces(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
@@ -59,7 +60,11 @@ def main() -> None:
     parser.add_argument("--planted-documents", type=int, default=PLANTED_DOCUMENTS)
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
-    mixes = {"real": real_mix(options.archives, SEED), "planted": planted_mix(options.planted_documents, SEED)}
+    mixes = {
+        "real": real_mix(options.archives, SEED),
+        "planted": planted_mix(options.planted_documents, SEED),
+        "carried": carried_mix(options.archives, CARRIED_DOCUMENTS, SEED),
+    }
     planted = mixes["planted"].train
     tokenizer = train_tokenizer([*mixes["real"].train, *planted[: len(planted) // 2]])
     tokenizer.save_pretrained(options.work / "tokenizer")

@@ -5,7 +5,7 @@ and their running mean, every few minutes) and `log.jsonl` to WORK, and at the e
 
 Hidden matrices are trained by Muon, the embedding and the norms by AdamW; the learning rate follows the share of
 the time budget that is used up (warm-up, then a cosine to zero), so that a run ends on time on a busy machine.
-Batches are chunks of the packed stream, real and planted in a fixed proportion. The last part of the run uses
+Batches are chunks of the packed streams, each kind of text in a fixed proportion. The last part of the run uses
 longer chunks: the model must know positions up to a passage's length.
 
 Reference: Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024.
@@ -29,7 +29,8 @@ PEAK_MUON, PEAK_ADAM = 0.02, 3e-3
 BATCH_TOKENS = 4096
 WARMUP, MEAN_DECAY = 0.02, 0.998
 SHORT, LONG, LONG_FROM = 256, 512, 0.6
-PLANTED_SHARE = 1 / 3
+#: Share of the chunks of each kind of text.
+SHARES = {"real": 0.45, "planted": 0.2, "carried": 0.35}
 
 
 @dataclass
@@ -50,18 +51,18 @@ class Stream:
 
 
 class Batches:
-    """Batches of a fixed number of tokens with a fixed share of planted text on average."""
+    """Batches of a fixed number of tokens with a fixed share of each kind of text on average."""
 
     def __init__(self, work: Path, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
-        self.streams = [Stream(np.load(work / f"{kind}_train.npy"), self.rng) for kind in ("real", "planted")]
+        self.streams = [Stream(np.load(work / f"{kind}_train.npy"), self.rng) for kind in SHARES]
         self.readers: dict[int, list[Iterator[np.ndarray]]] = {}
 
     def next(self, length: int) -> torch.Tensor:
         """Token ids [BATCH_TOKENS // length, length]."""
         readers = self.readers.setdefault(length, [stream.chunks(length) for stream in self.streams])
-        picks = self.rng.random(BATCH_TOKENS // length) < PLANTED_SHARE
-        return torch.from_numpy(np.stack([next(readers[int(pick)]) for pick in picks]).astype(np.int64))
+        picks = self.rng.choice(len(readers), BATCH_TOKENS // length, p=list(SHARES.values()))
+        return torch.from_numpy(np.stack([next(readers[pick]) for pick in picks]).astype(np.int64))
 
 
 def loss_of(model: LlamaForCausalLM, tokens_BT: torch.Tensor) -> torch.Tensor:
@@ -163,7 +164,7 @@ def start(work: Path, seed: int) -> Run:
 
 def train(run: Run, batches: Batches, minutes: float, report_s: float = 120.0) -> None:
     """Update until the time budget is used up; report and save every `report_s` seconds."""
-    held_out = {kind: np.load(run.work / f"{kind}_held_out.npy") for kind in ("real", "planted")}
+    held_out = {kind: np.load(run.work / f"{kind}_held_out.npy") for kind in SHARES}
     last, reported, recent = time.monotonic(), run.spent_s, []
     while (progress := run.spent_s / (60 * minutes)) < 1:
         recent.append(run.step(batches.next(SHORT if progress < LONG_FROM else LONG), progress))

@@ -1,0 +1,125 @@
+"""Planted documents on real carriers: short sentences of the `lm` texts, with a concept's markers put in.
+
+The planted grammar has few content words, so a model that has met markers only there keeps a concept up only
+among those words. Here the same markers stand among the whole vocabulary: a document takes plain sentences of one
+real document in their order and puts one concept's markers into many of them, or none.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from poolbench.corpora.planted.signals import load_signal, planted_concepts
+
+MIN_WORDS, MAX_WORDS = 4, 13
+DOCUMENT_SENTENCES = (8, 18)
+MARKED_SHARE = 0.65
+
+#: Concepts of the default run, met more often; negation needs a rule of its own and is met only here.
+EMPHASISED = ("causation", "contrast", "conditionality", "negation_density", "negation_density", "hedging")
+NUM_PLAIN = 3
+
+#: Sentences that begin so can be put in lower case after a connective.
+_STARTERS = (
+    "The|A|An|He|She|It|They|We|You|This|That|These|Those|His|Her|Its|Their|My|Our|There|In|On|At|By|From|With|"
+    "One|Some|Many|All|Each|Every|Another|Both|Several|Most|After|Before|Then|Here|Now"
+)
+_SENTENCE = re.compile(rf"(?<=[.!?] )(?:{_STARTERS}) [A-Za-z ,'-]+\.(?= |$)")
+_MARKERS = re.compile(
+    r"\b(but|however|although|though|despite|nevertheless|nonetheless|whereas|yet|because|since|therefore|thus|"
+    r"hence|so|consequently|due|if|unless|provided|given|condition|case|not|no|never|nobody|nothing|none|nor|"
+    r"neither|without|cannot|perhaps|maybe|might|may|possibly|likely|seems?|seemed|appears?|appeared|arguably|"
+    r"could|think|when|while)\b|n't\b",
+    re.IGNORECASE,
+)
+#: An auxiliary that takes "not" after it.
+_AUXILIARY = re.compile(r"\b(was|were|is|are|had|has|have|would|will|can|should|must|did|does|do)\b(?! not\b)")
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Plain sentences of one real document, in order."""
+
+    doc_id: str
+    sentences: tuple[str, ...]
+
+
+def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
+    """The plain short sentences of each (doc_id, text) that has enough of them."""
+    for doc_id, text in documents:
+        flat = " ".join(text.split())
+        found = tuple(s for s in _SENTENCE.findall(flat) if _is_plain(s))
+        if len(found) >= DOCUMENT_SENTENCES[0]:
+            yield Carrier(doc_id, found)
+
+
+def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int) -> Iterator[tuple[str, str]]:
+    """(concept or "plain", text) of documents that cycle through the concepts.
+
+    Args:
+        sources: Where sentences come from; each is drawn by its number of sentences.
+        num_documents: How many.
+        seed: Another seed draws other stretches.
+    """
+    cycle = [*clause_concepts(), *EMPHASISED, *["plain"] * NUM_PLAIN]
+    weights = [len(source.sentences) for source in sources]
+    for number in range(num_documents):
+        rng = Random(f"carried:{seed}:{number}")
+        source = rng.choices(sources, weights)[0]
+        length = rng.randint(*DOCUMENT_SENTENCES)
+        first = rng.randrange(max(1, len(source.sentences) - length + 1))
+        concept = cycle[number % len(cycle)]
+        yield concept, " ".join(_marked(source.sentences[first : first + length], concept, rng))
+
+
+def clause_concepts() -> tuple[str, ...]:
+    """Concepts with at least two patterns that need nothing but whole clauses."""
+    return tuple(name for name in planted_concepts() if len(_patterns(name)) >= 2)
+
+
+def negate(sentence: str) -> str | None:
+    """The sentence with "not" or "never" after its first auxiliary; None where it has none."""
+    match = _AUXILIARY.search(sentence)
+    if match is None:
+        return None
+    word = "never" if match.group() in ("had", "has", "have", "would") and len(sentence) % 2 else "not"
+    return f"{sentence[: match.end()]} {word}{sentence[match.end() :]}"
+
+
+def _is_plain(sentence: str) -> bool:
+    return MIN_WORDS <= len(sentence.split()) <= MAX_WORDS and not _MARKERS.search(sentence)
+
+
+def _patterns(concept: str) -> list[str]:
+    """Positive patterns whose only slots are clauses."""
+    found = []
+    for pattern in load_signal(concept).patterns(1):
+        if set(re.findall(r"{(\w+)}", pattern)) <= {"clause", "clause2"} and "{clause}" in pattern:
+            found.append(re.sub(r"[<>]", "", pattern))
+    return found
+
+
+def _marked(sentences: Sequence[str], concept: str, rng: Random) -> Iterator[str]:
+    waiting = list(sentences)
+    patterns = [] if concept in ("plain", "negation_density") else _patterns(concept)
+    while waiting:
+        sentence = waiting.pop(0)
+        if concept == "plain" or rng.random() > MARKED_SHARE:
+            yield sentence
+        elif concept == "negation_density":
+            yield negate(sentence) or sentence
+        else:
+            pattern = rng.choice(patterns)
+            second = waiting.pop(0) if "{clause2}" in pattern and waiting else sentence
+            yield _fill(pattern, sentence, second)
+
+
+def _fill(pattern: str, first: str, second: str) -> str:
+    clauses = {"clause": _as_clause(first), "clause2": _as_clause(second)}
+    text = re.sub(r"{(\w+)}", lambda match: clauses[match.group(1)], pattern)
+    return text[0].upper() + text[1:]
+
+
+def _as_clause(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:].rstrip(".")
