@@ -1,4 +1,4 @@
-"""The service: tasks in a folder store, HTTP verbs with real FastAPI, and the fence around sensitive concepts."""
+"""The service: tasks in a folder store, HTTP verbs with real FastAPI, the fence around sensitive concepts."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_sensitive_scorers_get_no_pointer(
             "train",
             {"params": {"concept": "contrast"}, "passages": [{"text": "a", "label": 1}]},
             400,
-            "too_few",
+            "one_class",
         ),
     ],
 )

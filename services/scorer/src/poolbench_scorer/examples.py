@@ -94,8 +94,8 @@ def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.nd
 def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> Examples:
     """Windows and couples to train on, degenerate negatives included.
 
-    Of a matched pair only windows that show the rewrite are used: where both windows read the same, the labels
-    would contradict each other. What is learnt is whether a window shows the concept.
+    Of a matched pair only windows that show the rewrite are used: where both windows read the same, the
+    labels would contradict each other. What is learnt is whether a window shows the concept.
     """
     contents = tokens.content(passages.texts)
     windows: list[Window] = []
@@ -122,7 +122,7 @@ def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> E
 
 
 def differs(window: Window, rewrite: Window) -> bool:
-    """Whether a window shows what its passage's rewrite changed: two adjacent tokens the rewrite never has."""
+    """Whether a window shows what its rewrite changed: two adjacent tokens that the rewrite never has."""
     return not set(pairwise(window)) <= set(pairwise(rewrite))
 
 
