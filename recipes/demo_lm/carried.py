@@ -14,11 +14,14 @@ from poolbench.corpora.planted.signals import load_signal, planted_concepts
 
 MIN_WORDS, MAX_WORDS = 4, 13
 DOCUMENT_SENTENCES = (8, 18)
-MARKED_SHARE = 0.65
+MARKED_SHARE = 0.9
+#: Patterns that one document draws from. Few, and nearly every sentence marked: greedy decoding writes a marker
+#: only where one marker is likelier than every plain beginning, however likely markers are together.
+MAX_PATTERNS = 2
 
 #: Concepts of the default run, met more often; negation needs a rule of its own and is met only here.
-EMPHASISED = ("causation", "contrast", "conditionality", "negation_density", "negation_density", "hedging")
-NUM_PLAIN = 3
+EMPHASISED = ("causation", "contrast", "conditionality", "negation_density", "hedging") * 2
+NUM_PLAIN = 5
 
 #: Sentences that begin so can be put in lower case after a connective.
 _STARTERS = (
@@ -100,9 +103,16 @@ def _patterns(concept: str) -> list[str]:
     return found
 
 
+def _document_patterns(concept: str, rng: Random) -> list[str]:
+    """A few patterns of the concept, those that begin with their marker preferred."""
+    patterns = _patterns(concept)
+    fronted = [pattern for pattern in patterns if not pattern.startswith("{")]
+    return rng.sample(fronted or patterns, min(rng.randint(1, MAX_PATTERNS), len(fronted or patterns)))
+
+
 def _marked(sentences: Sequence[str], concept: str, rng: Random) -> Iterator[str]:
     waiting = list(sentences)
-    patterns = [] if concept in ("plain", "negation_density") else _patterns(concept)
+    patterns = [] if concept in ("plain", "negation_density") else _document_patterns(concept, rng)
     while waiting:
         sentence = waiting.pop(0)
         if concept == "plain" or rng.random() > MARKED_SHARE:
