@@ -105,3 +105,16 @@ def _keys_of(plan: Plan, kind: str) -> set[str]:
 
 def test_config_hash_ignores_nothing_that_is_configured() -> None:
     assert RunConfig(seed=0).config_hash() != RunConfig(seed=1).config_hash()
+
+
+def test_null_directions_have_their_vectors_whatever_is_ranked() -> None:
+    config = load_run_config(None, {"preset": "demo"})
+    plan = make_plan(config, MODEL, [get_strategy("P1_last_token")])
+    made = output_keys(plan) | set(plan.local)
+    assert all(set(task.inputs.values()) <= made for task in plan.tasks.values())
+
+
+def test_another_annotator_version_moves_the_annotations() -> None:
+    config = load_run_config(None, {"preset": "demo"})
+    before, after = (make_plan(config, MODEL, [get_strategy("L3_entity")], v) for v in ("1", "2"))
+    assert not _keys_of(before, "pooler.annotate") & _keys_of(after, "pooler.annotate")

@@ -12,7 +12,7 @@ from poolbench.contracts.results import results_digest
 from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
-from poolbench_driver.models import describe_model
+from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.progress import STAGES, Display
 from poolbench_driver.report import write_report
@@ -101,7 +101,7 @@ def prepare(config: RunConfig, session: Session) -> Job:
         update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
     )
     model = describe_model(resolved, session.services)
-    return Job(resolved, make_plan(resolved, model, strategies), session)
+    return Job(resolved, make_plan(resolved, model, strategies, annotator_version(config.annotator)), session)
 
 
 def num_generations(plan: Plan) -> int:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import ModelRef, RunConfig, resolve_layers, resolve_model
+from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
 from poolbench.errors import ModelError
 from poolbench_driver.client import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+#: spaCy pipelines that the project ships.
+ASSETS = ("annotator",)
 _WIDTH = ("hidden_size", "n_embd", "d_model")
 
 
@@ -54,6 +56,13 @@ def describe_model(config: RunConfig, services: Services) -> ModelInfo:
         raise ModelError(f"model folder {ref.source} has no config.json; it must hold a Hugging Face model")
     settings = json.loads(file.read_text("utf-8"))
     return ModelInfo(ref, _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file))
+
+
+def annotator_version(name: str) -> str | None:
+    """Version of a shipped spaCy pipeline; None for one that the pooler's machine has installed."""
+    if name not in ASSETS:
+        return None
+    return str(json.loads((asset_path(name) / "meta.json").read_text("utf-8"))["version"])
 
 
 def _setting(settings: dict[str, Any], names: Sequence[str], file: Path) -> int:

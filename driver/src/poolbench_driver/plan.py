@@ -13,7 +13,7 @@ from typing import Any
 from poolbench.concepts import Concept, get_concept
 from poolbench.config import RunConfig
 from poolbench.contracts.tasks import Task, step_key
-from poolbench.pooling.registry import StrategySpec
+from poolbench.pooling.registry import StrategySpec, get_strategy
 from poolbench_driver.corpora import LocalStep, calibration_step, openings_step, passages_step
 from poolbench_driver.models import ModelInfo
 
@@ -65,6 +65,7 @@ class Plan:
     concepts: dict[str, ConceptPlan] = field(default_factory=dict)
     neighbours: dict[str, ConceptPlan] = field(default_factory=dict)  # not measured themselves
     scorers: dict[str, ScorerPlan] = field(default_factory=dict)
+    annotator: dict[str, Any] = field(default_factory=dict)  # parameters of pooler.annotate
     calibration: str = ""
     openings: str = ""
     unsteered: tuple[str, str, str] = ("", "", "")  # texts, fluency, scores
@@ -79,6 +80,13 @@ class Plan:
         """The strategies that are computed; the others become rows that say so."""
         return [spec for spec in self.strategies if spec.implemented]
 
+    @property
+    def pooled(self) -> list[StrategySpec]:
+        """The strategies that vectors are made of: the ranked ones, and the one under the nulls."""
+        steered = bool({"d2", "d3"} & set(self.config.metrics))
+        base = [get_strategy(NULL_BASE)] if steered else []
+        return [*self.implemented, *(spec for spec in base if spec not in self.implemented)]
+
     def layers_with_steering(self) -> list[int]:
         """The layers that vectors are needed at."""
         return sorted({*self.layers, self.steering_layer})
@@ -88,17 +96,23 @@ class Plan:
         return {key: task for task in self.tasks.values() for key in task.outputs.values()}
 
 
-def make_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[StrategySpec]) -> Plan:
+def make_plan(
+    config: RunConfig,
+    model: ModelInfo,
+    strategies: Sequence[StrategySpec],
+    annotator_version: str | None = None,
+) -> Plan:
     """Plans a run.
 
     Args:
         config: What to measure.
         model: Revision, depth and width of the model.
         strategies: Registered strategies to rank, implemented or not.
+        annotator_version: Version of the spaCy pipeline; another one makes other annotations.
     """
-    plan = Plan(
-        config, model, model.layers(config.layers), model.layer(config.steering_layer), list(strategies)
-    )
+    layers, steering = model.layers(config.layers), model.layer(config.steering_layer)
+    plan = Plan(config, model, layers, steering, list(strategies))
+    plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
     concepts = [get_concept(name) for name in config.concepts]
     for concept in concepts:
         plan.concepts[concept.id] = cells = ConceptPlan(concept)
@@ -145,9 +159,7 @@ def _plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers:
     for split in splits:
         cells.passages[split] = _passages(plan, cells.concept, split)
         inputs = {"passages": cells.passages[split], "idf_passages": cells.passages["train"]}
-        cells.annotations[split] = _simple(
-            plan, "pooler.annotate", "annotations", inputs, {"pipeline": plan.config.annotator}
-        )
+        cells.annotations[split] = _simple(plan, "pooler.annotate", "annotations", inputs, plan.annotator)
         _plan_extraction(plan, cells, split, layers)
 
 
@@ -163,7 +175,7 @@ def _plan_extraction(plan: Plan, cells: ConceptPlan, split: str, layers: Sequenc
     inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
     base = {**plan.model.params, "include_bos": plan.config.include_bos}
     outputs: dict[str, str] = {}
-    for spec in plan.implemented:
+    for spec in plan.pooled:
         # Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline
         # recomputes no more than it must.
         used = inputs if spec.reads_annotations else {"passages": inputs["passages"]}
@@ -174,7 +186,7 @@ def _plan_extraction(plan: Plan, cells: ConceptPlan, split: str, layers: Sequenc
         for layer in layers:
             states = step_key("extractor.states", {**base, "layer": layer}, {"passages": inputs["passages"]})
             outputs[f"states/{layer}"] = states
-    strategies = [{"id": spec.id, "params": spec.resolve()} for spec in plan.implemented]
+    strategies = [{"id": spec.id, "params": spec.resolve()} for spec in plan.pooled]
     params = {
         **base,
         "strategies": strategies,

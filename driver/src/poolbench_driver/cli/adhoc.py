@@ -21,7 +21,7 @@ def embed(
     output: Annotated[Path, typer.Option(help="Where the vectors go (.npy, float32 [texts, width]).")],
     model: str = "demo",
     strategy: str = "A1_mean",
-    layer: Annotated[int | None, typer.Option(help="Block index; default: the middle.")] = None,
+    layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
 ) -> None:
     """Vectors of texts by a model, layer and pooling strategy."""
     texts, services = read_texts(input_), open_session().services
