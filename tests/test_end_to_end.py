@@ -16,14 +16,16 @@ from pathlib import Path
 import httpx
 import pyarrow.parquet as pq
 import pytest
-
 from deploy.local.state import load
+
 from poolbench.config import asset_path
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-SMALL = ("--preset", "demo", "--limit", "60", "--concepts", "contrast", "--strategies", "A1_mean,L5_keyword,S1_attention")
+DRIVER = Path(sys.executable).with_name("poolbench-driver")
+STRATEGIES = "A1_mean,L5_keyword,S1_attention"
+SMALL = ("--preset", "demo", "--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -44,13 +46,20 @@ class Running:
         return ClusterSettings.load(self.environment)
 
     def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-m", "deploy.local.cluster", command]
-        return subprocess.run(arguments, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=420)
+        return self.call([sys.executable, "-m", "deploy.local.cluster", command], 420)
 
     def driver(self, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
-        command = [str(Path(sys.executable).with_name("poolbench-driver")), *arguments]
+        return self.call([str(DRIVER), *arguments], timeout_s)
+
+    def call(self, command: list[str], timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, env=self.environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout_s
+            command,
+            env={**self.environment, **environment},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
 
     def run(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], str]:
@@ -192,17 +201,14 @@ def test_every_service_answers_and_refuses_a_wrong_token(running: Running) -> No
 
 
 def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
-    environment = {**running.environment, "POOLBENCH_HTTP": "http://127.0.0.1:9"}
-    command = [str(Path(sys.executable).with_name("poolbench-driver")), "run", "--preset", "demo"]
-    done = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    done = running.call([str(DRIVER), "run", "--preset", "demo"], 60, POOLBENCH_HTTP="http://127.0.0.1:9")
     assert done.returncode != 0
     assert "is the cluster up" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
-    command = [str(Path(sys.executable).with_name("poolbench-driver")), "run", *SMALL, "--seed", "7"]
     process = subprocess.Popen(
-        [*command, "--output", str(running.output)], env=running.environment, cwd=REPOSITORY,
+        [str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)], env=running.environment, cwd=REPOSITORY,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     time.sleep(12)

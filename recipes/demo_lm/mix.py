@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from carried import carried_documents, carriers
+
 from poolbench.corpora.partition import document_of, split_of
 from poolbench.corpora.planted import lm_documents
 from poolbench.corpora.planted.signals import planted_concepts

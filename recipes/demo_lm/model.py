@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
 from tokenizer import MAX_LENGTH
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 WIDTH, BLOCKS, HEADS, INNER = 256, 6, 4, 688
 SHARD_BYTES = "4500KB"

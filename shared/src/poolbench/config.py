@@ -92,8 +92,7 @@ def folder_revision(folder: Path) -> str:
     """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in _MODEL_SUFFIXES)
     parts = [
-        [path.name, path.read_text("utf-8") if path.stat().st_size < 10_000_000 and path.suffix == ".json" else ""]
-        + [path.stat().st_size]
+        [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size]
         for path in files
     ]
     return "local-" + digest(parts, 12)

@@ -34,7 +34,8 @@ class TrainParams(StrictModel):
         batch_size: Windows in a step; by default 16, and 8 in mode head.
         num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
         window_tokens: Shortest and longest generation-like window, in tokens of the base.
-        degenerate_share: Shuffled and looping windows, taught as negatives, per ordinary window.
+        degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per
+            couple of ordinary windows.
         subfolder: Where a published classifier lies inside its repository.
         positive_label: Label of a published classifier that means the concept; by default its last one.
     """
@@ -52,7 +53,7 @@ class TrainParams(StrictModel):
     batch_size: int | None = Field(default=None, ge=2)
     num_windows: int = Field(default=3, ge=1)
     window_tokens: tuple[int, int] = (24, 64)
-    degenerate_share: float = Field(default=0.25, ge=0, le=1)
+    degenerate_share: float = Field(default=0.3, ge=0, le=1)
     validation_share: float = Field(default=0.2, gt=0, lt=1)
     num_bootstrap: int = Field(default=1000, ge=100)
     subfolder: str = ""
@@ -79,7 +80,7 @@ class TrainParams(StrictModel):
 
 
 class GateParams(StrictModel):
-    """The validity gate of SCIENCE.md 1.5.
+    """The validity gate (docs/metrics.md, Scorers).
 
     Attributes:
         num_tokens: Generation length in tokens of the language model; corpus texts are cut to the median

@@ -116,7 +116,7 @@ def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> E
     for index, couple in enumerate(chosen):
         positive = couples[couple][0]
         couples.append((positive, len(windows)))
-        windows.append(degenerate(tokens, windows[positive], looping=index % 2 == 1, seed=params.seed))
+        windows.append(degenerate(tokens, windows[positive], looping=index % 3 == 2, seed=params.seed))
         labels.append(0)
     return Examples([tokens.wrap(window) for window in windows], np.array(labels), couples)
 

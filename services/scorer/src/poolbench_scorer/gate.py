@@ -1,4 +1,4 @@
-"""The validity gate of a scorer, SCIENCE.md 1.5: without it, steering towards noise would count as success.
+"""The validity gate of a scorer: without it, steering towards noise would count as success.
 
 (a) Held-out passages cut to generation length are told apart: lower bound of the AUROC >= .75.
 (b) The model's own continuations of positive and negative halves are told apart: lower bound > .6.

@@ -63,7 +63,7 @@ def train_scorer(
         CellError: ``one_class`` or ``too_few`` passages.
         ModelError: If the base is unknown or no BERT.
 
-    Reference: SCIENCE.md 1.5. Departures in mode head: learning rate and number of epochs (see TrainParams).
+    Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and number of epochs (see TrainParams).
     """
     params = params.resolved(on_gpu=device.type == "cuda")
     passages = read_passages(table, "scorer")
