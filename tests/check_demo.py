@@ -1,0 +1,88 @@
+"""What a reader of the demo's report can check, checked: `python tests/check_demo.py [RUNS]` after `make demo`.
+
+Exit code 1 names what does not hold. Runs the demo's command once more, which must find nothing to do.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pyarrow.parquet as pq
+
+Row = dict[str, Any]
+CONCEPTS = ("causation", "conditionality", "contrast", "negation_density")
+NUM_LAYERS = 3
+
+
+def findings(rows: list[Row], runs: Path) -> Iterator[str]:
+    """Everything that does not hold."""
+    for concept in CONCEPTS:
+        d1 = _values(rows, concept, "d1.auroc")
+        if not d1 or max(d1) <= 0.8:
+            yield f"{concept}: no strategy reaches a D1 of .8 (best {max(d1, default=None)})"
+        permuted = _values(rows, concept, "d1.auroc_permuted")
+        if not permuted or abs(fmean(permuted) - 0.5) > 0.05:
+            yield f"{concept}: labels permuted give {fmean(permuted) if permuted else None}, not about .5"
+        layers = {row["layer"] for row in rows if row["concept"] == concept and row["metric"] == "d1.auroc"}
+        if len(layers) != NUM_LAYERS:
+            yield f"{concept}: D1 at {len(layers)} layers, not {NUM_LAYERS}"
+    moved = [concept for concept in CONCEPTS if _beats_nulls(rows, concept)]
+    print(f"gain above the 95th percentile of the null directions: {', '.join(moved) or 'none'}")
+    if len(moved) < 2:
+        yield f"only {len(moved)} of {len(CONCEPTS)} concepts gain more than the null directions"
+    if not (runs / "latest" / "report" / "index.html").is_file():
+        yield "there is no report"
+
+
+def _values(rows: list[Row], concept: str, metric: str) -> list[float]:
+    return [r["value"] for r in rows if r["concept"] == concept and r["metric"] == metric and r["value"] is not None]
+
+
+def _beats_nulls(rows: list[Row], concept: str) -> bool:
+    """Whether the best strategy's gain, at the null strengths, exceeds the nulls' 95th percentile.
+
+    The gain is read on openings that its strength was not chosen on; ``.excess`` is the gain minus the nulls'
+    mean, so the two sides are compared with that mean added back from the details table.
+    """
+    own = [row for row in rows if row["concept"] == concept and row["value"] is not None]
+    gains = {row["strategy"]: row["gain_at_null_strengths"] for row in own if row["metric"] == "d2.best_gain.excess"}
+    limits = [row["value"] for row in own if row["metric"] == "d2.best_gain.null_p95"]
+    best = max(gains.values(), default=0.0)
+    return bool(limits) and best > max(limits) and best > 0
+
+
+def repeated_run(runs: Path) -> Iterator[str]:
+    """The same command again: no task may be sent, and the digest must stay."""
+    state = json.loads((runs / "latest" / "state.json").read_text())
+    driver = Path(sys.executable).with_name("poolbench-driver")
+    command = [str(driver), "run", "--preset", "demo", "--display", "json", "--output", str(runs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    sent = [event for event in events if event["event"] == "done" and not event["reused"]]
+    if done.returncode != 0 or sent:
+        yield f"the same command again ended with {done.returncode} and did {len(sent)} tasks: {done.stderr[-500:]}"
+    again = json.loads((runs / "latest" / "state.json").read_text())
+    if again["results_digest"] != state["results_digest"]:
+        yield "the same command again changed the results digest"
+
+
+def main() -> int:
+    """Prints the findings."""
+    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+    details = pq.read_table(runs / "latest" / "details.parquet").to_pylist()
+    gains = {row["cell_id"]: json.loads(row["details"]).get("value_at_null_strengths") for row in details}
+    rows = pq.read_table(runs / "latest" / "results.parquet").to_pylist()
+    rows = [{**row, "gain_at_null_strengths": gains.get(row["cell_id"])} for row in rows]
+    found = [*findings(rows, runs), *repeated_run(runs)]
+    print("\n".join(found) if found else f"the demo holds: {len(rows)} rows checked")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
