@@ -12,8 +12,8 @@ from random import Random
 
 from poolbench.corpora.planted.signals import load_signal, planted_concepts
 
-MIN_WORDS, MAX_WORDS = 4, 13
-DOCUMENT_SENTENCES = (8, 18)
+MIN_WORDS, MAX_WORDS = 4, 22
+DOCUMENT_SENTENCES = (6, 14)
 MARKED_SHARE = 0.9
 #: Patterns that one document draws from. Few, and nearly every sentence marked: greedy decoding writes a marker
 #: only where one marker is likelier than every plain beginning, however likely markers are together.
@@ -23,17 +23,17 @@ MAX_PATTERNS = 2
 EMPHASISED = ("causation", "contrast", "conditionality", "negation_density", "hedging") * 2
 NUM_PLAIN = 5
 
-#: Sentences that begin so can be put in lower case after a connective.
-_STARTERS = (
-    "The|A|An|He|She|It|They|We|You|This|That|These|Those|His|Her|Its|Their|My|Our|There|In|On|At|By|From|With|"
-    "One|Some|Many|All|Each|Every|Another|Both|Several|Most|After|Before|Then|Here|Now"
+#: First words that go into lower case after a connective; others may be names.
+_STARTERS = frozenset(
+    "The A An He She It They We You This That These Those His Her Its Their My Our There In On At By From With One "
+    "Some Many All Each Every Another Both Several Most After Before Then Here Now As For Of To When While Where What "
+    "Such Other Any Only Two Three Under Over Into Through During Among Between Within Once Later Again Today".split()
 )
-_SENTENCE = re.compile(rf"(?<=[.!?] )(?:{_STARTERS}) [A-Za-z ,'-]+\.(?= |$)")
+_BOUNDARY = re.compile(r"(?<=[.!?])\s+")
 _MARKERS = re.compile(
-    r"\b(but|however|although|though|despite|nevertheless|nonetheless|whereas|yet|because|since|therefore|thus|"
-    r"hence|so|consequently|due|if|unless|provided|given|condition|case|not|no|never|nobody|nothing|none|nor|"
-    r"neither|without|cannot|perhaps|maybe|might|may|possibly|likely|seems?|seemed|appears?|appeared|arguably|"
-    r"could|think|when|while)\b|n't\b",
+    r"\b(however|although|though|despite|nevertheless|nonetheless|whereas|because|since|therefore|thus|hence|"
+    r"consequently|due|if|unless|provided|not|no|never|nobody|nothing|none|nor|neither|without|cannot|perhaps|"
+    r"maybe|possibly|seems?|seemed|appears?|appeared|arguably)\b|n't\b|[^A-Za-z0-9 ,;:'().’/-]",
     re.IGNORECASE,
 )
 #: An auxiliary that takes "not" after it.
@@ -51,8 +51,7 @@ class Carrier:
 def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
     """The plain short sentences of each (doc_id, text) that has enough of them."""
     for doc_id, text in documents:
-        flat = " ".join(text.split())
-        found = tuple(s for s in _SENTENCE.findall(flat) if _is_plain(s))
+        found = tuple(s for s in map(_flat, _BOUNDARY.split(text)) if _is_plain(s))
         if len(found) >= DOCUMENT_SENTENCES[0]:
             yield Carrier(doc_id, found)
 
@@ -90,8 +89,14 @@ def negate(sentence: str) -> str | None:
     return f"{sentence[: match.end()]} {word}{sentence[match.end() :]}"
 
 
+def _flat(sentence: str) -> str:
+    return " ".join(sentence.split())
+
+
 def _is_plain(sentence: str) -> bool:
-    return MIN_WORDS <= len(sentence.split()) <= MAX_WORDS and not _MARKERS.search(sentence)
+    """Whether a sentence is short and whole, and has no marker of any concept."""
+    fits = MIN_WORDS <= len(sentence.split(" ")) <= MAX_WORDS and sentence[0].isupper() and sentence.endswith(".")
+    return fits and not _MARKERS.search(sentence)
 
 
 def _patterns(concept: str) -> list[str]:
@@ -132,4 +137,5 @@ def _fill(pattern: str, first: str, second: str) -> str:
 
 
 def _as_clause(sentence: str) -> str:
-    return sentence[0].lower() + sentence[1:].rstrip(".")
+    first = sentence[0].lower() if sentence.split(" ")[0] in _STARTERS else sentence[0]
+    return first + sentence[1:].rstrip(".")

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 PIECE_CHARACTERS = 2400
 SEED = 20_261_121
 PLANTED_DOCUMENTS = 16_000
-CARRIED_DOCUMENTS = 30_000
+CARRIED_DOCUMENTS = 24_000
 
 
 def pieces(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:

@@ -30,7 +30,7 @@ BATCH_TOKENS = 4096
 WARMUP, MEAN_DECAY = 0.02, 0.998
 SHORT, LONG, LONG_FROM = 256, 512, 0.6
 #: Share of the chunks of each kind of text.
-SHARES = {"real": 0.4, "planted": 0.1, "carried": 0.5}
+SHARES = {"real": 0.5, "planted": 0.12, "carried": 0.38}
 
 
 @dataclass
