@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-CONCEPTS = "contrast,negation_density"
+CONCEPTS = "contrast,causation,negation_density"
 
 
 def main() -> int:

@@ -59,9 +59,25 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
 
     def build() -> pa.Table:
         table = concept_table(config, concept.id)
-        return table.filter(pc.equal(table["split"], split))
+        return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
     return LocalStep(key, f"passages {concept.id}/{split}", build)
+
+
+def at_most(passages: pa.Table, size: int) -> pa.Table:
+    """At most ``size`` passages, half of each class, pairs whole; which ones depends on their ids alone."""
+    if passages.num_rows <= size:
+        return passages
+    rows = passages.select(["passage_id", "pair_id", "label"]).to_pylist()
+    order = sorted(range(len(rows)), key=lambda i: (_rank(rows[i]["pair_id"] or rows[i]["passage_id"]), i))
+    kept: list[int] = []
+    for label in (0, 1):
+        kept += [i for i in order if rows[i]["label"] == label][: size // 2]
+    return passages.take(sorted(kept))
+
+
+def _rank(name: str) -> str:
+    return hashlib.sha256(f"at-most:{name}".encode()).hexdigest()
 
 
 def openings_step(name: str, count: int) -> LocalStep:
