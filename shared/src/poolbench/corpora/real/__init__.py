@@ -1,7 +1,19 @@
-"""Real text: readers of the openly licensed archives."""
+"""Real text: readers of the openly licensed archives, and corpora with weak labels made from them."""
 
 from poolbench.corpora.real import sources as _sources  # noqa: F401  (registers the sources)
 from poolbench.corpora.real.archives import ARCHIVES_VARIABLE, archives_folder
+from poolbench.corpora.real.build import REAL_REVISION, build_real, real_concepts
 from poolbench.corpora.real.documents import SOURCES, Document, Source, get_source, read_documents
 
-__all__ = ["ARCHIVES_VARIABLE", "SOURCES", "Document", "Source", "archives_folder", "get_source", "read_documents"]
+__all__ = [
+    "ARCHIVES_VARIABLE",
+    "REAL_REVISION",
+    "SOURCES",
+    "Document",
+    "Source",
+    "archives_folder",
+    "build_real",
+    "get_source",
+    "read_documents",
+    "real_concepts",
+]

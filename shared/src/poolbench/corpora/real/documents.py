@@ -20,12 +20,14 @@ class Entry:
         document: the part of the document id after the source; texts of one author, article or regulation
             share it (or its first component), so that they share a split.
         text: plain text, paragraphs separated by a blank line.
-        labels: what the source itself says about the text, such as ``{"sentiment": "pos"}``.
+        labels: what the source itself says about the text, such as ``(("sentiment", "pos"),)``.
+        domain: where the text comes from, if the source has more than one domain.
     """
 
     document: str
     text: str
     labels: tuple[tuple[str, str], ...] = ()
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def documents_from(files: Files, source: Source) -> Iterator[Document]:
             doc_id=f"{source.name}/{entry.document}",
             source=source.name,
             licence=source.licence,
-            domain=source.domain,
+            domain=entry.domain or source.domain,
             text=text,
             labels=entry.labels,
         )

@@ -116,9 +116,10 @@ def read_factbook(files: Files) -> Iterator[Entry]:
 
 
 def read_requests(files: Files) -> Iterator[Entry]:
-    """Requests with a mean politeness rating (in standard deviations of the annotators' scores)."""
-    for record in _all_records(files):
-        yield Entry(record["id"], record["text"].strip(), (("politeness", str(record["score"])),))
+    """Requests with a mean politeness rating (in standard deviations), of two communities."""
+    for name, domain in (("stack-exchange.jsonl", "technical forums"), ("wikipedia.jsonl", "encyclopaedia talk")):
+        for record in read_records(files[name], name):
+            yield Entry(record["id"], record["text"].strip(), (("politeness", str(record["score"])),), domain)
 
 
 def read_comments(files: Files) -> Iterator[Entry]:

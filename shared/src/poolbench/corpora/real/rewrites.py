@@ -1,0 +1,106 @@
+"""Rule rewrites: a positive passage of a matched concept into its negative.
+
+Reference: the construction rules of PoolBench's matched concepts. Deletions that would leave a broken verb group
+(`might go`) are replaced by the unhedged form instead.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+Rewrite = Callable[[str], str]
+Replacement = str | Callable[[re.Match[str]], str]
+
+_MAX_CLAUSE = 14
+_OPENING = r"(?:(?<=^)|(?<=[.!?]\s)|(?<=[.!?][\"'”’)]\s)|(?<=\n))"
+
+_HEDGES: tuple[tuple[str, str], ...] = (
+    (r",? ?\bI think\b,?(?: that\b)?", ""),
+    (r"\b(?:seems|appears) to be\b", "is"),
+    (r"\b(?:seems|appears) to\b", "does"),
+    (r"\bseems(?: that| as if| like)?\b", "is"),
+    (r"\b(?:could|might) (?:possibly |perhaps )?be\b", "is"),
+    (r"\bmight\b", "will"),
+    (r"\b(?:is|are|was|were|be)?n?'?t? ?likely to\b", "to"),
+    (r",? ?\b(?:more |most |very )?(?:perhaps|maybe|possibly|arguably|likely)\b,?", ""),
+)
+_CAUSES = ((r",? ?\b(?:because(?: of)?|since|therefore|consequently|due to)\b,?", ""),)
+_CONTRASTS = ((r",? ?\b(?:however|although|despite(?: the fact that)?|nevertheless|whereas)\b,?", ""),)
+_CONDITIONS = (
+    (rf"{_OPENING}(?:If|Unless|In case|Given that|Provided that)\b(?: [^\s,.;:!?]+){{1,{_MAX_CLAUSE}}}, ", ""),
+    (r",? ?\b(?:unless|provided,? that|given that|on condition that|in case|(?<!as )if)\b,?", ""),
+)
+_NEGATORS = (
+    (r"\bcannot\b|\bcan['’]t\b", "can"),
+    (r"\bwon['’]t\b", "will"),
+    (r"\bshan['’]t\b", "shall"),
+    (r"\bain['’]t\b", "is"),
+    (r"(?<=\w)n['’]t\b", ""),
+    (r"\bwithout\b", "with"),
+    (r"\bnobody\b", "somebody"),
+    (r"\bnothing\b", "something"),
+    (r"\bnowhere\b", "somewhere"),
+    (r"\bnone\b", "some"),
+    (r"\bneither\b", "either"),
+    (r"\bnor\b", "or"),
+    (r"\bno longer\b", "still"),
+    (r"\bno\b", "some"),
+    (r" ?\b(?:not|never)\b", ""),
+)
+_LEGAL = (
+    (r"\bpursuant to\b", "under"),
+    (r"\bpursuant\b", "following"),
+    (r"\bnotwithstanding\b", "despite"),
+    (r"\bwhereas\b", "while"),
+    (r"\btherein\b", "in it"),
+    (r"\bthereof\b", "of it"),
+    (r"\bthereto\b", "to it"),
+    (r"\bhereto\b", "to this"),
+    (r"\bherein\b", "here"),
+    (r"\baforementioned\b", "named"),
+    (r"\bforthwith\b", "at once"),
+    (r"\bheretofore\b", "before now"),
+    (r" ?\bhereby\b", ""),
+    (r"\bprior to\b", "before"),
+    (r"\bshall\b", "will"),
+)
+
+
+def _in_case_of(replacement: str) -> Callable[[re.Match[str]], str]:
+    """The replacement, with a capital where the replaced text has one."""
+
+    def replace(match: re.Match[str]) -> str:
+        first = match[0].lstrip(" ,")[:1]
+        return replacement[:1].upper() + replacement[1:] if first.isupper() else replacement
+
+    return replace
+
+
+def tidy(text: str) -> str:
+    """Mend what deletions leave: doubled spaces, spaces before marks, lower-case sentence starts."""
+    text = re.sub(r"[ \t]{2,}", " ", text)
+    text = re.sub(r" +([,.;:!?])", r"\1", text)
+    text = re.sub(r"(^|\n|[.!?] )[,;] ?", r"\1", text)
+    text = re.sub(r"(^|\n+|[.!?] )( *)([a-z])", lambda match: match[1] + match[3].upper(), text)
+    return re.sub(r" +\n", "\n", text).strip()
+
+
+def by_rules(rules: Sequence[tuple[str, str]]) -> Rewrite:
+    """A rewrite that applies the rules in order, in either case, and tidies up."""
+    compiled = [(re.compile(pattern, re.IGNORECASE), _in_case_of(text)) for pattern, text in rules]
+
+    def rewrite(text: str) -> str:
+        for pattern, replacement in compiled:
+            text = pattern.sub(replacement, text)
+        return tidy(text)
+
+    return rewrite
+
+
+REWRITES: dict[str, Rewrite] = {
+    "hedging": by_rules(_HEDGES),
+    "causation": by_rules(_CAUSES),
+    "contrast": by_rules(_CONTRASTS),
+    "conditionality": by_rules(_CONDITIONS),
+    "negation_density": by_rules(_NEGATORS),
+    "legal_formality": by_rules(_LEGAL),
+}

@@ -1,0 +1,61 @@
+"""Passages of whole sentences cut from longer texts."""
+
+import re
+from collections.abc import Iterator
+from random import Random
+
+from poolbench.corpora.text import TokenCounter
+
+# A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph
+# break ends one always. Titles and single initials do not end sentences.
+_SENTENCE_END = re.compile(
+    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)"
+    r"(?<=[.!?:;\"'”’)])\s+(?=[\"'“‘(\[]?[A-Z0-9])|\n\n+"
+)
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Character ranges of the sentences of a text, white space between them left out."""
+    starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text))]
+    ends = [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip()]
+
+
+def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng: Random) -> Iterator[str]:
+    """Consecutive passages of whole sentences, each within the window.
+
+    The length aimed at is drawn anew for each passage, so that length says nothing. A text that fits as a whole
+    is one passage; a run of sentences that misses the window is left out.
+
+    Args:
+        text: a document.
+        window: smallest and largest number of tokens.
+        count_tokens: measures a text.
+        rng: draws the lengths.
+    """
+    if len(text) <= window[1] * 8 and window[0] <= count_tokens(text) <= window[1]:
+        yield text
+        return
+    spans = sentences(text)
+    position = 0
+    while position < len(spans):
+        end = _take(text, spans, position, rng.uniform(*_aims(window)), count_tokens)
+        passage = text[spans[position][0] : spans[end - 1][1]]
+        if window[0] <= count_tokens(passage) <= window[1]:
+            yield passage
+        position = end
+
+
+def _aims(window: tuple[int, int]) -> tuple[float, float]:
+    low, high = window
+    return low + 0.1 * (high - low), low + 0.8 * (high - low)
+
+
+def _take(text: str, spans: list[tuple[int, int]], position: int, aim: float, count_tokens: TokenCounter) -> int:
+    """The index after the last sentence of a passage that starts at `position` and reaches `aim` tokens."""
+    num_tokens = 0
+    for index in range(position, len(spans)):
+        num_tokens += count_tokens(text[spans[index][0] : spans[index][1]])
+        if num_tokens >= aim:
+            return index + 1
+    return len(spans)
