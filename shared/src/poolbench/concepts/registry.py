@@ -33,7 +33,8 @@ def _registry() -> dict[str, Concept]:
     folder = files("poolbench.concepts").joinpath("definitions")
     found: dict[str, Concept] = {}
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        _register(found, parse_concept(entry.read_text("utf-8"), entry.name))
+        if entry.name.endswith(".yaml"):
+            _register(found, parse_concept(entry.read_text("utf-8"), entry.name))
     for point in entry_points(group=ENTRY_POINT_GROUP):
         loaded = point.load()
         concept = loaded() if callable(loaded) and not isinstance(loaded, Concept) else loaded
