@@ -175,7 +175,18 @@ BUDGETS: dict[str, Budget] = {
     budget.name: budget
     for budget in (
         Budget(
-            name="demo", num_train=200, num_test=100, num_scorer=200, strengths=(0.06, 0.125, 0.25, 0.5),
+            name="demo",
+            num_train=200,
+            num_test=100,
+            num_scorer=200,
+            # The demo model is small, and its own concept shift at a sentence end is a good part of the residual
+            # norm: it takes larger strengths than the card's to move it, so the null directions get them too.
+            strengths=(0.06, 0.125, 0.25, 0.5, 0.7),
+            null_strengths=(0.125, 0.25, 0.5, 0.7),
+            num_openings=12,
+            max_tokens=40,
+            num_continuations=100,
+        ),
             num_openings=12, max_tokens=40, num_continuations=80,
         ),
         Budget(
