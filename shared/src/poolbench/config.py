@@ -92,8 +92,7 @@ def folder_revision(folder: Path) -> str:
     """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in _MODEL_SUFFIXES)
     parts = [
-        [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size]
-        for path in files
+        [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size] for path in files
     ]
     return "local-" + digest(parts, 12)
 
@@ -186,8 +185,6 @@ BUDGETS: dict[str, Budget] = {
             num_openings=12,
             max_tokens=40,
             num_continuations=100,
-        ),
-            num_openings=12, max_tokens=40, num_continuations=80,
         ),
         Budget(
             name="card", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,
