@@ -5,7 +5,8 @@
 Ratios are medians over interleaved pairs in one engine (unsteered, steered, steered, unsteered ...), each run
 from an empty prefix cache. ``steer.k<K>`` has K distinct (vector, layer, strength) settings in the batch, all
 registered before; ``steer.cold`` registers 256 new vectors inside the measured time. The reference's way is
-Transformers, one prompt at a time, its hook registered anew for each.
+Transformers, one prompt at a time, its hook registered anew for each. Beside wall-clock ratios stand
+ratios of CPU time (client and engine processes): where others use the machine too, only those are steady.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 from common import write_report
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench_steerer.config import SteererConfig
-from poolbench_steerer.engine import GenerationRequest, SteeringEngine
+from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.perplexity import score_continuations
 from poolbench_steerer.plugin.spec import Edit, Steering
@@ -75,30 +78,66 @@ async def measure(
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Ratios and figures of everything that runs in our engine."""
     rng = np.random.default_rng(0)
-    ids = await engine.register(unit_vectors(rng, max(NUM_SETTINGS), engine.bank.width))
-    await rate(engine, requests(engine, options, ids[:8]))  # warms up
-    ratios, rates, spread = {}, {}, {}
+    width = engine.bank.width
+    ids = await engine.register(unit_vectors(rng, max(NUM_SETTINGS), width))
+    await run(engine, requests(engine, options, ids[:8]))  # warms up
+    comparisons = Comparisons(engine, requests(engine, options, None), options.pairs)
     for num_settings in NUM_SETTINGS:
         steered = requests(engine, options, ids[:num_settings])
-        pairs = [await pair(engine, options, steered, index) for index in range(options.pairs)]
-        name = f"k{num_settings}"
-        ratios[f"steer.{name}"] = statistics.median(b / a for a, b in pairs)
-        spread[name] = sorted(round(b / a, 4) for a, b in pairs)
-        rates[f"{name}_unsteered"] = statistics.median(a for a, _ in pairs)
-        rates[f"{name}_steered"] = statistics.median(b for _, b in pairs)
-    cold = [await cold_pair(engine, options, rng, index) for index in range(options.pairs)]
-    ratios["steer.cold"] = statistics.median(b / a for a, b in cold)
-    spread["cold"] = sorted(round(b / a, 4) for a, b in cold)
+        await comparisons.add(f"k{num_settings}", lambda _, steered=steered: run(engine, steered))
+    bursts = [unit_vectors(rng, max(NUM_SETTINGS), width) for _ in range(options.pairs)]
+    await comparisons.add("cold", lambda index: cold_run(engine, options, bursts[index]))
     began = time.perf_counter()
-    await engine.register(unit_vectors(rng, NUM_REGISTERED, engine.bank.width))
+    await engine.register(unit_vectors(rng, NUM_REGISTERED, width))
     registered_s = time.perf_counter() - began
-    figures = {
-        "tokens_per_s": rates,
-        "ratios_of_pairs": spread,
+    figures = comparisons.figures | {
         f"register_{NUM_REGISTERED}_vectors_s": registered_s,
         "perplexity_tokens_per_s": await perplexity_rate(engine, options),
     }
-    return ratios, figures
+    return comparisons.ratios, figures
+
+
+@dataclass(frozen=True)
+class Rates:
+    """New tokens per second of wall-clock time and of CPU time."""
+
+    wall: float
+    cpu: float
+
+
+class Comparisons:
+    """Interleaved pairs of an unsteered batch with others."""
+
+    def __init__(self, engine: SteeringEngine, plain: Sequence[GenerationRequest], num_pairs: int) -> None:
+        self._engine = engine
+        self._plain = plain
+        self._num_pairs = num_pairs
+        self.ratios: dict[str, float] = {}
+        self.figures: dict[str, Any] = {
+            "tokens_per_s": {},
+            "wall_ratios": {},
+            "cpu_ratios": {},
+            "cpu_ratio": {},
+        }
+
+    async def add(self, name: str, steered: Callable[[int], Awaitable[Rates]]) -> None:
+        """Measures one kind of batch; every other pair runs in the other order."""
+        pairs = []
+        for index in range(self._num_pairs):
+            if index % 2:
+                rates = await steered(index)
+                pairs.append((await run(self._engine, self._plain), rates))
+            else:
+                plain = await run(self._engine, self._plain)
+                pairs.append((plain, await steered(index)))
+        wall = sorted(b.wall / a.wall for a, b in pairs)
+        cpu = sorted(b.cpu / a.cpu for a, b in pairs)
+        self.ratios[f"steer.{name}"] = statistics.median(wall)
+        self.figures["wall_ratios"][name] = [round(value, 3) for value in wall]
+        self.figures["cpu_ratios"][name] = [round(value, 3) for value in cpu]
+        self.figures["cpu_ratio"][name] = statistics.median(cpu)
+        self.figures["tokens_per_s"][f"{name}_unsteered"] = statistics.median(a.wall for a, _ in pairs)
+        self.figures["tokens_per_s"][f"{name}_steered"] = statistics.median(b.wall for _, b in pairs)
 
 
 def unit_vectors(rng: np.random.Generator, count: int, width: int) -> list[np.ndarray]:
@@ -128,45 +167,34 @@ def requests(
     return made
 
 
-async def rate(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> float:
-    """New tokens per second of one batch from an empty prefix cache."""
+async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rates:
+    """One batch from an empty prefix cache."""
     await engine.llm.reset_prefix_cache()
-    began = time.perf_counter()
-    made = await engine.generate(batch)
-    return sum(len(generation.token_ids) for generation in made) / (time.perf_counter() - began)
+    began, used = time.perf_counter(), cpu_seconds()
+    return rates_of(await engine.generate(batch), began, used)
 
 
-async def pair(
-    engine: SteeringEngine, options: argparse.Namespace, steered: Sequence[GenerationRequest], index: int
-) -> tuple[float, float]:
-    """Rates (unsteered, steered); every other pair in the other order."""
-    plain = requests(engine, options, None)
-    if index % 2:
-        rate_steered = await rate(engine, steered)
-        return await rate(engine, plain), rate_steered
-    rate_plain = await rate(engine, plain)
-    return rate_plain, await rate(engine, steered)
+async def cold_run(
+    engine: SteeringEngine, options: argparse.Namespace, vectors: Sequence[np.ndarray]
+) -> Rates:
+    """One batch whose vectors are registered within the measured time."""
+    await engine.llm.reset_prefix_cache()
+    began, used = time.perf_counter(), cpu_seconds()
+    ids = await engine.register(vectors)
+    return rates_of(await engine.generate(requests(engine, options, ids)), began, used)
 
 
-async def cold_pair(
-    engine: SteeringEngine, options: argparse.Namespace, rng: np.random.Generator, index: int
-) -> tuple[float, float]:
-    """Rates (unsteered, steered with vectors that are registered within the measured time)."""
-    vectors = unit_vectors(rng, max(NUM_SETTINGS), engine.bank.width)
+def rates_of(made: Sequence[Generation], began: float, used: float) -> Rates:
+    """Rates of texts made since ``began`` (wall clock) and ``used`` (CPU seconds)."""
+    num_tokens = sum(len(generation.token_ids) for generation in made)
+    return Rates(num_tokens / (time.perf_counter() - began), num_tokens / (cpu_seconds() - used))
 
-    async def cold() -> float:
-        await engine.llm.reset_prefix_cache()
-        began = time.perf_counter()
-        ids = await engine.register(vectors)
-        made = await engine.generate(requests(engine, options, ids))
-        return sum(len(generation.token_ids) for generation in made) / (time.perf_counter() - began)
 
-    plain = requests(engine, options, None)
-    if index % 2:
-        rate_cold = await cold()
-        return await rate(engine, plain), rate_cold
-    rate_plain = await rate(engine, plain)
-    return rate_plain, await cold()
+def cpu_seconds() -> float:
+    """CPU time of this process and of the engine's so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 async def perplexity_rate(engine: SteeringEngine, options: argparse.Namespace) -> float:

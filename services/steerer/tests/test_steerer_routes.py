@@ -8,10 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from fastapi.testclient import TestClient
+from transformers import AutoModelForCausalLM
 
+from poolbench.corpora.openings import load_calibration
 from poolbench.runtime.http import build_api
 from poolbench_steerer.routes import Verbs
+from poolbench_steerer.tokens import tokens_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +67,27 @@ def test_register_list_and_steer_by_id(client, body, tiny_model, unit_vectors):
     assert client.post("/generate", json=body | {"steering": inline}).json()["texts"] == steered
 
 
+def test_a_strength_is_in_mean_residual_norms(client, body, host, model_ref, tiny_model, unit_vectors):
+    """The unit equals Transformers' hidden states on the calibration texts, without BOS."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokens = tokens_of(model_ref)
+    norms = []
+    for text in load_calibration().column("text").to_pylist():
+        ids = tokens.encode(text)[:254]
+        with torch.inference_mode():
+            # The last entry of hidden_states is after the final norm, so layer 2 is entry 3 of 7.
+            norms += (
+                model(torch.tensor([ids]), output_hidden_states=True)
+                .hidden_states[3][0, 1:]
+                .norm(dim=-1)
+                .tolist()
+            )
+    steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "strength": 0.5}
+    answer = client.post("/generate", json=body | {"steering": steering}).json()
+    (alpha,) = answer["texts"][0]["receipt"]["alphas"]
+    assert alpha == pytest.approx(0.5 * float(np.mean(norms)), rel=1e-5)
+
+
 def test_perplexity(client, tiny_model):
     texts = {
         "texts": ["runs past the mill", "saw the fox"],
@@ -81,7 +106,7 @@ def test_perplexity(client, tiny_model):
         ({"vector": [1.0, 2.0], "layer": 2, "alpha": 1.0}, 400, "vector"),
         ({"vector": [0.0] * 256, "layer": 2, "alpha": 1.0}, 400, "vector"),
         ({"vector": [1.0] * 256, "layer": 6, "alpha": 1.0}, 400, "layer_out_of_range"),
-        ({"vector": [1.0] * 256, "layer": 2, "strength": 1.0}, 400, "input"),
+        ({"vector": [1.0] * 256, "layer": 6, "strength": 1.0}, 400, "layer_out_of_range"),
         ({"vector": [1.0] * 256, "layer": 2}, 422, "input"),
         ({"layer": 2, "alpha": 1.0}, 422, "input"),
     ],

@@ -64,6 +64,8 @@ class SteeringEngine:
         self.bank = bank
         self.num_layers: int = info["num_layers"]
         self.runner: str = info["runner"]
+        self.eager: bool = info["eager"]
+        self.residual_norms: list[float] | None = None  # measured when first asked for
         self.window: int = llm.model_config.max_model_len
         self.start_s = start_s
         self.num_rows: int = info["num_rows"] - 1
@@ -176,7 +178,9 @@ class SteeringEngine:
         return _generation(output, check(steering, count, num_prompt, len(output.outputs[0].token_ids)))
 
     async def _run(self, prompt_ids: list[int], params: SamplingParams, salt: str | None) -> RequestOutput:
-        prompt: Any = {"prompt_token_ids": prompt_ids} | ({"cache_salt": salt} if salt else {})
+        from vllm.inputs import tokens_input
+
+        prompt = tokens_input(prompt_ids, cache_salt=salt)
         final = None
         async for output in self.llm.generate(prompt, params, request_id=uuid.uuid4().hex):
             final = output

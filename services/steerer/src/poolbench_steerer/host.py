@@ -18,8 +18,11 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import EngineDiedError
+from poolbench_steerer.launch import import_vllm
+from poolbench_steerer.norms import measure_norms
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.selftest import self_test
+from poolbench_steerer.tokens import tokens_of
 
 _T = TypeVar("_T")
 Job = Callable[[SteeringEngine], Awaitable[_T]]
@@ -84,13 +87,14 @@ class EngineHost:
         self._thread.join(timeout=10)
 
     async def _run_job(self, model: ModelRef, job: Job[_T]) -> _T:
-        from vllm.v1.engine.exceptions import EngineDeadError
-
+        # In another thread: vllm takes seconds to import, and what it keeps of failed optional imports would
+        # hold on to the frames, and so the engines, of whoever imports it.
+        dead_error = await asyncio.to_thread(import_vllm, model, self.config)
         for _ in range(self.config.max_restarts + 1):
             async with self._lease(model) as engine:
                 try:
                     return await job(engine)
-                except EngineDeadError:
+                except dead_error:
                     # Generation is repeatable, so the whole job runs again on a new engine.
                     logger.warning("the engine of %s died; restarting it", model.id)
         raise EngineDiedError(
@@ -102,10 +106,7 @@ class EngineHost:
     async def _lease(self, model: ModelRef) -> AsyncIterator[SteeringEngine]:
         # First come, first served: a job that needs a reload holds the gate until the engine is idle.
         async with self._gate:
-            engine = self._engine
-            if engine is None or engine.dead or not _serves(engine.model, model):
-                await self._idle.wait()
-                engine = await self._load(model)
+            engine = await self._loaded(model)
             self._num_jobs += 1
             self._idle.clear()
         try:
@@ -114,6 +115,29 @@ class EngineHost:
             self._num_jobs -= 1
             if self._num_jobs == 0:
                 self._idle.set()
+
+    async def residual_norms(self, model: ModelRef) -> list[float]:
+        """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(self._measure_norms(model), self._loop)
+        )
+
+    async def _measure_norms(self, model: ModelRef) -> list[float]:
+        async with self._gate:
+            engine = await self._loaded(model)
+            if engine.residual_norms is None:
+                await self._idle.wait()
+                tokens = tokens_of(model, trust_remote_code=self.config.trust_remote_code)
+                engine.residual_norms = await measure_norms(engine, tokens)
+            return engine.residual_norms
+
+    async def _loaded(self, model: ModelRef) -> SteeringEngine:
+        """The engine with this model; only for who holds the gate."""
+        engine = self._engine
+        if engine is None or engine.dead or not _serves(engine.model, model):
+            await self._idle.wait()
+            engine = await self._load(model)
+        return engine
 
     async def _load(self, model: ModelRef) -> SteeringEngine:
         if self._engine is not None and self._engine.dead:

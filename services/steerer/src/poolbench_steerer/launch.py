@@ -35,6 +35,15 @@ def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
+def import_vllm(model: ModelRef, config: SteererConfig) -> type[Exception]:
+    """Imports vllm with its environment prepared; returns the error that its dead engines raise."""
+    prepare_environment(model, config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: F401
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    return EngineDeadError
+
+
 def launch(model: ModelRef, config: SteererConfig) -> AsyncLLM:
     """Starts an engine; takes seconds to minutes. Call it on the event loop that will use it.
 

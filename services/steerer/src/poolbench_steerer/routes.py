@@ -34,8 +34,8 @@ class VectorsBody(StrictModel):
 class SteeringBody(StrictModel):
     """How to steer: one vector at one layer.
 
-    ``strength`` is in mean residual norms of the layer and needs ``mean_residual_norm`` (the extractor's
-    calibration knows it); ``alpha`` is the coefficient itself.
+    ``alpha`` is the coefficient itself; ``strength`` is in mean residual norms of the layer, which are
+    measured on the calibration texts unless ``mean_residual_norm`` is given.
     """
 
     vector: list[float] | None = None
@@ -113,9 +113,10 @@ class Verbs:
         """Continues prompts, each with a receipt when steered."""
         model = self._model(body.model)
         tokens = await asyncio.to_thread(self._tokens, model)
+        unit = await self._unit(model, body.steering)
 
         async def job(engine: SteeringEngine) -> list[Generation]:
-            steering = await _steering(engine, body.steering) if body.steering else None
+            steering = await _steering(engine, body.steering, unit) if body.steering else None
             requests = [
                 GenerationRequest(
                     tokens.encode(prompt),
@@ -145,6 +146,16 @@ class Verbs:
         ]
         return {"model": model.id, "texts": rows}
 
+    async def _unit(self, model: ModelRef, steering: SteeringBody | None) -> float:
+        """The alpha of strength 1; 1 where none is needed."""
+        if steering is None or steering.strength is None:
+            return 1.0
+        if steering.mean_residual_norm is not None:
+            return steering.mean_residual_norm
+        norms = await self.host.residual_norms(model)
+        # A layer that does not exist is refused with a better message where the steering is made.
+        return norms[steering.layer] if 0 <= steering.layer < len(norms) else 1.0
+
     def _model(self, name: str | None) -> ModelRef:
         return resolve_model(name or self.host.config.model)
 
@@ -152,13 +163,9 @@ class Verbs:
         return tokens_of(model, trust_remote_code=self.host.config.trust_remote_code)
 
 
-async def _steering(engine: SteeringEngine, body: SteeringBody) -> Steering:
-    if body.alpha is not None:
-        alpha = body.alpha
-    elif body.mean_residual_norm is not None and body.strength is not None:
-        alpha = body.strength * body.mean_residual_norm
-    else:
-        raise InputError("a strength needs mean_residual_norm, the layer's mean residual norm; or give alpha")
+async def _steering(engine: SteeringEngine, body: SteeringBody, unit: float) -> Steering:
+    alpha = body.alpha if body.strength is None else body.strength * unit
+    assert alpha is not None  # the body holds one of the two
     engine.check_layer(body.layer)
     vector_id = body.vector_id
     if body.vector is not None:

@@ -19,6 +19,13 @@ class Tokens:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
+    @property
+    def num_leading_special(self) -> int:
+        """Special tokens that stand before every text (BOS)."""
+        special = set(self._tokenizer.all_special_ids)
+        ids = self.encode("a")
+        return next((index for index, token in enumerate(ids) if token not in special), len(ids))
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids with the special tokens that the tokenizer adds (BOS, where there is one)."""
         return tuple(self._tokenizer(text)["input_ids"])

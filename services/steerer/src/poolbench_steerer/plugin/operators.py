@@ -68,8 +68,8 @@ def add_vectors(hidden_TD: torch.Tensor, state: SteeringState, layer: int) -> No
     coefficients_T = state.coefficients_LR[layer].index_select(0, rows_T)
     delta_TD = state.table_SD.index_select(0, slots_T).mul_(coefficients_T.unsqueeze(1))
     steered_TD = hidden_TD + delta_TD.to(hidden_TD.dtype)
-    # Ordered comparisons: padding may hold NaN, which differs from itself.
-    changed_T = ((steered_TD > hidden_TD) | (steered_TD < hidden_TD)).any(dim=1)
+    # NaN, which padding may hold, is no change: comparisons with it are false.
+    changed_T = (steered_TD - hidden_TD).abs_().amax(dim=1) > 0
     state.changed_LR[layer].index_add_(0, rows_T, changed_T.to(torch.int32))
     hidden_TD.copy_(steered_TD)
 

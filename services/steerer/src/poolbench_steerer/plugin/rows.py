@@ -21,11 +21,13 @@ class RowTable:
     Attributes:
         slots: int64 [layers, rows], bank slot of the row's edit at a layer, 0 for none.
         coefficients: float32 [layers, rows].
+        positions: int64 [tokens], position of every token of the latest batch in its request.
     """
 
     def __init__(self, num_layers: int, num_rows: int) -> None:
         self.slots = np.zeros((num_layers, num_rows), dtype=np.int64)
         self.coefficients = np.zeros((num_layers, num_rows), dtype=np.float32)
+        self.positions = np.zeros(0, dtype=np.int64)
         self._start = np.full(num_rows, _NEVER, dtype=np.int64)
         self._frontier = np.zeros(num_rows, dtype=np.int64)  # first position not steered yet
         self._repeated = np.zeros(num_rows, dtype=np.int64)  # steered again after a preemption
@@ -78,9 +80,9 @@ class RowTable:
         begin = num_computed.astype(np.int64)
         self._account(rows, begin, begin + num_tokens)
         offsets = np.arange(int(query_start[-1])) - np.repeat(query_start[:-1], num_tokens)
-        positions = np.repeat(begin, num_tokens) + offsets
+        self.positions = np.repeat(begin, num_tokens) + offsets
         token_rows = np.repeat(rows, num_tokens)
-        return np.where(positions >= self._start[token_rows], token_rows, 0)
+        return np.where(self.positions >= self._start[token_rows], token_rows, 0)
 
     def account(self, row: int) -> tuple[int, int]:
         """Positions of a row that were steered more than once, and that were skipped."""

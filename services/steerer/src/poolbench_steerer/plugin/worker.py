@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin.norms import NormTap
 from poolbench_steerer.plugin.operators import SteeringState, bind, decoder_blocks, steer_output
 
 OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
@@ -46,7 +47,8 @@ class SteeringWorkerMixin:
             static=device.type == "cuda" and not config.model_config.enforce_eager,
         )
         bind(self.steering)
-        for layer, block in enumerate(decoder_blocks(self.model_runner.get_model(), num_layers)):
+        self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
+        for layer, block in enumerate(self._blocks):
             block.register_forward_hook(steer_output(layer))
         self._runner = watch_batches(self.model_runner, self._on_batch)
 
@@ -80,6 +82,7 @@ class SteeringWorkerMixin:
             "num_slots": num_slots - 1,
             "num_rows": num_rows,
             "runner": self._runner,
+            "eager": bool(self.vllm_config.model_config.enforce_eager),
         }
 
     def steering_upload(self, slots: list[int], data: bytes) -> None:
@@ -106,6 +109,14 @@ class SteeringWorkerMixin:
             hidden = self.steering.table_SD[slot : slot + 1].to(next(model.parameters()).dtype)
             logits = model.compute_logits(final_norm(model)(hidden))
         return torch.log_softmax(logits[0].float(), dim=-1).tolist()
+
+    def steering_tap_on(self, first_position: int) -> None:
+        """Begins to sum the residual norms of tokens from ``first_position`` of their request on."""
+        self._tap = NormTap(self._blocks, self.steering, first_position)
+
+    def steering_tap_off(self) -> list[tuple[float, int]]:
+        """Ends it; (sum of norms, number of tokens) by layer."""
+        return self._tap.close()
 
 
 def end_with_parent(interval_s: float = 1.0) -> None:
