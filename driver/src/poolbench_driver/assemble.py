@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
-from poolbench.contracts.tasks import Task
-from poolbench.errors import NotFoundError
-from poolbench.pooling.registry import StrategySpec
+from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.storage import Artifacts
-from poolbench.suites import Measure, metric_info, rank_board
+from poolbench.suites import metric_info, rank_board
 from poolbench_driver.corpora import dataset_identity
 from poolbench_driver.plan import ConceptPlan, Plan
+from poolbench_driver.rows import Row, Source, missing, strategy_columns, with_metric
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import now
 from poolbench_driver.steering_rows import SteeringRows
@@ -33,39 +31,8 @@ RANKED = (
     "d3.robust_lc",
 )
 
-Row = dict[str, Any]
 
-
-@dataclass(frozen=True)
-class Source:
-    """Where rows come from: committed artifacts, and the failures that explain what is missing."""
-
-    artifacts: Artifacts
-    failures: Mapping[str, Failure]
-    producers: Mapping[str, Task]
-
-    def table(self, key: str) -> pa.Table | Failure:
-        """The table under a key, or why there is none."""
-        try:
-            return self.artifacts.read_table(key)
-        except NotFoundError:
-            task = self.producers.get(key)
-            reason = f"artifact {key} is missing"
-            unknown = Failure(task.task_id if task else "", task.kind if task else "", "failed", reason)
-            return self.failures.get(unknown.task_id, unknown)
-
-    def timings(self, key: str) -> Row:
-        """The cost columns of a row, from the manifest of the artifact it comes from."""
-        try:
-            producer = self.artifacts.manifest(key).producer
-        except NotFoundError:
-            return {}
-        return {name: producer.get(name) for name in ("wall_s", "device_s", "peak_bytes")}
-
-
-def assemble(
-    plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str
-) -> dict[str, pa.Table]:
+def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
     """All tables of a run by name: results, curves, passage_scores, text_scores, pairwise, details."""
     source = Source(artifacts, failures, plan.producers())
     common = _common_columns(plan, run_id)
@@ -134,22 +101,6 @@ def _d1_rows(plan: Plan, cells: ConceptPlan, source: Source) -> Iterable[Row]:
                 yield {**identity, **timings, **with_metric(measure), "split": _split(measure["metric"])}
 
 
-def strategy_columns(spec: StrategySpec) -> Row:
-    """The columns that name a strategy."""
-    return {"strategy": spec.id, "strategy_version": spec.version}
-
-
-def missing(metric: str, status: str, reason: str) -> Row:
-    """A null row."""
-    return Measure.null(metric, status, reason).to_row()
-
-
-def with_metric(measure: Row) -> Row:
-    """A MEASURES row with its metric's version and direction of goodness."""
-    info = metric_info(measure["metric"])
-    return {**measure, "metric_version": info.version, "higher_is_better": info.higher_is_better}
-
-
 def _split(metric: str) -> str:
     return "test" if metric == "d1.auroc_test" else "train"
 
@@ -176,7 +127,7 @@ def _passage_scores(plan: Plan, source: Source) -> list[Row]:
             table = source.table(key)
             if not isinstance(table, Failure):
                 identity = {"concept": cells.concept.id, "strategy": strategy, "layer": layer}
-                rows += [{**identity, **row} for row in table.to_pylist()]
+                rows += [{**identity, **row} for row in table.select(PROBE_SCORES.names).to_pylist()]
     return rows
 
 

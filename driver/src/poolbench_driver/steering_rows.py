@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
+from poolbench.contracts.tables import SCORES, directions_schema, table_from_rows, vector_matrix
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
@@ -26,12 +26,8 @@ from poolbench.suites import (
     to_rows,
 )
 from poolbench_driver.plan import NULLS, ConceptPlan, Plan
+from poolbench_driver.rows import Row, Source, missing, with_metric
 from poolbench_driver.run import Failure
-
-if TYPE_CHECKING:
-    from poolbench_driver.assemble import Source
-
-Row = dict[str, Any]
 
 #: A strategy whose D1 cell has one of these is not steered with either: its direction is not its own.
 UNUSABLE = ("collapsed", "no_coverage", "class_dependent_coverage", "one_class", "too_few", "non_finite")
@@ -75,18 +71,13 @@ class SteeringRows:
     def curves(self, cells: ConceptPlan) -> list[Row]:
         """The response curves of one concept's usable strategies."""
         rows: list[Row] = []
+        scorer = self.scorers[cells.concept.id]
         for spec in self.plan.implemented:
-            steered = self._usable(cells, spec)
-            nulls = self._nulls(cells)
-            if (
-                isinstance(steered, Failure)
-                or isinstance(self.unsteered, Failure)
-                or isinstance(nulls, Failure)
-            ):
+            tables = self._tables(cells, spec)
+            if isinstance(tables, Failure):
                 continue
-            scorer = self.scorers[cells.concept.id]
             identity = {"concept": cells.concept.id, "strategy": spec.id, "layer": self.plan.steering_layer}
-            curve = curve_rows(steered, self.unsteered, nulls, scorer=scorer, rules=self.rules)
+            curve = curve_rows(*tables, scorer=scorer, rules=self.rules)
             rows += [{**identity, **row} for row in curve]
         return rows
 
@@ -96,13 +87,12 @@ class SteeringRows:
         for name, key in cells.scores.items():
             table = self.source.table(key)
             if not isinstance(table, Failure):
-                rows += [{"concept": cells.concept.id, "name": name, **row} for row in table.to_pylist()]
+                scores = table.select(SCORES.names).to_pylist()  # no other column may leave the store
+                rows += [{"concept": cells.concept.id, "name": name, **row} for row in scores]
         return rows
 
     def scorer_rows(self) -> list[Row]:
         """Training figures and gate of every scorer."""
-        from poolbench_driver.assemble import missing, with_metric
-
         rows = []
         for name, scorer in self.plan.scorers.items():
             for key, metric in ((scorer.training, "scorer.auroc"), (scorer.gate, "scorer.gate")):
@@ -151,27 +141,33 @@ class SteeringRows:
             return Failure("", "", d1["status"], d1["reason"] or f"D1 is {d1['status']}")
         return self._steered(cells.texts[spec.id], cells.scores[spec.id], cells.fluency[spec.id])
 
-    def _d2(self, cells: ConceptPlan, spec: StrategySpec) -> list:
-        parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
-        scorer = self.scorers[cells.concept.id]
-        for part in parts:
-            if isinstance(part, Failure):
-                return blank_d2(part.status, part.reason, scorer=scorer.concept)
-        return d2_measures(*parts, scorer=scorer, rules=self.rules)
+    def _tables(
+        self, cells: ConceptPlan, spec: StrategySpec
+    ) -> tuple[SteeredTables, SteeredTables, SteeredTables] | Failure:
+        """Steered, unsteered and null texts, or what is in the way of the first that is missing."""
+        steered, unsteered, nulls = self._usable(cells, spec), self.unsteered, self._nulls(cells)
+        if isinstance(steered, Failure):
+            return steered
+        if isinstance(unsteered, Failure):
+            return unsteered
+        return nulls if isinstance(nulls, Failure) else (steered, unsteered, nulls)
 
-    def _d3(self, cells: ConceptPlan, spec: StrategySpec) -> list:
-        parts = (self._usable(cells, spec), self.unsteered, self._nulls(cells))
-        failed = next((part for part in parts if isinstance(part, Failure)), None)
-        target, measures = self.scorers[cells.concept.id], []
+    def _d2(self, cells: ConceptPlan, spec: StrategySpec) -> list[Measure]:
+        tables, scorer = self._tables(cells, spec), self.scorers[cells.concept.id]
+        if isinstance(tables, Failure):
+            return blank_d2(tables.status, tables.reason, scorer=scorer.concept)
+        return d2_measures(*tables, scorer=scorer, rules=self.rules)
+
+    def _d3(self, cells: ConceptPlan, spec: StrategySpec) -> list[Measure]:
+        tables, target = self._tables(cells, spec), self.scorers[cells.concept.id]
+        measures: list[Measure] = []
         for relation, name in RELATIONS.items():
             neighbour = self.scorers[getattr(cells.concept.neighbours, name)]
-            if failed is not None:
+            if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept}
-                measures += blank_d3(relation, failed.status, failed.reason, **fields)
+                measures += blank_d3(relation, tables.status, tables.reason, **fields)
                 continue
-            measures += d3_measures(
-                *parts, target=target, neighbour=neighbour, relation=relation, rules=self.rules
-            )
+            measures += d3_measures(*tables, target=target, neighbour=neighbour, relation=relation, rules=self.rules)
             measures.append(self._rep(cells, spec, neighbour.concept, relation))
         return measures
 

@@ -1,0 +1,70 @@
+"""What every kind of result row is made with: where tables come from, and the columns they share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import NotFoundError
+from poolbench.pooling.registry import StrategySpec
+from poolbench.storage import Artifacts
+from poolbench.suites import Measure, metric_info
+from poolbench_driver.run import Failure
+
+Row = dict[str, Any]
+
+#: Tables kept in memory while rows are made: enough for one concept's strategies.
+RECENT_TABLES = 128
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from: committed artifacts, and the failures that explain what is missing."""
+
+    artifacts: Artifacts
+    failures: Mapping[str, Failure]
+    producers: Mapping[str, Task]
+    recent: OrderedDict[str, pa.Table] = field(default_factory=OrderedDict)
+
+    def table(self, key: str) -> pa.Table | Failure:
+        """The table under a key, or why there is none. The last few are kept: D2, D3 and curves share them."""
+        try:
+            table = self.recent.pop(key, None)
+            self.recent[key] = self.artifacts.read_table(key) if table is None else table
+        except NotFoundError:
+            task = self.producers.get(key)
+            reason = f"artifact {key} is missing"
+            unknown = Failure(task.task_id if task else "", task.kind if task else "", "failed", reason)
+            return self.failures.get(unknown.task_id, unknown)
+        if len(self.recent) > RECENT_TABLES:
+            self.recent.popitem(last=False)
+        return self.recent[key]
+
+    def timings(self, key: str) -> Row:
+        """The cost columns of a row, from the manifest of the artifact it comes from."""
+        try:
+            producer = self.artifacts.manifest(key).producer
+        except NotFoundError:
+            return {}
+        return {name: producer.get(name) for name in ("wall_s", "device_s", "peak_bytes")}
+
+
+def strategy_columns(spec: StrategySpec) -> Row:
+    """The columns that name a strategy."""
+    return {"strategy": spec.id, "strategy_version": spec.version}
+
+
+def missing(metric: str, status: str, reason: str) -> Row:
+    """A null row."""
+    return Measure.null(metric, status, reason).to_row()
+
+
+def with_metric(measure: Row) -> Row:
+    """A MEASURES row with its metric's version and direction of goodness."""
+    info = metric_info(measure["metric"])
+    return {**measure, "metric_version": info.version, "higher_is_better": info.higher_is_better}
