@@ -7,18 +7,20 @@ from typing import Any
 
 import httpx
 
-from poolbench.errors import EndpointError, PoolbenchError
+from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.runtime.settings import ClusterSettings
 
 SERVICES = ("extractor", "pooler", "prober", "steerer", "scorer")
+CONNECT_TIMEOUT_S = 5.0
+HEALTH_TIMEOUT_S = 30.0  # a busy replica answers late; one that does not answer is down
 
 
 class ServiceError(PoolbenchError):
     """A service answered with an error."""
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, http_status: int) -> None:
         super().__init__(message)
-        self.code = code
+        self.code, self.http_status = code, http_status
 
 
 class Services:
@@ -27,9 +29,23 @@ class Services:
     def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
         self._cluster = cluster
         headers = {"Authorization": f"Bearer {cluster.token}"}
-        self._http = httpx.Client(
-            base_url=cluster.http_address, headers=headers, timeout=timeout_s, trust_env=False
-        )
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            self._http = httpx.Client(base_url=cluster.http_address, headers=headers, timeout=timeout, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
+
+    def health(self, service: str) -> dict[str, Any]:
+        """What a service says of itself.
+
+        Raises:
+            EndpointError: It does not answer, or does not know our token: ``/health`` is open, and tells
+                strangers no more than its status.
+        """
+        answer = self._call("GET", service, "health", timeout=HEALTH_TIMEOUT_S)
+        if set(answer) <= {"status"}:
+            raise EndpointError(_refused(service))
+        return answer
 
     def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
         """GET /service/verb."""
@@ -41,23 +57,32 @@ class Services:
 
     def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
         path = f"/{service}/{verb}"
+        address = f"{self._cluster.http_address}{path}"
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.HTTPError as error:
-            address = f"{self._cluster.http_address}{path}"
+            what = str(error) or type(error).__name__
             raise EndpointError(
-                f"{service} does not answer at {address}: {error}; is the cluster up? (make cluster-up)"
+                f"{service} does not answer at {address}: {what}; is the cluster up? (make cluster-up)"
             ) from None
         if response.status_code == 401:
-            raise EndpointError(f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+            raise EndpointError(_refused(service))
         if response.is_error:
             raise _service_error(service, response)
-        return response.json()
+        try:
+            return dict(response.json())
+        except ValueError:
+            raise EndpointError(f"{address} answered, but not as a service of PoolBench does") from None
+
+
+def _refused(service: str) -> str:
+    return f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's"
 
 
 def _service_error(service: str, response: httpx.Response) -> ServiceError:
+    status = response.status_code
     try:
         error = response.json()["error"]
-        return ServiceError(error["code"], f"{service}: {error['message']}")
+        return ServiceError(error["code"], f"{service}: {error['message']}", status)
     except (json.JSONDecodeError, KeyError, TypeError):
-        return ServiceError("failed", f"{service} answered {response.status_code}: {response.text[:200]}")
+        return ServiceError("failed", f"{service} answered {status}: {response.text[:200]}", status)

@@ -96,7 +96,7 @@ def calibration_step() -> LocalStep:
 def concept_table(config: RunConfig, concept: str) -> pa.Table:
     """All splits of one concept; cached because three local steps want the same table."""
     budget, corpus = config.budget, config.corpus
-    sizes = {
+    sizes: dict[str, Any] = {
         "num_train": budget.num_train,
         "num_test": budget.num_test,
         "num_scorer": budget.num_scorer,
@@ -120,9 +120,7 @@ def archives_folder() -> Path:
     """
     folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
     if not folder.is_dir():
-        raise CorpusError(
-            f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder"
-        )
+        raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
     return folder
 
 
@@ -139,7 +137,5 @@ def folder_digest(folder: Path) -> str:
         )
     total = hashlib.sha256()
     for file in files:
-        total.update(
-            file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest()
-        )
+        total.update(file.relative_to(folder).as_posix().encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()[:16]

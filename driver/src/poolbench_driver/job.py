@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from poolbench.concepts import get_concept, list_concepts
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
-from poolbench.errors import PoolbenchError
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError
 from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.progress import STAGES, Display
 from poolbench_driver.report import write_report
-from poolbench_driver.run import RunLoop, committed_keys, remaining
+from poolbench_driver.run import Failure, RunLoop, committed_keys, remaining
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.session import Session
 
@@ -41,52 +42,56 @@ class Job:
             f"steering at layer {plan.steering_layer}",
             f"{len(todo)} of {len(plan.tasks)} tasks to do, {num_generations(plan)} generations in all",
         ]
-        return "\n".join(
-            lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()]
-        )
+        return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
-        """Runs to the report; returns the exit code."""
+        """Runs to the report; returns the exit code: 1 after failures or a cancellation."""
+        folder.write_state("running", tasks=len(self.plan.tasks))
         loop = RunLoop(
             self.plan,
             self.session.artifacts,
             self.session.queue,
             self.session.leases,
             _Recording(display, folder, len(self.plan.tasks)),
-            workers={},
             max_failures=max_failures,
             cancelled=folder.file("cancel").exists,
             run_id=folder.id,
         )
         try:
             failures = loop.run()
-        except KeyboardInterrupt:
-            folder.write_state("interrupted")
-            raise
-        except PoolbenchError:
-            folder.write_state("stopped")
+        except BaseException as error:
+            folder.write_failures(list(loop.failures.values()))
+            interrupted = isinstance(error, KeyboardInterrupt)
+            folder.write_state("interrupted" if interrupted else "stopped", **_counts(loop))
             raise
         finally:
             display.close()
-        if loop.cancelled():
-            folder.write_state("cancelled")
+        if loop.pending or loop.in_flight:
+            folder.write_state("cancelled", **_counts(loop))
             return 1
         return self._finish(folder, loop, list(failures.values()))
 
-    def _finish(self, folder: RunFolder, loop: RunLoop, failures: Sequence) -> int:
+    def _finish(self, folder: RunFolder, loop: RunLoop, failures: list[Failure]) -> int:
+        folder.write_state("assembling", **_counts(loop))
         tables = assemble(self.plan, self.session.artifacts, {f.task_id: f for f in failures}, folder.id)
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
-        state = "failures" if failures else "done"
-        counts = {"tasks": len(self.plan.tasks), "tasks_done": len(self.plan.tasks) - len(failures)}
-        folder.write_state(state, **counts, failures=len(failures), resent=loop.resent, results_digest=digest)
+        folder.write_state("failures" if failures else "done", **_counts(loop), results_digest=digest)
         print(f"report: {write_report(folder)}\nresults digest: {digest}")
         if failures:
+            blocked = sum(failure.blocked for failure in failures)
+            without = f", {blocked} more could not be tried without them" if blocked else ""
             where = folder.file("failures.parquet")
-            print(f"{len(failures)} tasks failed: {where}; the same command tries them again")
+            print(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
         return 1 if failures else 0
+
+
+def _counts(loop: RunLoop) -> dict[str, int]:
+    total, failed = len(loop.plan.tasks), len(loop.failures)
+    done = total - failed - len(loop.pending) - len(loop.in_flight)
+    return {"tasks": total, "tasks_done": done, "failures": failed, "resent": loop.resent}
 
 
 def prepare(config: RunConfig, session: Session) -> Job:
@@ -116,11 +121,15 @@ def num_generations(plan: Plan) -> int:
 def _concepts(names: Sequence[str]) -> list[str]:
     if not names or list(names) == ["all"]:
         return [concept.id for concept in list_concepts()]
-    return [get_concept(name).id for name in names]
+    return list(dict.fromkeys(get_concept(name).id for name in names))
 
 
 def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
-    return [get_strategy(name) for name in (names or card_ids())]
+    chosen = [get_strategy(name) for name in dict.fromkeys(names or card_ids())]
+    if not any(spec.implemented for spec in chosen):
+        usable = ", ".join(name for name in card_ids() if get_strategy(name).implemented)
+        raise ConfigError(f"none of {', '.join(s.id for s in chosen)} is implemented yet; there are {usable}")
+    return chosen
 
 
 class _Recording:
@@ -129,12 +138,13 @@ class _Recording:
     def __init__(self, display: Display, folder: RunFolder, num_tasks: int) -> None:
         self._display, self._folder, self._total = display, folder, num_tasks
         self._done = self._failed = 0
-        self._written = (-1, -1)
+        self._written: tuple[int, int] | None = None
+        self.note, self.close = display.note, display.close
 
     def start(self, totals: Counter[str]) -> None:
         self._display.start(totals)
 
-    def done(self, task, *, reused: bool = False) -> None:  # type: ignore[no-untyped-def]
+    def done(self, task: Task, *, reused: bool = False) -> None:
         self._done += 1
         self._display.done(task, reused=reused)
 
@@ -142,16 +152,9 @@ class _Recording:
         self._failed += 1
         self._display.failed(task_id, kind, reason)
 
-    def note(self, message: str) -> None:
-        self._display.note(message)
-
-    def tick(self, in_flight) -> None:  # type: ignore[no-untyped-def]
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
         if self._written != (self._done, self._failed):
             self._written = (self._done, self._failed)
-            self._folder.write_state(
-                "running", tasks=self._total, tasks_done=self._done, failures=self._failed
-            )
+            counts = {"tasks": self._total, "tasks_done": self._done, "failures": self._failed}
+            self._folder.write_state("running", **counts)
         self._display.tick(in_flight)
-
-    def close(self) -> None:
-        self._display.close()

@@ -13,9 +13,10 @@ from poolbench.errors import ModelError
 from poolbench_driver.client import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_WIDTH = ("hidden_size", "n_embd", "d_model")
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 #: spaCy pipelines that the project ships.
 ASSETS = ("annotator",)
-_WIDTH = ("hidden_size", "n_embd", "d_model")
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,25 @@ def describe_model(config: RunConfig, services: Services) -> ModelInfo:
         answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
         resolved = ModelRef(ref.id, ref.source, answer["revision"], ref.dtype, ref.summary)
         return ModelInfo(resolved, answer["num_blocks"], answer["width"])
-    file = Path(ref.source) / "config.json"
+    return ModelInfo(ref, *_local_shape(Path(ref.source)))
+
+
+def _local_shape(folder: Path) -> tuple[int, int]:
+    """Depth and width of a model in a folder, after a look at whether the folder is complete."""
+    file = folder / "config.json"
     if not file.is_file():
-        raise ModelError(f"model folder {ref.source} has no config.json; it must hold a Hugging Face model")
-    settings = json.loads(file.read_text("utf-8"))
-    return ModelInfo(ref, _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file))
+        raise ModelError(f"model folder {folder} has no config.json; it must hold a Hugging Face model")
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise ModelError(
+            f"model folder {folder} has no tokenizer: one of {', '.join(_TOKENIZERS)} is needed; "
+            "copy it from the model's source, or save it there with tokenizer.save_pretrained"
+        )
+    try:
+        settings = json.loads(file.read_text("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelError(f"{file} is not JSON: {error}") from None
+    settings = settings | settings.get("text_config", {})  # of models that see more than text
+    return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
 
 
 def annotator_version(name: str) -> str | None:

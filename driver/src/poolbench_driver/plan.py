@@ -81,15 +81,19 @@ class Plan:
         return [spec for spec in self.strategies if spec.implemented]
 
     @property
+    def steers(self) -> bool:
+        """Whether D2 or D3 is measured."""
+        return bool({"d2", "d3"} & set(self.config.metrics))
+
+    @property
     def pooled(self) -> list[StrategySpec]:
         """The strategies that vectors are made of: the ranked ones, and the one under the nulls."""
-        steered = bool({"d2", "d3"} & set(self.config.metrics))
-        base = [get_strategy(NULL_BASE)] if steered else []
+        base = [get_strategy(NULL_BASE)] if self.steers else []
         return [*self.implemented, *(spec for spec in base if spec not in self.implemented)]
 
     def layers_with_steering(self) -> list[int]:
         """The layers that vectors are needed at."""
-        return sorted({*self.layers, self.steering_layer})
+        return sorted({*self.layers, self.steering_layer} if self.steers else self.layers)
 
     def producers(self) -> dict[str, Task]:
         """The task that produces each key."""
@@ -118,9 +122,9 @@ def make_plan(
         plan.concepts[concept.id] = cells = ConceptPlan(concept)
         _plan_vectors(plan, cells, ("train", "test"), plan.layers_with_steering())
         _plan_probes(plan, cells)
-    if {"d2", "d3"} & set(config.metrics):
+    if plan.steers:
         _plan_shared_steering(plan)
-        for concept in _with_neighbours(concepts):
+        for concept in _with_neighbours(plan, concepts):
             _plan_scorer(plan, concept)
         for concept in concepts:
             _plan_steering(plan, plan.concepts[concept.id])
@@ -130,12 +134,13 @@ def make_plan(
 
 
 def scorers_of(plan: Plan, concept: Concept) -> list[str]:
-    """The scorers that a concept's steered texts are given to: its own and its neighbours'."""
-    return list(dict.fromkeys([concept.id, *concept.neighbours]))
+    """The scorers that a concept's steered texts are given to: its own, and for D3 its neighbours'."""
+    neighbours = concept.neighbours if "d3" in plan.config.metrics else ()
+    return list(dict.fromkeys([concept.id, *neighbours]))
 
 
-def _with_neighbours(concepts: Iterable[Concept]) -> list[Concept]:
-    ids = dict.fromkeys(name for concept in concepts for name in (concept.id, *concept.neighbours))
+def _with_neighbours(plan: Plan, concepts: Iterable[Concept]) -> list[Concept]:
+    ids = dict.fromkeys(name for concept in concepts for name in scorers_of(plan, concept))
     return [get_concept(name) for name in ids]
 
 
@@ -165,7 +170,7 @@ def _plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers:
 
 def _plan_neighbour_vectors(plan: Plan) -> None:
     """Train vectors of neighbours that are not measured themselves: D3_rep needs their directions."""
-    for concept in _with_neighbours(cells.concept for cells in plan.concepts.values()):
+    for concept in _with_neighbours(plan, [cells.concept for cells in plan.concepts.values()]):
         if concept.id not in plan.concepts:
             plan.neighbours[concept.id] = cells = ConceptPlan(concept)
             _plan_vectors(plan, cells, ("train",), [plan.steering_layer])
@@ -239,9 +244,7 @@ def _plan_shared_steering(plan: Plan) -> None:
     plan.unsteered = (texts, fluency, "")
 
 
-def _generation_params(
-    plan: Plan, strengths: Sequence[float], direction_ids: Sequence[str] | None
-) -> dict[str, Any]:
+def _generation_params(plan: Plan, strengths: Sequence[float], direction_ids: Sequence[str] | None) -> dict[str, Any]:
     return {
         **plan.model.params,
         "layer": plan.steering_layer,
@@ -306,9 +309,7 @@ def _plan_texts(
     strengths: Sequence[float],
     ids: Sequence[str] | None,
 ) -> None:
-    names = {
-        name: _generate(plan, {"directions": key}, name, strengths, ids) for name, key in directions.items()
-    }
+    names = {name: _generate(plan, {"directions": key}, name, strengths, ids) for name, key in directions.items()}
     plan.add(_generation(plan, directions, names, strengths, ids))
     for name, (texts, fluency) in names.items():
         cells.texts[name], cells.fluency[name] = texts, fluency
@@ -321,9 +322,7 @@ def _plan_scorer(plan: Plan, concept: Concept) -> None:
     test = _passages(plan, concept, "test")
     params = {"concept": concept.id, "base": config.scorer_base, "seed": config.seed}
     inputs = {"passages/scorer": training}
-    keys = {
-        part: step_key("scorer.train", {**params, "part": part}, inputs) for part in ("scorer", "measures")
-    }
+    keys = {part: step_key("scorer.train", {**params, "part": part}, inputs) for part in ("scorer", "measures")}
     plan.add(_task("scorer.train", inputs, keys, params))
     continuations = _simple(
         plan,
@@ -360,9 +359,7 @@ def _plan_scores(plan: Plan) -> None:
 
 def _score(plan: Plan, scorers: Sequence[str], texts: dict[str, str]) -> dict[str, str]:
     given = {f"scorer/{name}": plan.scorers[name].scorer for name in scorers}
-    outputs = {
-        f"scores/{name}": step_key("scorer.score", {}, {**given, "texts": key}) for name, key in texts.items()
-    }
+    outputs = {f"scores/{name}": step_key("scorer.score", {}, {**given, "texts": key}) for name, key in texts.items()}
     inputs = {**given, **{f"texts/{name}": key for name, key in texts.items()}}
     plan.add(_task("scorer.score", inputs, outputs, {}))
     return {name: outputs[f"scores/{name}"] for name in texts}

@@ -145,9 +145,7 @@ class PlainDisplay(_Counting):
         self._last_s = time.monotonic()
         busy = Counter(task.kind for task in in_flight.values())
         open_kinds = [k for k in STAGES if self.finished[k] < self.totals[k]]
-        parts = [
-            f"{STAGES[k]} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds
-        ]
+        parts = [f"{STAGES[k]} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
         self.note(f"{sum(self.finished.values())}/{sum(self.totals.values())} tasks; " + ", ".join(parts))
 
 

@@ -19,29 +19,54 @@ from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.progress import Display
 
-#: Tasks in flight per replica: one in work, one waiting, so that no replica idles between two.
-IN_FLIGHT_PER_WORKER = 2
-#: A task that vanished from queue and leases is sent again after this long; the gap covers hand-over.
-VANISHED_S = 10.0
-MAX_SENDS = 4
-TICK_S = 0.4
-
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no outputs."""
+    """Why a task has no outputs; ``blocked`` where it was never sent, for want of an input."""
 
     task_id: str
     kind: str
     status: str
     reason: str
+    blocked: bool = False
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the loop paces itself.
+
+    Attributes:
+        queued_ahead: Tasks kept waiting per service at least; as many as are in work where those are more.
+            So every replica finds its next task, however many there are, and a cancelled run leaves little.
+        vanished_s: A task that is neither waiting nor leased is sent again after this long, twice as long
+            each further time up to ``max_vanished_s``. A gap is normal while a worker takes a task over.
+        max_losses: Workers that may die of a task before it is given up.
+        max_sends: Sends after which it is given up though no worker was ever seen at it.
+        outage_s: How long store or broker may be away before the run stops.
+        tick_s: Pause between two looks.
+    """
+
+    queued_ahead: int = 2
+    vanished_s: float = 10.0
+    max_vanished_s: float = 60.0
+    max_losses: int = 4
+    max_sends: int = 12
+    outage_s: float = 60.0
+    tick_s: float = 0.4
 
 
 @dataclass
 class _InFlight:
     task: Task
     sends: int = 1
+    losses: int = 0
+    leased: bool = False  # a worker was at it when we last looked
+    taken: bool = False  # a worker was at it since it was last sent
     last_seen_s: float = field(default_factory=time.monotonic)
+
+    def seen(self, *, leased: bool) -> None:
+        self.leased, self.taken = leased, self.taken or leased
+        self.last_seen_s = time.monotonic()
 
 
 class TooManyFailuresError(PoolbenchError):
@@ -59,25 +84,27 @@ class RunLoop:
         leases: LeaseStore,
         display: Display,
         *,
-        workers: dict[str, int],
         max_failures: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         run_id: str = "",
+        pace: Pace = Pace(),
     ) -> None:
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
-        self.display, self.workers, self.max_failures = display, workers, max_failures
+        self.display, self.max_failures, self.pace = display, max_failures, pace
         self.cancelled, self.run_id = cancelled, run_id
         self.committed: set[str] = set()
         self.pending: dict[str, Task] = {}
         self.in_flight: dict[str, _InFlight] = {}
         self.failures: dict[str, Failure] = {}
         self.resent = 0
+        self._away_since_s: float | None = None
 
     def run(self) -> dict[str, Failure]:
         """Runs to the end; returns the failures by task id.
 
         Raises:
             TooManyFailuresError: When more than ``max_failures`` tasks failed.
+            StoreError, BrokerError: When one of them stays away for longer than ``pace.outage_s``.
             KeyboardInterrupt: Passed on; tasks in work finish by themselves.
         """
         self.committed = committed_keys(self.artifacts)
@@ -88,13 +115,29 @@ class RunLoop:
             if task.task_id not in self.pending:
                 self.display.done(task, reused=True)
         while (self.pending or self.in_flight) and not self.cancelled():
-            self._collect()
-            self._fail_blocked()
-            self._send_ready()
+            self._step()
             self.display.tick({t: entry.task for t, entry in self.in_flight.items()})
             if self.pending or self.in_flight:
-                time.sleep(TICK_S)
+                time.sleep(self.pace.tick_s)
         return self.failures
+
+    def _step(self) -> None:
+        """One look at everything; a short absence of store or broker is waited out."""
+        try:
+            waiting = self._waiting()
+            self._collect(waiting)
+            self._fail_blocked()
+            self._send_ready(waiting)
+        except PoolbenchError as error:
+            if not error.retryable:
+                raise
+            if self._away_since_s is None:
+                self._away_since_s = time.monotonic()
+                self.display.note(f"waiting: {error}")
+            if time.monotonic() - self._away_since_s > self.pace.outage_s:
+                raise
+        else:
+            self._away_since_s = None
 
     def _build_local(self) -> None:
         for step in self.plan.local.values():
@@ -104,74 +147,94 @@ class RunLoop:
                 self.committed.add(step.key)
 
     def _is_done(self, task: Task) -> bool:
-        return all(key in self.committed for key in task.outputs.values())
+        return self.committed.issuperset(task.outputs.values())
 
-    def _collect(self) -> None:
-        waiting = {
-            name: self.queue.waiting(name) for name in {e.task.service for e in self.in_flight.values()}
-        }
+    def _waiting(self) -> dict[str, set[str]]:
+        tasks = [*self.pending.values(), *(entry.task for entry in self.in_flight.values())]
+        return {name: self.queue.waiting(name) for name in {task.service for task in tasks}}
+
+    def _collect(self, waiting: dict[str, set[str]]) -> None:
         for task_id, entry in list(self.in_flight.items()):
             task = entry.task
-            self.committed |= {
-                k for k in task.outputs.values() if k not in self.committed and self.artifacts.exists(k)
-            }
+            # The failure is read first: its worker commits nothing after it, so what is committed is complete.
+            failure = read_failure(self.artifacts, task)
+            self._look_for_outputs(task, every=failure is not None)
             if self._is_done(task):
                 del self.in_flight[task_id]
                 self.display.done(task)
-            elif failure := read_failure(self.artifacts, task):
+            elif failure:
                 del self.in_flight[task_id]
                 self._fail(failure)
-            elif task_id in waiting[task.service] or self.leases.alive(task_id):
-                entry.last_seen_s = time.monotonic()
-            elif time.monotonic() - entry.last_seen_s > VANISHED_S:
-                self._resend(entry)
+            elif task_id in waiting[task.service]:
+                entry.seen(leased=False)
+            elif self.leases.alive(task_id):
+                entry.seen(leased=True)
+            else:
+                entry.leased = False
+                self._miss(entry)
 
-    def _resend(self, entry: _InFlight) -> None:
-        if entry.sends >= MAX_SENDS:
-            del self.in_flight[entry.task.task_id]
-            reason = (
-                f"sent {entry.sends} times and lost each time: the worker dies of it; see the cluster's logs"
-            )
-            self._fail(Failure(entry.task.task_id, entry.task.kind, "failed", reason))
+    def _look_for_outputs(self, task: Task, *, every: bool) -> None:
+        """Asks the store for outputs up to the first that is missing: one request a look, not one a key."""
+        for key in task.outputs.values():
+            if key in self.committed or self.artifacts.exists(key):
+                self.committed.add(key)
+            elif not every:
+                break
+
+    def _miss(self, entry: _InFlight) -> None:
+        """Neither waiting nor in work: after a while it was lost by its worker or by the broker."""
+        patience_s = min(self.pace.vanished_s * 2 ** (entry.sends - 1), self.pace.max_vanished_s)
+        if time.monotonic() - entry.last_seen_s <= patience_s:
             return
+        task = entry.task
+        entry.losses += entry.taken
+        if entry.losses >= self.pace.max_losses or entry.sends >= self.pace.max_sends:
+            del self.in_flight[task.task_id]
+            reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
+            self._fail(Failure(task.task_id, task.kind, "failed", reason))
+            return
+        self._send(task)
         self.resent += 1
-        self.display.note(f"{entry.task.kind} {entry.task.task_id} was lost by its worker; sending it again")
-        self.queue.send(entry.task)
-        entry.sends += 1
-        entry.last_seen_s = time.monotonic()
+        self.display.note(f"{task.kind} {task.task_id} was lost by its worker; sent again")
+        entry.sends, entry.taken = entry.sends + 1, False
+        entry.seen(leased=False)
 
     def _fail(self, failure: Failure) -> None:
         self.failures[failure.task_id] = failure
         self.display.failed(failure.task_id, failure.kind, failure.reason)
-        if self.max_failures is not None and len(self.failures) > self.max_failures:
-            raise TooManyFailuresError(f"stopped after {len(self.failures)} failures (--max-failures)")
+        own = sum(not each.blocked for each in self.failures.values())
+        if self.max_failures is not None and own > self.max_failures:
+            raise TooManyFailuresError(
+                f"stopped after {own} failed tasks (--max-failures {self.max_failures}), "
+                f"the last one {failure.kind}: {failure.reason}"
+            )
 
     def _fail_blocked(self) -> None:
         lost = {key: f for f in self.failures.values() for key in self.plan.tasks[f.task_id].outputs.values()}
         for task_id, task in list(self.pending.items()):
-            cause = next(
-                (lost[k] for k in task.inputs.values() if k in lost and k not in self.committed), None
-            )
-            if cause is not None:
+            missing = (lost[k] for k in task.inputs.values() if k in lost and k not in self.committed)
+            if cause := next(missing, None):
                 del self.pending[task_id]
-                self._fail(
-                    Failure(
-                        task_id, task.kind, cause.status, f"needs {cause.kind}, which failed: {cause.reason}"
-                    )
-                )
+                reason = cause.reason if cause.blocked else f"needs {cause.kind}, which failed: {cause.reason}"
+                self._fail(Failure(task_id, task.kind, cause.status, reason, blocked=True))
 
-    def _send_ready(self) -> None:
-        busy = Counter(entry.task.service for entry in self.in_flight.values())
+    def _send_ready(self, waiting: dict[str, set[str]]) -> None:
+        in_work = Counter(entry.task.service for entry in self.in_flight.values() if entry.leased)
+        queued = Counter(entry.task.service for entry in self.in_flight.values() if not entry.leased)
         for task_id, task in list(self.pending.items()):
-            limit = IN_FLIGHT_PER_WORKER * max(1, self.workers.get(task.service, 1))
-            if busy[task.service] >= limit or not self.committed.issuperset(task.inputs.values()):
+            limit = max(self.pace.queued_ahead, in_work[task.service])
+            if queued[task.service] >= limit or not self.committed.issuperset(task.inputs.values()):
                 continue
-            del self.pending[task_id]
-            busy[task.service] += 1
-            self.in_flight[task_id] = _InFlight(task)
             self.artifacts.store.delete(failure_path(task_id))  # of an earlier run: this is the retry
-            if not self.leases.alive(task_id):  # another driver's worker may be at it already
-                self.queue.send(task.model_copy(update={"run_id": self.run_id}))
+            # Another driver, or this run before it was interrupted, may have sent it already.
+            if task_id not in waiting[task.service] and not self.leases.alive(task_id):
+                self._send(task)
+            queued[task.service] += 1
+            self.in_flight[task_id] = _InFlight(task)
+            del self.pending[task_id]
+
+    def _send(self, task: Task) -> None:
+        self.queue.send(task.model_copy(update={"run_id": self.run_id}))
 
 
 def committed_keys(artifacts: Artifacts) -> set[str]:

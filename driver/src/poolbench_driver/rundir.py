@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from poolbench import __version__
-from poolbench.config import RunConfig
+from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError, NotFoundError
-from poolbench_driver.run import Failure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench_driver.run import Failure
+
+#: States of a run whose driver is at work.
+UNFINISHED = ("starting", "running", "assembling")
 
 
 class RunFolder:
@@ -37,10 +43,10 @@ class RunFolder:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
             folder.file("config.resolved.yaml").write_text(settings, "utf-8")
+            folder.file("cancel").unlink(missing_ok=True)
+            _point(output / "latest", folder.path)
         except OSError as error:
             raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
-        folder.file("cancel").unlink(missing_ok=True)
-        _point(output / "latest", folder.path)
         return folder
 
     @classmethod
@@ -69,6 +75,7 @@ class RunFolder:
         """Records where the run stands; ``status`` and ``watch`` read it."""
         content = {
             "state": state,
+            "host": socket.gethostname(),
             "pid": os.getpid(),
             "updated_at": now(),
             "code_version": __version__,
@@ -79,37 +86,41 @@ class RunFolder:
         partial.replace(self.file("state.json"))
 
     def read_state(self) -> dict[str, Any]:
-        """What write_state recorded last; empty when there is nothing."""
-        with suppress(FileNotFoundError, json.JSONDecodeError):
-            return dict(json.loads(self.file("state.json").read_text("utf-8")))
-        return {}
+        """What write_state recorded last, empty when there is nothing; ``died`` where its driver is gone."""
+        try:
+            state = dict(json.loads(self.file("state.json").read_text("utf-8")))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return state | {"state": "died"} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def config(self) -> RunConfig:
-        """The run's configuration."""
-        return RunConfig.model_validate(yaml.safe_load(self.file("config.resolved.yaml").read_text("utf-8")))
+        """The run's configuration. Raises ConfigError where another version of this program wrote it."""
+        return load_run_config(self.file("config.resolved.yaml"), {})
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Writes ``<name>.parquet``, whole or not at all."""
+        import pyarrow.parquet as pq
+
         partial = self.file(f".{name}.parquet")
         pq.write_table(table, partial, compression="zstd")
         partial.replace(self.file(f"{name}.parquet"))
 
     def read_table(self, name: str) -> pa.Table:
         """A table of the run. Raises NotFoundError when the run has not got so far."""
+        import pyarrow.parquet as pq
+
         file = self.file(f"{name}.parquet")
         if not file.is_file():
-            raise NotFoundError(
-                f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it"
-            )
+            raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
         return pq.read_table(file)
 
     def write_failures(self, failures: Sequence[Failure]) -> None:
         """Writes ``failures.parquet``."""
-        columns = ("task_id", "kind", "status", "reason")
-        rows = [{name: getattr(failure, name) for name in columns} for failure in failures]
-        self.write_table(
-            "failures", pa.Table.from_pylist(rows, pa.schema([(name, pa.string()) for name in columns]))
-        )
+        import pyarrow as pa
+
+        text = [(name, pa.string()) for name in ("task_id", "kind", "status", "reason")]
+        schema = pa.schema([*text, ("blocked", pa.bool_())])
+        self.write_table("failures", pa.Table.from_pylist([asdict(each) for each in failures], schema))
 
 
 def run_id(config: RunConfig) -> str:
@@ -127,6 +138,19 @@ def list_runs(output: Path) -> list[RunFolder]:
 def now() -> str:
     """The time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _is_gone(state: dict[str, Any]) -> bool:
+    """Whether the process that wrote a state runs no more; one of another machine is believed to run."""
+    if state.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(state["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def _point(link: Path, target: Path) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 import typer
 
-from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
+from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
 from poolbench_driver.cli import adhoc, corpus, listing, runs, upkeep
 
 EXIT_FAILURES, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
 app = typer.Typer(
     name="poolbench-driver",
@@ -35,6 +37,21 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except PoolbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE if isinstance(error, ConfigError | UnknownNameError) else EXIT_FAILURES)
+        sys.exit(_refuse(str(error), EXIT_USAGE if _is_usage(error) else EXIT_FAILURES))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILURES)
+    except OSError as error:  # a full disk, a file that cannot be read
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(_refuse(f"{where}{error.strerror or error}", EXIT_FAILURES))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _is_usage(error: PoolbenchError) -> bool:
+    """Whether another command line would help: wrong names, files and requests, not things that are down."""
+    return isinstance(error, USAGE_ERRORS) or (error.code != "failed" and 400 <= error.http_status < 500)
+
+
+def _refuse(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from poolbench.errors import InputError
-from poolbench_driver.session import open_session
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from poolbench_driver.client import Services
 
 Texts = Annotated[Path, typer.Option("--input", help="JSONL with a field 'text', or plain text, one a line.")]
 BATCH = 64
@@ -24,7 +27,10 @@ def embed(
     layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
 ) -> None:
     """Vectors of texts by a model, layer and pooling strategy."""
-    texts, services = read_texts(input_), open_session().services
+    import numpy as np
+
+    _require_folder(output)
+    texts, services = read_texts(input_), _services()
     vectors: list[list[float]] = []
     with typer.progressbar(range(0, len(texts), BATCH), label="embedding") as starts:
         for start in starts:
@@ -45,10 +51,10 @@ def probe(
     groups: Annotated[Path | None, typer.Option(help=".npy of group ids [rows].")] = None,
 ) -> None:
     """D1 of vectors you have: grouped out-of-fold AUROC with interval."""
-    body: dict[str, Any] = {"vectors": np.load(vectors).tolist(), "labels": np.load(labels).tolist()}
+    body: dict[str, Any] = {"vectors": load_array(vectors, 2).tolist(), "labels": load_array(labels, 1).tolist()}
     if groups is not None:
-        body["groups"] = [str(group) for group in np.load(groups)]
-    _show(open_session().services.post("prober", "probe", body))
+        body["groups"] = [str(group) for group in load_array(groups, 1)]
+    _show(_services().post("prober", "probe", body))
 
 
 def steer(
@@ -60,9 +66,9 @@ def steer(
     max_tokens: int = 40,
 ) -> None:
     """Continue a prompt under a steering vector, with its receipt."""
-    steering = {"vector": np.load(vector).tolist(), "layer": layer, "alpha": alpha}
+    steering = {"vector": load_array(vector, 1).tolist(), "layer": layer, "alpha": alpha}
     body = {"prompts": [prompt], "steering": steering, "model": model, "max_tokens": max_tokens}
-    _show(open_session().services.post("steerer", "generate", body))
+    _show(_services().post("steerer", "generate", body))
 
 
 def score(
@@ -70,7 +76,35 @@ def score(
     scorer: Annotated[str, typer.Option(help="Concept id or artifact key.")],
 ) -> None:
     """P(concept) of texts by a trained scorer."""
-    _show(open_session().services.post("scorer", "score", {"texts": read_texts(input_), "scorer": scorer}))
+    _show(_services().post("scorer", "score", {"texts": read_texts(input_), "scorer": scorer}))
+
+
+def _services() -> Services:
+    from poolbench_driver.session import open_session
+
+    return open_session().services
+
+
+def _require_folder(file: Path) -> None:
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: its folder does not exist; create it first")
+
+
+def load_array(file: Path, num_dims: int) -> np.ndarray:
+    """The numbers of a .npy file.
+
+    Raises:
+        InputError: If there is no such file, it holds no plain numbers, or not as many dimensions.
+    """
+    import numpy as np
+
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{file} is not a readable .npy file: {error}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != num_dims:
+        raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
+    return array
 
 
 def read_texts(file: Path) -> list[str]:
@@ -80,9 +114,12 @@ def read_texts(file: Path) -> list[str]:
         InputError: Naming file and line of what is malformed, or that there is nothing.
     """
     try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: {error}") from None
+        # Not splitlines(): a JSON string may hold U+2028, which is no end of a JSONL line.
+        lines = file.read_text("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from None
     texts = [_text(line, file, n) for n, line in enumerate(lines, 1) if line.strip()]
     if not texts:
         raise InputError(f"{file} is empty; expected one text a line")
@@ -93,9 +130,12 @@ def _text(line: str, file: Path, number: int) -> str:
     if file.suffix != ".jsonl":
         return line
     try:
-        return str(json.loads(line)["text"])
+        text = json.loads(line)["text"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{file}:{number}: expected a JSON object with a field 'text' ({error})") from None
+        raise InputError(f"{file}, line {number}: expected a JSON object with a field 'text' ({error})") from None
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{file}, line {number}: 'text' is {text!r}; it must be a text that is not empty")
+    return text
 
 
 def _show(answer: dict[str, Any]) -> None:

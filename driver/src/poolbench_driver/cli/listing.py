@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from poolbench.concepts import list_concepts
-from poolbench.config import MODEL_PRESETS
 from poolbench.errors import UnknownNameError
-from poolbench.pooling.registry import all_strategies
-from poolbench.suites import all_suites
-from poolbench_driver.rundir import list_runs
-from poolbench_driver.session import open_session
+from poolbench_driver.cli.display import print_table
 
 Rows = list[dict[str, Any]]
 
 
 def _strategies(_: Path) -> Rows:
+    from poolbench.pooling.registry import all_strategies
+
     return [
         {
             "id": s.id, "version": s.version, "family": s.family, "board": s.board, "status": s.status,
@@ -33,6 +29,8 @@ def _strategies(_: Path) -> Rows:
 
 
 def _concepts(_: Path) -> Rows:
+    from poolbench.concepts import list_concepts
+
     return [
         {
             "id": c.id,
@@ -47,22 +45,35 @@ def _concepts(_: Path) -> Rows:
 
 
 def _models(_: Path) -> Rows:
-    return [
-        {"id": m.id, "source": m.source, "dtype": m.dtype, "summary": m.summary}
-        for m in MODEL_PRESETS.values()
-    ]
+    from poolbench.config import MODEL_PRESETS
+
+    return [{"id": m.id, "source": m.source, "dtype": m.dtype, "summary": m.summary} for m in MODEL_PRESETS.values()]
 
 
 def _suites(_: Path) -> Rows:
+    from poolbench.suites import all_suites
+
     return [{"id": suite.id, "summary": suite.summary} for suite in all_suites().values()]
 
 
 def _scorers(_: Path) -> Rows:
+    from poolbench_driver.session import open_session
+
     store = open_session().artifacts.store
-    return [{"pointer": i.path, "modified_s": round(i.modified_s)} for i in store.list("scorers/")]
+    pointers = [(info, info.path.removesuffix(".json").split("/")) for info in store.list("scorers/")]
+    return [
+        {"concept": parts[1], "base": "/".join(parts[2:]), "trained_at": _iso(info.modified_s)}
+        for info, parts in pointers
+    ]
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _runs(output: Path) -> Rows:
+    from poolbench_driver.rundir import list_runs
+
     return [{"id": run.id, **run.read_state()} for run in list_runs(output)]
 
 
@@ -88,11 +99,11 @@ def ls(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*(str(row.get(name, "")) for name in columns))
-    Console().print(table)
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    if rows:
+        print_table(rows, columns)
+    else:
+        typer.echo(f"no {kind}")
 
 
 def register(app: typer.Typer) -> None:

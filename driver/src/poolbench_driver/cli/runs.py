@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from poolbench.config import load_run_config
-from poolbench_driver.client import SERVICES
-from poolbench_driver.job import Job, prepare
-from poolbench_driver.progress import open_display
-from poolbench_driver.rundir import RunFolder, list_runs
-from poolbench_driver.session import open_session, try_health
+from poolbench_driver.cli.display import print_table
+
+if TYPE_CHECKING:
+    from poolbench_driver.rundir import RunFolder
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
 RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
@@ -29,17 +26,11 @@ def run(
     preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
     model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
-    strategies: Annotated[
-        str | None, typer.Option(help="Comma-separated strategy ids; default: the card's.")
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")
-    ] = None,
+    strategies: Annotated[str | None, typer.Option(help="Comma-separated strategy ids; default: the card's.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="At most this many passages a concept (train and test).")
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many passages a concept (train and test).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
     keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
     output: Output = Path("runs"),
@@ -61,18 +52,28 @@ def run(
         "keep_activations": keep_activations or None,
         "limit": limit,
     }
+    from poolbench.config import load_run_config
+    from poolbench_driver.job import prepare
+    from poolbench_driver.progress import open_display
+    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.session import open_session
+
     settings = load_run_config(config, {name: value for name, value in flags.items() if value is not None})
-    if detach:
-        return _detach(output)
+    shown = open_display(display)
     job = prepare(settings, open_session(check=True))
     if dry_run:
         typer.echo(job.describe())
         return 0
-    return Job.run(job, RunFolder.create(output, job.config), open_display(display), max_failures)
+    folder = RunFolder.create(output, job.config)
+    return _detach(folder) if detach else job.run(folder, shown, max_failures)
 
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
+    from poolbench_driver.client import SERVICES
+    from poolbench_driver.rundir import list_runs
+    from poolbench_driver.session import open_session, try_health
+
     session = open_session()
     services = [
         {
@@ -87,35 +88,56 @@ def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option(
     if as_json:
         typer.echo(json.dumps({"services": services, "runs": runs}, indent=1))
         return
-    _print_table("services", services, ("service", "health", "waiting", "dead_letters"))
-    _print_table("runs", runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"))
+    print_table(services, ("service", "health", "waiting", "dead_letters"), "services")
+    if runs:
+        print_table(runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"), "runs")
 
 
 def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:
-    """Follow a run until it ends."""
+    """Follow a run until it ends; exit code 0 when it ended without failures."""
+    from poolbench_driver.rundir import UNFINISHED, RunFolder
+
     folder, last = RunFolder.find(output, name), ""
     while True:
         state = folder.read_state()
-        line = f"{state.get('state', '?')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
+        line = f"{state.get('state', 'unknown')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
         line += f", {state.get('failures', 0)} failures"
         if line != last:
             typer.echo(line)
             last = line
-        if state.get("state") in ("done", "failures", "cancelled", "interrupted", "stopped"):
-            return 0 if state["state"] == "done" else 1
+        if state.get("state") not in UNFINISHED:
+            return _tell_end(folder, state)
         time.sleep(interval_s)
 
 
-def cancel(name: RunName = "latest", output: Output = Path("runs")) -> None:
-    """Ask a running driver to stop; finished work is kept."""
+def _tell_end(folder: RunFolder, state: dict[str, Any]) -> int:
+    log = folder.file("driver.log")
+    if state.get("state") == "died":
+        where = f"; its last words are in {log}" if log.is_file() else ""
+        typer.echo(f"the driver of {folder.id} is gone{where}; the same run command continues it", err=True)
+    elif state.get("state") in ("done", "failures"):
+        typer.echo(f"report: {folder.file('report') / 'index.html'}")
+    return 0 if state.get("state") == "done" else 1
+
+
+def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
+    """Ask a running driver to stop; finished work is kept, and so is what the services are at."""
+    from poolbench_driver.rundir import UNFINISHED, RunFolder
+
     folder = RunFolder.find(output, name)
+    state = folder.read_state().get("state", "unknown")
+    if state not in UNFINISHED:
+        typer.echo(f"{folder.id} does not run (state: {state})", err=True)
+        return 1
     folder.file("cancel").write_text("", "utf-8")
-    typer.echo(f"{folder.id} stops within a second; the same run command continues it")
+    typer.echo(f"{folder.id} stops within a few seconds; the same run command continues it")
+    return 0
 
 
 def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
     """Write the report of a run again from its tables."""
     from poolbench_driver.report import write_report
+    from poolbench_driver.rundir import RunFolder
 
     typer.echo(str(write_report(RunFolder.find(output, name))))
 
@@ -136,30 +158,23 @@ def _layers(text: str | None) -> list[int | float] | None:
     try:
         return [float(part) if "." in part else int(part) for part in _names(text) or []]
     except ValueError:
-        raise typer.BadParameter(
-            f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0"
-        ) from None
+        raise typer.BadParameter(f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0") from None
 
 
-def _detach(output: Path) -> int:
-    """Starts this very command without --detach in a session of its own."""
-    output.mkdir(parents=True, exist_ok=True)
-    log = output / "detached.log"
+def _detach(folder: RunFolder) -> int:
+    """Starts this very command without --detach in a session of its own; it outlives the terminal."""
+    log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
-    with log.open("ab") as file:
+    with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.argv[0], *arguments, "--display", "plain"],
+            [sys.executable, "-m", "poolbench_driver.cli", *arguments, "--display", "plain"],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
-    typer.echo(f"running as process {process.pid}; log in {log}; follow it: poolbench-driver watch")
+    folder.write_state("starting", pid=process.pid)
+    follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
+    typer.echo(f"{folder.id} runs as process {process.pid}; log in {log}; follow it: {follow}")
     return 0
-
-
-def _print_table(title: str, rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*(str(row.get(name, "")) for name in columns))
-    Console().print(table)

@@ -2,67 +2,94 @@
 
 from __future__ import annotations
 
+import json
 import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.config import asset_path
-from poolbench.errors import PoolbenchError
-from poolbench_driver.client import SERVICES
-from poolbench_driver.job import prepare
-from poolbench_driver.run import committed_keys
-from poolbench_driver.rundir import list_runs
-from poolbench_driver.session import open_session
+from poolbench.errors import ConfigError, PoolbenchError
+
+if TYPE_CHECKING:
+    from poolbench.storage import Artifacts
 
 
 def gc(
     output: Annotated[Path, typer.Option(help="Runs whose artifacts are kept.")] = Path("runs"),
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete; without it, only say what would go.")
-    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
     """Remove artifacts that no run below --output needs."""
+    from poolbench_driver.job import prepare
+    from poolbench_driver.rundir import list_runs
+    from poolbench_driver.session import open_session
+
     session = open_session()
-    keep: set[str] = set()
-    for folder in list_runs(output):
+    runs = list_runs(output)
+    if not runs and delete:
+        raise ConfigError(f"no run lies in {output}, so nothing says what is needed; nothing was deleted")
+    keep = scorer_keys(session.artifacts)
+    for folder in runs:  # one that cannot be planned stops everything: what it needs is unknown
         plan = prepare(folder.config(), session).plan
         keep |= set(plan.local) | {key for task in plan.tasks.values() for key in task.outputs.values()}
-    horizon = time.time() - min_age_h * 3600
-    young = {
-        info.path.split("/")[1]
-        for prefix in ("artifacts/", "restricted/")
-        for info in session.artifacts.store.list(prefix)
-        if info.modified_s > horizon
-    }
-    doomed = sorted(committed_keys(session.artifacts) - keep - young)
+    doomed = unneeded(session.artifacts, keep, older_than_s=time.time() - min_age_h * 3600)
     for key in doomed if delete else []:
         session.artifacts.delete(key)
-    typer.echo(
-        f"{len(doomed)} artifacts {'deleted' if delete else 'could go (--delete)'}; {len(keep)} are in use"
-    )
+    verb = "deleted" if delete else "could go (--delete)"
+    size = sum(doomed.values()) / 1e6
+    typer.echo(f"{len(doomed)} artifacts, {size:.1f} MB, {verb}; {len(runs)} runs need {len(keep)} others")
+
+
+def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> dict[str, int]:
+    """Bytes by key of what no run needs and nobody wrote to of late; half-written attempts are among them."""
+    sizes: Counter[str] = Counter()
+    newest: dict[str, float] = {}
+    for prefix in ("artifacts/", "restricted/"):
+        for info in artifacts.store.list(prefix):
+            key = info.path.split("/")[1]
+            sizes[key] += info.size
+            newest[key] = max(newest.get(key, 0.0), info.modified_s)
+    old = (key for key, modified_s in newest.items() if modified_s <= older_than_s)
+    return {key: sizes[key] for key in sorted(old) if key not in keep}
+
+
+def scorer_keys(artifacts: Artifacts) -> set[str]:
+    """The scorers that ad-hoc requests find by the name of their concept."""
+    store = artifacts.store
+    return {str(json.loads(store.get(info.path)).get("scorer", "")) for info in store.list("scorers/")}
 
 
 def doctor() -> int:
     """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
-    results = [
-        _check("demo model", lambda: asset_path("demo_lm")),
-        _check("annotator", lambda: asset_path("annotator")),
-    ]
+    from poolbench.config import asset_path
+    from poolbench_driver.client import SERVICES
+    from poolbench_driver.session import open_session
+
+    results = [_check(name, partial(asset_path, name)) for name in ("demo_lm", "annotator")]
     try:
         session = open_session()
     except PoolbenchError as error:
         typer.echo(f"FAIL  cluster: {error}")
         return 1
-    results.append(_check("object store", lambda: session.artifacts.store.exists("none")))
-    results.append(_check("broker", session.queue.ping))
-    results += [_check(name, lambda name=name: session.services.get(name, "health")) for name in SERVICES]
+    results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
+    results.append(_check(f"broker {session.queue.broker.shown}", session.queue.ping))
+    results += [_check(name, partial(session.services.health, name)) for name in SERVICES]
     return 0 if all(results) else 1
 
 
-def _check(what: str, check) -> bool:  # type: ignore[no-untyped-def]
+def _write_once(artifacts: Artifacts) -> None:
+    path = f"doctor/{uuid.uuid4().hex}"
+    artifacts.store.put(path, bytes(1 << 16))
+    artifacts.store.get(path)
+    artifacts.store.delete(path)
+
+
+def _check(what: str, check: Callable[[], object]) -> bool:
     try:
         check()
     except PoolbenchError as error:

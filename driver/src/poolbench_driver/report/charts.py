@@ -57,18 +57,12 @@ def _steepest(rows: list[Row]) -> list[str]:
 def _draw_curve(axes: Any, rows: list[Row], name: str, colour: str) -> None:
     points = sorted(rows, key=lambda row: row["strength"])
     x = [row["strength"] for row in points]
-    axes.fill_between(
-        x, [r["ci_low"] for r in points], [r["ci_high"] for r in points], color=colour, alpha=0.1, lw=0
-    )
-    axes.plot(
-        x, [row["score"] for row in points], color=colour, marker="o", markersize=3, linewidth=1.3, label=name
-    )
+    axes.fill_between(x, [r["ci_low"] for r in points], [r["ci_high"] for r in points], color=colour, alpha=0.1, lw=0)
+    axes.plot(x, [row["score"] for row in points], color=colour, marker="o", markersize=3, linewidth=1.3, label=name)
 
 
 def _draw_null_band(axes: Any, rows: list[Row]) -> None:
-    band = {
-        row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None
-    }
+    band = {row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None}
     if band:
         x = sorted(band)
         low, high = [band[s][0] for s in x], [band[s][1] for s in x]

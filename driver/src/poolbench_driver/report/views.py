@@ -229,11 +229,7 @@ def _same_cell(rows: Sequence[Row], anchor: Row | None, metric: str) -> float | 
 def _coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
     lines = []
     for name in order:
-        cells = [
-            r
-            for r in rows
-            if r["strategy"] == name and r["metric"] == "d1.auroc" and r["coverage"] is not None
-        ]
+        cells = [r for r in rows if r["strategy"] == name and r["metric"] == "d1.auroc" and r["coverage"] is not None]
         if cells:
             shares = [row["coverage"] for row in cells]
             lines.append({"strategy": name, "mean": fmean(shares), "lowest": min(shares)})
@@ -249,6 +245,4 @@ def _null_reasons(rows: Sequence[Row]) -> list[Row]:
             key = (row["metric"].split(".")[0], row["status"])
             counts[key] += 1
             reasons.setdefault(key, row["reason"] or "")
-    return [
-        {"family": k[0], "status": k[1], "count": n, "reason": reasons[k]} for k, n in counts.most_common()
-    ]
+    return [{"family": k[0], "status": k[1], "count": n, "reason": reasons[k]} for k, n in counts.most_common()]

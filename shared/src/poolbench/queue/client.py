@@ -32,6 +32,7 @@ class TaskQueue:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._app = broker.celery_app()
+        self._errors = () if broker.is_folder else _redis_errors()
 
     def send(self, task: Task) -> None:
         """Put a task on its service's queue.
@@ -103,11 +104,17 @@ class TaskQueue:
     def _reachable(self) -> Iterator[None]:
         try:
             yield
-        except (OperationalError, ConnectionError, OSError) as error:
+        except (OperationalError, *self._errors, OSError) as error:
             raise BrokerError(
                 f"the broker {self.broker.shown} does not answer ({error}): start it with `make cluster-up`, "
                 "or correct POOLBENCH_BROKER"
             ) from error
+
+
+def _redis_errors() -> tuple[type[Exception], ...]:
+    import redis
+
+    return (redis.RedisError,)
 
 
 def _decode_kwargs(message: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
 
 TTL_S = 15.0
@@ -160,13 +162,15 @@ class RedisLeases:
         import redis
 
         self.ttl_ms = int(ttl_s * 1000)
+        self._error, self._shown = redis.RedisError, Broker(url).shown
         self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task; None if someone else holds it."""
+        """Claim a task; None if someone else holds it. Raises BrokerError."""
         key, owner = _lease_key(task_id), uuid.uuid4().hex
-        if not self._redis.set(key, owner, nx=True, px=self.ttl_ms):
-            return None
+        with self._reachable():
+            if not self._redis.set(key, owner, nx=True, px=self.ttl_ms):
+                return None
         stop = threading.Event()
         beat = threading.Thread(target=self._renew, args=(key, owner, stop), daemon=True)
         beat.start()
@@ -174,22 +178,29 @@ class RedisLeases:
         def release() -> None:
             stop.set()
             beat.join()
-            self._redis.eval(_DELETE, 1, key, owner)
+            with suppress(self._error):  # Redis is away: the lease ends by itself
+                self._redis.eval(_DELETE, 1, key, owner)
 
         return Lease(task_id, release)
 
     def alive(self, task_id: str) -> bool:
         """Whether some live process holds the task."""
-        return bool(self._redis.exists(_lease_key(task_id)))
+        with self._reachable():
+            return bool(self._redis.exists(_lease_key(task_id)))
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise BrokerError(f"the broker {self._shown} does not answer ({error})") from error
 
     def _renew(self, key: str, owner: str, stop: threading.Event) -> None:
-        import redis
-
         while not stop.wait(self.ttl_ms / 3000):
             try:
                 if not self._redis.eval(_RENEW, 1, key, owner, self.ttl_ms):
                     self._redis.set(key, owner, nx=True, px=self.ttl_ms)  # expired while Redis was away
-            except redis.RedisError:
+            except self._error:
                 continue  # the next beat tries again; work goes on, the manifest decides who wins
 
 

@@ -1,0 +1,18 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None) -> None:
+    """Prints rows as a table; where nobody watches, no cell is cut to the width of a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(str(row.get(name, "")) for name in columns))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)

@@ -1,0 +1,121 @@
+"""Corpora as folders of JSONL files: made, checked and read in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import typer
+
+from poolbench.concepts import get_concept, list_concepts
+from poolbench.config import BUDGETS, CorpusConfig, RunConfig
+from poolbench.corpora.groups import has_inferred_documents
+from poolbench.corpora.io import read_concept, write_corpus
+from poolbench.corpora.manifest import CorpusManifest, read_manifest
+from poolbench.corpora.validate import validate_corpus
+from poolbench.errors import CorpusError, RestrictedError, UnknownNameError
+from poolbench_driver.corpora import concept_table, dataset_identity, folder_digest
+
+SOURCES = ("planted", "real")
+
+
+def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str, seed: int, *, required: bool) -> int:
+    """Makes the corpora of some concepts; returns 1 if one that is ``required`` could not be made."""
+    if budget not in BUDGETS:
+        raise UnknownNameError("budget", budget, BUDGETS)
+    if source not in SOURCES:
+        raise UnknownNameError("source", source, SOURCES)
+    config = RunConfig(budget=BUDGETS[budget], corpus=CorpusConfig(source=source, seed=seed))
+    made = [table for name in concepts if (table := _made(config, name)) is not None]
+    if not made:
+        raise CorpusError(f"no concept could be made from source {source!r}")
+    manifest = CorpusManifest(
+        revision=str(dataset_identity(config)["revision"]),
+        tokenizer=(made[0].schema.metadata or {}).get(b"tokenizer", b"words").decode(),
+        window=_window(made),
+        recipe=f"poolbench-driver corpus build --source {source} --budget {budget} --seed {seed}",
+    )
+    write_corpus(pa.concat_tables([table.replace_schema_metadata(None) for table in made]), output, manifest)
+    typer.echo(f"written to {output}")
+    return 1 if required and len(made) < len(concepts) else 0
+
+
+def validate_folder(folder: Path, concepts: str | None) -> int:
+    """Checks the construction rules; returns 1 if one is broken."""
+    names = concepts_in(folder, concepts)
+    broken, manifest = 0, read_manifest(folder)
+    for name in names:
+        findings = validate_corpus(read_concept(folder, name), window=manifest.window if manifest else None)
+        broken += len(findings)
+        typer.echo(f"{name}: {f'{len(findings)} findings' if findings else 'ok'}")
+        for finding in findings:
+            typer.echo(f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}")
+    return 1 if broken else 0
+
+
+def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
+    """Reads the published layout and writes it with documents and manifest."""
+    tables = [read_concept(folder, name) for name in concepts_in(folder, concepts)]
+    passages = pa.concat_tables(tables)
+    manifest = CorpusManifest(
+        revision=folder_digest(folder),
+        tokenizer=tokenizer,
+        window=_window(tables),
+        partition_version=0,
+        inferred_documents=has_inferred_documents(passages),
+        recipe="poolbench-driver corpus import",
+    )
+    write_corpus(passages, output, manifest)
+    typer.echo(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
+
+
+def writable_concepts(text: str | None) -> list[str]:
+    """The concepts asked for, or all that are not sensitive: sensitive passages never leave the store.
+
+    Raises:
+        RestrictedError: If a sensitive one is asked for by name.
+    """
+    if text is None:
+        return [concept.id for concept in list_concepts() if not concept.sensitive]
+    chosen = [get_concept(name) for name in _split(text)]
+    sensitive = [concept.id for concept in chosen if concept.sensitive]
+    if sensitive:
+        raise RestrictedError(f"{', '.join(sensitive)}: passages of sensitive concepts are never written out")
+    return [concept.id for concept in chosen]
+
+
+def concepts_in(folder: Path, text: str | None) -> list[str]:
+    """The concepts asked for, or those that a corpus folder holds.
+
+    Raises:
+        CorpusError: If it holds none.
+    """
+    if not folder.is_dir():
+        raise CorpusError(f"corpus {folder}: no such folder")
+    if text is not None:
+        return [get_concept(name).id for name in _split(text)]
+    known = [concept.id for concept in list_concepts()]
+    names = [name for name in known if (folder / name).is_dir()]
+    if not names:
+        raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")
+    return names
+
+
+def _made(config: RunConfig, name: str) -> pa.Table | None:
+    try:
+        table = concept_table(config, name)
+    except CorpusError as error:
+        typer.echo(f"{name} ... none: {error}")
+        return None
+    typer.echo(f"{name} ... {table.num_rows} passages")
+    return table
+
+
+def _split(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _window(tables: Sequence[pa.Table]) -> tuple[int, int]:
+    counts = [count for table in tables for count in table["token_count"].to_pylist() if count is not None]
+    return (min(counts), max(counts)) if counts else (0, 0)
