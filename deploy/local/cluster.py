@@ -12,12 +12,13 @@ from rich.table import Table
 
 from deploy.local import apps, head
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
-from poolbench.errors import PoolbenchError
+from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.runtime.service import SERVICES
 from poolbench.storage.base import open_store
 
-_CONSOLE = Console(stderr=False)
+_CONSOLE = Console()
+_START_ATTEMPTS = 3
 
 
 def up(state: Path) -> None:
@@ -31,9 +32,9 @@ def up(state: Path) -> None:
         return _print_addresses(cluster)
     else:
         head.connect(cluster)
-    missing = [app.name for app in apps.states() if app.state != "RUNNING"]
-    _CONSOLE.print(f"deploying {', '.join(missing)}")
-    apps.deploy(cluster.http, missing)
+    if missing := [app.name for app in apps.states() if app.state not in ("RUNNING", "DEPLOYING")]:
+        _CONSOLE.print(f"deploying {', '.join(missing)}")
+        apps.deploy(cluster.http, missing)
     apps.wait(_CONSOLE)
     if still := apps.unhealthy(cluster.http, _token(cluster)):
         raise PoolbenchError(f"no answer over HTTP from {', '.join(still)}; logs: {cluster.logs}")
@@ -85,9 +86,23 @@ def _living(state: Path) -> Cluster | None:
 
 
 def _start(state: Path) -> Cluster:
+    _check_servers(new_cluster(state))
+    for attempt in range(1, _START_ATTEMPTS + 1):
+        _CONSOLE.print(
+            f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}"
+        )
+        try:
+            return _start_head(state)
+        except (ConfigError, EndpointError) as error:
+            # Ray gives its node 30 s to come in, which a machine short of CPU may need twice.
+            if attempt == _START_ATTEMPTS:
+                raise
+            _CONSOLE.print(str(error), markup=False)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _start_head(state: Path) -> Cluster:
     cluster = new_cluster(state)
-    _check_servers(cluster)
-    _CONSOLE.print("starting Ray (token authentication on)")
     try:
         head.start(cluster, state)
         save(state, cluster)

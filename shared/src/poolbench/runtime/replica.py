@@ -25,6 +25,7 @@ class Replica:
 
     def __init__(self, service: str, module: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
         self.settings = ClusterSettings.load()
         self.service = load_service(service, module)
         artifacts = Artifacts(open_store(self.settings.store_uri))

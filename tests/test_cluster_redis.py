@@ -1,0 +1,173 @@
+"""A cluster on a real Redis server: tasks by queue, HTTP beside them, what a killed worker leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from deploy.local.state import Cluster, load
+from tests.servers import redis as redis_server
+
+from poolbench.contracts.tables import PASSAGES, table_from_rows
+from poolbench.contracts.tasks import Task
+from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.storage import Artifacts, open_store
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PASSAGES_KEY = "corpus.passages.redis-test"
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+    pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
+]
+
+
+@dataclass(frozen=True)
+class Running:
+    """A cluster and the ways into it."""
+
+    environment: dict[str, str]
+    settings: ClusterSettings
+
+    @property
+    def artifacts(self) -> Artifacts:
+        return Artifacts(open_store(self.settings.store_uri))
+
+    @property
+    def queue(self) -> TaskQueue:
+        return TaskQueue(Broker(self.settings.broker_url))
+
+    @property
+    def leases(self) -> LeaseStore:
+        return open_leases(Broker(self.settings.broker_url))
+
+    @property
+    def cluster(self) -> Cluster:
+        found = load(Path(self.environment["POOLBENCH_STATE"]))
+        assert found is not None
+        return found
+
+
+def _command(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.local.cluster", name]
+    return subprocess.run(
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=500, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = Path(tmp_path_factory.mktemp("cluster"))
+    with ExitStack() as stack:
+        url = stack.enter_context(redis_server.serve(folder))
+        environment = {**os.environ, "POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
+        up = _command("up", environment)
+        stack.callback(_command, "down", environment)
+        assert up.returncode == 0, up.stdout + up.stderr
+        assert redis_server.PASSWORD not in up.stdout
+        yield Running(environment, ClusterSettings.load(environment))
+
+
+@pytest.fixture(scope="module")
+def passages(running: Running) -> str:
+    """Key of passages that keep the pooler busy for some seconds."""
+    text = "The council met because the harbour had silted up, and nobody objected. " * 6
+    rows = [
+        {
+            "passage_id": f"p{n}",
+            "concept": "causation",
+            "split": "train",
+            "label": n % 2,
+            "text": f"{n}. {text}",
+        }
+        for n in range(120)
+    ]
+    empty = {"domain": "", "doc_id": "made/1", "source": "made", "licence": "CC0-1.0", "signal": []}
+    running.artifacts.write_table(PASSAGES_KEY, table_from_rows([row | empty for row in rows], PASSAGES))
+    return PASSAGES_KEY
+
+
+def _annotate(passages: str, name: str) -> Task:
+    return Task(
+        kind="pooler.annotate",
+        inputs={"passages": passages},
+        outputs={"annotations": f"pooler.annotations.{name}-{time.time_ns()}"},
+    )
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"nothing after {timeout_s} s"
+        time.sleep(0.1)
+
+
+def _done(running: Running, task: Task) -> bool:
+    return all(running.artifacts.exists(key) for key in task.outputs.values())
+
+
+def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Running, passages: str) -> None:
+    task = _annotate(passages, "first")
+    running.queue.send(task)
+    _wait(lambda: running.leases.alive(task.task_id), 60)
+    started = time.monotonic()
+    answer = httpx.get(f"{running.settings.http_address}/pooler/health", timeout=30)
+    assert answer.json() == {"status": "ok"}
+    assert not _done(running, task), f"the task ended before HTTP was tried, {time.monotonic() - started:.1f} s"
+    _wait(lambda: _done(running, task), 180)
+    _wait(lambda: not running.leases.alive(task.task_id), 10)
+    producer = running.artifacts.manifest(task.outputs["annotations"]).producer
+    assert producer["task_id"] == task.task_id and producer["wall_s"] > 0
+
+
+def test_a_killed_workers_task_can_be_sent_again(running: Running, passages: str) -> None:
+    task = _annotate(passages, "killed")
+    running.queue.send(task)
+    _wait(lambda: running.leases.alive(task.task_id), 60)
+    (replica,) = [
+        process for process in running.cluster.processes() if "ServeReplica:pooler" in " ".join(process.cmdline())
+    ]
+    os.kill(replica.pid, signal.SIGKILL)
+    _wait(lambda: not running.leases.alive(task.task_id), 30)
+    assert not _done(running, task)
+    running.queue.send(task)
+    _wait(lambda: _done(running, task), 240)
+
+
+def test_a_failure_is_recorded_and_no_dead_letter(running: Running) -> None:
+    task = _annotate("corpus.passages.never-made", "missing")
+    running.queue.send(task)
+    path = f"failures/{task.task_id}.json"
+    _wait(lambda: running.artifacts.store.exists(path), 60)
+    record = json.loads(running.artifacts.store.get(path))
+    assert (record["code"], record["retryable"]) == ("not_found", False)
+    assert running.queue.dead_letters("pooler") == []
+
+
+def test_status_names_every_service_and_no_password(running: Running) -> None:
+    status = _command("status", running.environment)
+    assert status.returncode == 0
+    assert status.stdout.count("RUNNING") == 5
+    assert redis_server.PASSWORD not in status.stdout
+
+
+def test_ray_refuses_a_wrong_token(running: Running) -> None:
+    wrong = {**running.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    program = f"import ray; ray.init(address={running.cluster.ray_address!r}, log_to_driver=False)"
+    tried = subprocess.run(
+        [sys.executable, "-c", program], env=wrong, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert tried.returncode != 0
+    assert "token" in tried.stderr.lower()
