@@ -1,6 +1,6 @@
 """Real corpora with weak labels as PASSAGES tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -220,7 +220,7 @@ def _stem(candidate: Candidate) -> str:
     return f"{candidate.document.doc_id.replace('/', '.')}.{candidate.number:03d}"
 
 
-def _round_robin(iterators: dict[str, Iterator[T]]) -> Iterator[T]:
+def _round_robin(iterators: Mapping[str, Iterator[T]]) -> Iterator[T]:
     """One item of each iterator in turn, exhausted ones left out."""
     alive = dict(iterators)
     while alive:
