@@ -46,9 +46,7 @@ def _save_tokenizer(folder: Path) -> int:
     from transformers import PreTrainedTokenizerFast
 
     trainer = ByteLevelBPETokenizer()
-    trainer.train_from_iterator(
-        _LINES * 4, vocab_size=400, special_tokens=["<bos>", "<eos>"], show_progress=False
-    )
+    trainer.train_from_iterator(_LINES * 4, vocab_size=400, special_tokens=["<bos>", "<eos>"], show_progress=False)
     trainer._tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 0)])
     fast = PreTrainedTokenizerFast(tokenizer_object=trainer._tokenizer, bos_token="<bos>", eos_token="<eos>")
     fast.save_pretrained(folder)

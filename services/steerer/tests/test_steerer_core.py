@@ -21,9 +21,7 @@ def directions(*rows: tuple[str, list[float] | None]) -> pa.Table:
 def test_only_wanted_directions_are_taken_and_null_ones_named():
     table = directions(("C1", [1.0, 0.0]), ("C2", None), ("C3", [0.0, 1.0]))
     usable, skipped = core.choose_directions("causation", table, ("C1", "C2"))
-    assert [(direction.key, direction.vector.tolist()) for direction in usable] == [
-        ("causation/C1", [1.0, 0.0])
-    ]
+    assert [(direction.key, direction.vector.tolist()) for direction in usable] == [("causation/C1", [1.0, 0.0])]
     assert skipped == {"C2": "collapsed"}
     assert len(core.choose_directions("causation", table, "all")[0]) == 2
 
@@ -67,9 +65,7 @@ def test_passages_are_balanced_and_in_a_fixed_order():
         core.choose_passages(pa.Table.from_pylist(rows[:3]), 4)
 
 
-@pytest.mark.parametrize(
-    ("length", "limit", "expected"), [(10, 64, 5), (200, 64, 64), (200, None, 100), (1, 64, 1)]
-)
+@pytest.mark.parametrize(("length", "limit", "expected"), [(10, 64, 5), (200, 64, 64), (200, None, 100), (1, 64, 1)])
 def test_first_half(length, limit, expected):
     assert len(core.first_half(range(length), limit)) == expected
 

@@ -56,9 +56,7 @@ def settings(vector_ids: Sequence[str]) -> list[Steering | None]:
     return chosen
 
 
-def requests_for(
-    prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steering | None]
-) -> list[GenerationRequest]:
+def requests_for(prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steering | None]) -> list[GenerationRequest]:
     return [
         GenerationRequest(prompt, NUM_NEW, steering, ignore_eos=True)
         for prompt, steering in zip(prompts, steerings, strict=True)
@@ -88,9 +86,7 @@ def greedy(
     return tuple(ids[len(prompt) :])
 
 
-def test_texts_equal_transformers_and_single_runs(
-    host, model_ref, prompts, vector_ids, unit_vectors, reference
-):
+def test_texts_equal_transformers_and_single_runs(host, model_ref, prompts, vector_ids, unit_vectors, reference):
     steerings = settings(vector_ids)
     vectors = dict(zip(vector_ids, unit_vectors, strict=True))
     requests = requests_for(prompts, steerings)
@@ -142,16 +138,12 @@ def test_an_early_end_of_text_is_expected_too(host, model_ref, prompts, vector_i
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_prefix_cache_never_serves_another_steering(
-    host, model_ref, prompts, vector_ids, monkeypatch, guarded
-):
+def test_prefix_cache_never_serves_another_steering(host, model_ref, prompts, vector_ids, monkeypatch, guarded):
     """With the salt an unsteered request after a steered one is clean; without it the hazard is real."""
     if not guarded:
         monkeypatch.setattr(Steering, "cache_salt", lambda self: None)
     prompt = sum(prompts, ())[:100]  # three whole cache blocks
-    steered = GenerationRequest(
-        prompt, 4, Steering((Edit(vector_ids[1], 1, 3 * STRONG),), "all"), ignore_eos=True
-    )
+    steered = GenerationRequest(prompt, 4, Steering((Edit(vector_ids[1], 1, 3 * STRONG),), "all"), ignore_eos=True)
     plain = GenerationRequest(prompt, NUM_NEW, ignore_eos=True)
 
     async def job(engine: Any) -> tuple[Any, ...]:
@@ -184,9 +176,7 @@ def test_preempted_requests_keep_text_and_receipt(host, model_ref, prompts, vect
     made, num_repeated = host.run(model_ref, job)
     assert num_repeated > 0
     assert ids_of(made[::2]) == ids_of(made[1::2])
-    assert ids_of(made[:4:2]) == [
-        ids_of(generate(host, model_ref, [request]))[0] for request in requests[:4:2]
-    ]
+    assert ids_of(made[:4:2]) == [ids_of(generate(host, model_ref, [request]))[0] for request in requests[:4:2]]
 
 
 def test_a_slot_that_lost_its_vector_fails_the_request(host, model_ref, prompts, vector_ids, unit_vectors):
@@ -209,9 +199,7 @@ def test_the_self_test_passes_and_notices_a_dead_hook(host, model_ref, monkeypat
     report = host.run(model_ref, self_test)
     assert report["coefficient_0_nats"] == 0.0
     assert report["by_hand_nats"] < 1e-2
-    monkeypatch.setattr(
-        Steering, "wire", lambda self, row, slots, n: {"row": row, "start": 1 << 40, "edits": []}
-    )
+    monkeypatch.setattr(Steering, "wire", lambda self, row, slots, n: {"row": row, "start": 1 << 40, "edits": []})
     with pytest.raises(ReceiptError):
         host.run(model_ref, self_test)
 
@@ -270,9 +258,7 @@ def test_scores_are_unsteered_beside_steered_requests(host, model_ref, prompts, 
         (InputError, "at least 1", {"max_tokens": 0}),
     ],
 )
-def test_bad_requests_are_named_and_nothing_is_generated(
-    host, model_ref, prompts, vector_ids, error, message, change
-):
+def test_bad_requests_are_named_and_nothing_is_generated(host, model_ref, prompts, vector_ids, error, message, change):
     layer = change.pop("layer", 2)
     good = GenerationRequest(prompts[1], 4, Steering((Edit(vector_ids[0], layer, 1.0),)))
     with pytest.raises(error, match=message):

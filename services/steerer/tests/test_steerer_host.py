@@ -53,9 +53,7 @@ def test_an_engine_that_is_killed_is_restarted_and_the_job_redone(
         assert victim not in engine_processes()
 
         other = resolve_model(str(shutil.copytree(tiny_model, tmp_path / "other")))
-        made = host.run(
-            other, lambda engine: engine.generate([dataclasses.replace(requests[0], steering=None)])
-        )
+        made = host.run(other, lambda engine: engine.generate([dataclasses.replace(requests[0], steering=None)]))
         assert len(made[0].token_ids) == 60
         assert host.health()["model"] == other.id
         assert len(engine_processes() - before) == 1

@@ -76,12 +76,7 @@ def test_a_strength_is_in_mean_residual_norms(client, body, host, model_ref, tin
         ids = tokens.encode(text)[:254]
         with torch.inference_mode():
             # The last entry of hidden_states is after the final norm, so layer 2 is entry 3 of 7.
-            norms += (
-                model(torch.tensor([ids]), output_hidden_states=True)
-                .hidden_states[3][0, 1:]
-                .norm(dim=-1)
-                .tolist()
-            )
+            norms += model(torch.tensor([ids]), output_hidden_states=True).hidden_states[3][0, 1:].norm(dim=-1).tolist()
     steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "strength": 0.5}
     answer = client.post("/generate", json=body | {"steering": steering}).json()
     (alpha,) = answer["texts"][0]["receipt"]["alphas"]

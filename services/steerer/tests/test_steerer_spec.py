@@ -44,8 +44,9 @@ def test_impossible_specifications_are_refused():
         Steering((Edit("aa", 2, 1.0), Edit("bb", 2, 1.0)))
     with pytest.raises(InputError, match="one or more edits"):
         Steering(())
-    with pytest.raises(InputError, match="finite"):
-        Edit("aa", 0, float("nan"))
+    for absurd in (float("nan"), float("inf"), -1e9):
+        with pytest.raises(InputError, match="finite and at most 1e\\+08"):
+            Edit("aa", 0, absurd)
 
 
 def test_a_right_count_makes_a_receipt():

@@ -33,15 +33,11 @@ OPENINGS = ["The river runs", "Nobody saw the fox", "If the wind turns"]
 def artifacts(tmp_path: Path, unit_vectors: np.ndarray) -> Artifacts:
     """A store with prompts, calibration and two direction artifacts (C1, C3; two nulls and a null row)."""
     store = Artifacts(open_store(str(tmp_path / "store")))
-    store.write_table(
-        "prompts", rows([{"prompt_id": f"p{i}", "text": t} for i, t in enumerate(OPENINGS)], PROMPTS)
-    )
+    store.write_table("prompts", rows([{"prompt_id": f"p{i}", "text": t} for i, t in enumerate(OPENINGS)], PROMPTS))
     norms = [{"layer": layer, "mean_residual_norm": 50.0 + layer, "num_tokens": 9} for layer in range(6)]
     store.write_table("calibration", rows(norms, CALIBRATION))
     schema = directions_schema(unit_vectors.shape[1])
-    store.write_table(
-        "a1", rows([direction("C1", unit_vectors[0]), direction("C3", unit_vectors[1])], schema)
-    )
+    store.write_table("a1", rows([direction("C1", unit_vectors[0]), direction("C3", unit_vectors[1])], schema))
     nulls = [
         direction("null_000", unit_vectors[2]),
         direction("null_001", None),
@@ -92,11 +88,7 @@ def test_steered_texts_and_fluency(host, tiny_model, artifacts):
     assert fluency.schema.equals(FLUENCY)
     assert texts.column("alpha").to_pylist() == [26.0] * 3 + [104.0] * 3
     assert set(texts.column("direction_key").to_pylist()) == {"causation/C1"}
-    assert (
-        texts.column("positions_changed").to_pylist()
-        == texts.column("positions_expected").to_pylist()
-        == [8] * 6
-    )
+    assert texts.column("positions_changed").to_pylist() == texts.column("positions_expected").to_pylist() == [8] * 6
     assert texts.column("text_id").to_pylist() == fluency.column("text_id").to_pylist()
     assert texts.column("num_tokens").to_pylist() == fluency.column("num_tokens").to_pylist()
     assert min(fluency.column("mean_nll").to_pylist()) > 0
@@ -160,9 +152,7 @@ def test_continuations_start_from_the_first_half(host, tiny_model, artifacts):
     texts = artifacts.read_table("texts.c")
     assert texts.column("prompt_id").to_pylist() == ["10", "11", "00", "01"]
     assert texts.column("num_tokens").to_pylist() == [6] * 4
-    assert all(
-        p and OPENINGS[i % 2].startswith(p[:4]) for i, p in enumerate(texts.column("prompt").to_pylist())
-    )
+    assert all(p and OPENINGS[i % 2].startswith(p[:4]) for i, p in enumerate(texts.column("prompt").to_pylist()))
 
 
 def test_wrong_parameters_are_all_named(host, tiny_model, artifacts):

@@ -63,7 +63,5 @@ class SteererConfig(StrictModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            lines = [
-                f"{ENV_PREFIX}{str(issue['loc'][0]).upper()}: {issue['msg']}" for issue in error.errors()
-            ]
+            lines = [f"{ENV_PREFIX}{str(issue['loc'][0]).upper()}: {issue['msg']}" for issue in error.errors()]
             raise ConfigError("; ".join(lines)) from None

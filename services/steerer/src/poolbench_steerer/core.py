@@ -146,9 +146,7 @@ def plan_unsteered(prompts: Sequence[Prompt], layer: int | None) -> list[Planned
 
 def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any]]:
     """As many positive as negative passages, at most ``num_passages`` in all, by passage id."""
-    rows = sorted(
-        passages.select(["passage_id", "label", "text"]).to_pylist(), key=lambda row: row["passage_id"]
-    )
+    rows = sorted(passages.select(["passage_id", "label", "text"]).to_pylist(), key=lambda row: row["passage_id"])
     by_label = [[row for row in rows if row["label"] == label] for label in (1, 0)]
     if not all(by_label):
         raise InputError("continuations need positive and negative passages; one class is empty")
@@ -168,9 +166,7 @@ def repeated_4grams(token_ids: Sequence[int]) -> float | None:
     return 1.0 - len(set(grams)) / len(grams) if grams else None
 
 
-def text_row(
-    planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None
-) -> dict[str, Any]:
+def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:
     """A row of TEXTS."""
     return {
         "text_id": planned.text_id,

@@ -56,9 +56,7 @@ class Generation:
 class SteeringEngine:
     """AsyncLLM with the steering worker. All methods belong to the event loop that started it."""
 
-    def __init__(
-        self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float
-    ) -> None:
+    def __init__(self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float) -> None:
         self.model = model
         self.llm = llm
         self.bank = bank
@@ -78,9 +76,7 @@ class SteeringEngine:
         self.num_repeated = 0  # positions computed again after preemptions
 
     @classmethod
-    async def start(
-        cls, model: ModelRef, config: SteererConfig, bank: VectorBank | None = None
-    ) -> SteeringEngine:
+    async def start(cls, model: ModelRef, config: SteererConfig, bank: VectorBank | None = None) -> SteeringEngine:
         """Starts an engine; ``bank`` is what an earlier engine of the same model held."""
         llm, start_s = timed_launch(model, config)
         info = (await llm.collective_rpc("steering_info"))[0]
@@ -110,9 +106,7 @@ class SteeringEngine:
             await self._upload(added)
         return ids
 
-    async def generate(
-        self, requests: Sequence[GenerationRequest], on_done: OnDone | None = None
-    ) -> list[Generation]:
+    async def generate(self, requests: Sequence[GenerationRequest], on_done: OnDone | None = None) -> list[Generation]:
         """Generates all texts, as many at once as the engine takes.
 
         Raises:
@@ -152,8 +146,7 @@ class SteeringEngine:
         if not 0 <= layer < self.num_layers:
             nearest = min(max(layer, 0), self.num_layers - 1)
             raise LayerError(
-                f"layer {layer} is out of range: {self.model.id} has blocks 0..{self.num_layers - 1}; "
-                f"nearest {nearest}"
+                f"layer {layer} is out of range: {self.model.id} has blocks 0..{self.num_layers - 1}; nearest {nearest}"
             )
 
     def _validate(self, request: GenerationRequest, index: int) -> None:
@@ -224,9 +217,7 @@ class SteeringEngine:
 
 def _resolve(future: asyncio.Future[RowCount], replies: list[dict[str, Any]]) -> None:
     if any(reply != replies[0] for reply in replies):
-        future.set_exception(
-            ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}")
-        )
+        future.set_exception(ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}"))
     else:
         future.set_result(RowCount.from_wire(replies[0]))
 

@@ -53,9 +53,7 @@ class EngineHost:
 
     async def run_async(self, model: ModelRef, job: Job[_T]) -> _T:
         """Runs a job on the engine from any other event loop; cancelling the caller cancels the job."""
-        return await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(self._run_job(model, job), self._loop)
-        )
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run_job(model, job), self._loop))
 
     def start_loading(self) -> None:
         """Begins to load the configured model without waiting for it."""
@@ -118,9 +116,7 @@ class EngineHost:
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
         """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
-        return await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(self._measure_norms(model), self._loop)
-        )
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._measure_norms(model), self._loop))
 
     async def _measure_norms(self, model: ModelRef) -> list[float]:
         async with self._gate:
@@ -153,9 +149,7 @@ class EngineHost:
             await self._unload()
             raise
         self.state = "ready"
-        logger.info(
-            "steering engine ready: %s in %.1f s, self-test %s", model.id, engine.start_s, self.checks
-        )
+        logger.info("steering engine ready: %s in %.1f s, self-test %s", model.id, engine.start_s, self.checks)
         return engine
 
     async def _unload(self) -> None:

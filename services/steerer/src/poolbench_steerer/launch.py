@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 from poolbench_steerer.config import SteererConfig
-from poolbench_steerer.plugin import WIRE_KEY, check_vllm_version
+from poolbench_steerer.plugin import OWNER_VARIABLE, WIRE_KEY, check_vllm_version
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -24,6 +24,7 @@ _HOOKS_VERSION = 1
 
 def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
     """Sets what vLLM reads from the environment; must run before vllm is imported. Never overrides a user."""
+    os.environ[OWNER_VARIABLE] = str(os.getpid())
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
@@ -59,9 +60,7 @@ def launch(model: ModelRef, config: SteererConfig) -> AsyncLLM:
     try:
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device(config))))
     except (ValueError, OSError, RuntimeError) as error:
-        raise ModelError(
-            f"the engine cannot start with model {model.id!r} ({model.source}): {error}"
-        ) from error
+        raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
 
 
 def device(config: SteererConfig) -> str:

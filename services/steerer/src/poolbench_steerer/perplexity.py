@@ -39,9 +39,7 @@ async def score_continuations(
     """
     for index, (prefix, continuation) in enumerate(pairs):
         if not continuation or len(prefix) + len(continuation) < 2:
-            raise InputError(
-                f"text {index} has no token that could be scored; it needs a prefix or two tokens"
-            )
+            raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")
         engine.check_room(len(prefix) + len(continuation), 0, f"text {index}")
     return await run_all([_score(engine, list(prefix), list(text)) for prefix, text in pairs], on_done)
 

@@ -141,9 +141,7 @@ class Verbs:
         tokens = await asyncio.to_thread(self._tokens, model)
         pairs = [_split(tokens, prompt, text) for prompt, text in zip(prompts, body.texts, strict=True)]
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
-        rows = [
-            {"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored
-        ]
+        rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
 
     async def _unit(self, model: ModelRef, steering: SteeringBody | None) -> float:

@@ -58,9 +58,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
         total = 2 * len(requests)
         texts = await engine.generate(requests, lambda done: io.progress(done, total, "texts"))
         pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
-        scored = await score_continuations(
-            engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency")
-        )
+        scored = await score_continuations(engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"))
         return texts, scored
 
     texts, scored = host.run(model, job)
@@ -82,9 +80,7 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
         prompts.append(core.Prompt(passage["passage_id"], tokens.decode(half), half))
     planned = core.plan_unsteered(prompts, layer=None)
     requests = [
-        GenerationRequest(
-            text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos
-        )
+        GenerationRequest(text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos)
         for text in planned
     ]
 
@@ -108,9 +104,7 @@ def _plan(params: core.GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -
     """The texts of each output name that lacks one of its outputs."""
     table = io.table("prompts")
     require_columns(table, PROMPTS, "prompts")
-    prompts = [
-        core.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()
-    ]
+    prompts = [core.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
     sources = {role.partition("/")[2]: role for role in task.inputs if role.startswith("directions/")}
     if not sources:
         return [Batch(core.UNSTEERED, core.plan_unsteered(prompts, params.layer))]
@@ -147,9 +141,7 @@ def _request(text: core.PlannedText, params: core.GenerateParams) -> GenerationR
     )
 
 
-def _write(
-    io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens
-) -> None:
+def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens) -> None:
     rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
     if f"fluency/{batch.name}" in io.missing:
@@ -160,9 +152,7 @@ def _write(
 
 def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:
     text_ids = [row["text_id"] for row in rows]
-    return core.fluency_table(
-        text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored]
-    )
+    return core.fluency_table(text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored])
 
 
 def _row(text: core.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:

@@ -55,9 +55,7 @@ def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
                 trust_remote_code=trust_remote_code,
             )
         except (OSError, ValueError, KeyError) as error:
-            raise ModelError(
-                f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}"
-            ) from error
+            raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
         _LOADED[model] = Tokens(tokenizer)
         while len(_LOADED) > _KEPT:
             _LOADED.popitem(last=False)

@@ -9,6 +9,8 @@ hidden states and counts what it changed; ``worker`` puts them into vLLM; ``rece
 SUPPORTED_VLLM = ("0.32",)
 #: Key of the steering instructions in ``SamplingParams.extra_args`` and in vLLM's ``additional_config``.
 WIRE_KEY = "poolbench_steering"
+#: Environment variable with the process id of the replica that owns an engine.
+OWNER_VARIABLE = "POOLBENCH_ENGINE_OWNER"
 
 
 def check_vllm_version(version: str) -> None:

@@ -116,9 +116,7 @@ class VectorBank:
     def _checked(self, vector: np.ndarray, index: int) -> np.ndarray:
         array = np.ascontiguousarray(vector, dtype=np.float32)
         if array.shape != (self.width,):
-            raise VectorError(
-                f"vector {index} has shape {array.shape}; this model's hidden width is {self.width}"
-            )
+            raise VectorError(f"vector {index} has shape {array.shape}; this model's hidden width is {self.width}")
         if not np.isfinite(array).all():
             raise VectorError(
                 f"vector {index} holds {np.count_nonzero(~np.isfinite(array))} values that are not finite"

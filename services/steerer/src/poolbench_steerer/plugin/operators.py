@@ -122,7 +122,5 @@ def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Mod
     ]
     if len(found) != 1:
         names = ", ".join(name for name, _ in found) or "none"
-        raise RuntimeError(
-            f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}"
-        )
+        raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
     return list(found[0][1])

@@ -62,9 +62,7 @@ class RowTable:
         active: np.ndarray = np.any(self.coefficients[:, np.unique(rows)] != 0, axis=1)
         return active
 
-    def assign(
-        self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray
-    ) -> np.ndarray:
+    def assign(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> np.ndarray:
         """The row of every token of a batch; 0 where a token is not steered.
 
         Args:

@@ -10,6 +10,7 @@ from poolbench.contracts.keys import digest
 from poolbench.errors import InputError
 
 Positions = Literal["generated", "all"]
+MAX_ALPHA = 1e8  # far beyond any use; larger ones overflow in half precision and show as NaN
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,11 @@ class Edit:
     alpha: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.alpha):
-            raise InputError(f"steering coefficient must be finite, got {self.alpha}")
+        if not math.isfinite(self.alpha) or abs(self.alpha) > MAX_ALPHA:
+            raise InputError(
+                f"steering coefficient must be finite and at most {MAX_ALPHA:.0e} in size, got {self.alpha}; "
+                "useful ones are below the layer's mean residual norm"
+            )
 
 
 @dataclass(frozen=True)

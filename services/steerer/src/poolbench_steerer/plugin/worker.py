@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
-from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin import OWNER_VARIABLE, WIRE_KEY
 from poolbench_steerer.plugin.norms import NormTap
 from poolbench_steerer.plugin.operators import SteeringState, bind, decoder_blocks, steer_output
 
@@ -27,13 +28,11 @@ class SteeringWorkerMixin:
 
     def load_model(self, **kwargs: Any) -> None:
         """Loads the model and hooks its blocks before anything traces or captures it."""
-        end_with_parent()
+        end_with_owner()
         super().load_model(**kwargs)  # type: ignore[misc]
         config = self.vllm_config
         if config.speculative_config is not None:
-            raise RuntimeError(
-                "steering does not support speculative decoding: rejected positions would count"
-            )
+            raise RuntimeError("steering does not support speculative decoding: rejected positions would count")
         num_layers = config.model_config.hf_text_config.num_hidden_layers
         settings = config.additional_config[WIRE_KEY]
         device: torch.device = self.model_runner.device
@@ -67,9 +66,7 @@ class SteeringWorkerMixin:
         self.steering.begin_batch(np.zeros(0, dtype=np.int64))
         super().execute_dummy_batch()  # type: ignore[misc]
 
-    def _on_batch(
-        self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray
-    ) -> None:
+    def _on_batch(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
         self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
 
     def steering_info(self) -> dict[str, Any]:
@@ -119,16 +116,23 @@ class SteeringWorkerMixin:
         return self._tap.close()
 
 
-def end_with_parent(interval_s: float = 1.0) -> None:
-    """Ends this process when its parent is gone; vLLM's engine core outlives a replica killed by SIGKILL."""
-    parent = os.getppid()
+def end_with_owner(interval_s: float = 1.0) -> None:
+    """Ends this process when the replica that started the engine is gone.
+
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so the parent
+    of this process says nothing; its id comes with the environment.
+    """
+    owner_id = int(os.environ.get(OWNER_VARIABLE, os.getppid()))
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(interval_s)
-        os._exit(1)
+        try:
+            owner = psutil.Process(owner_id)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(interval_s)
+        finally:  # also when the owner was gone before this began
+            os._exit(1)
 
-    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
 
 
 def watch_batches(runner: Any, on_batch: OnBatch) -> str:
