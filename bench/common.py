@@ -43,12 +43,8 @@ def write_report(name: str, ratios: dict[str, float], figures: dict[str, Any]) -
 def commit() -> str:
     """The commit that ran, with a mark when the working tree differs from it."""
     git = ["git", "-C", str(Path(__file__).parent)]
-    head = subprocess.run(
-        [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
-    )
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False
-    )
+    head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False)
     return (head.stdout.strip() or "unknown") + ("+changes" if changed.stdout.strip() else "")
 
 
@@ -67,6 +63,4 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
-    return next(
-        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU"
-    )
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown CPU")

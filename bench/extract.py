@@ -56,9 +56,7 @@ def random_passages(num: int, num_tokens: int, vocabulary: int) -> list[Encoded]
         ids = rng.integers(3, vocabulary, num_tokens)
         ends = np.arange(num_tokens) * 4
         offsets = np.stack([np.maximum(ends - 4, 0), ends], axis=1)
-        context = TokenContext(
-            f"p{index}", offsets, np.arange(num_tokens) == 0, ids, random_words(rng, ends[-1])
-        )
+        context = TokenContext(f"p{index}", offsets, np.arange(num_tokens) == 0, ids, random_words(rng, ends[-1]))
         passages.append(Encoded(index, context))
     return passages
 
@@ -115,9 +113,7 @@ class Reference:
         self._model = decoder.model
         self._fast = decoder.model.config._attn_implementation
 
-    def __call__(
-        self, passages: Sequence[Encoded], requests: Sequence[Request], layers: Sequence[int]
-    ) -> None:
+    def __call__(self, passages: Sequence[Encoded], requests: Sequence[Request], layers: Sequence[int]) -> None:
         """All strategies at all layers of every passage."""
         self._model.set_attn_implementation("eager")
         try:
@@ -214,9 +210,7 @@ def measure(decoder: Decoder, settings: argparse.Namespace) -> tuple[dict[str, f
 
 def main() -> None:
     """Runs the benchmark and writes its report."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--passages", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--batch-tokens", type=int, default=3200)

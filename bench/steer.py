@@ -38,9 +38,7 @@ def main() -> None:
     """Runs all measurements on one engine and writes ``bench/out/steer.json``."""
     options = parse_options()
     model = resolve_model(options.model)
-    config = SteererConfig(
-        max_num_seqs=options.batch, max_model_len=512, max_steered_requests=2 * options.batch
-    )
+    config = SteererConfig(max_num_seqs=options.batch, max_model_len=512, max_steered_requests=2 * options.batch)
     host = EngineHost(config)
     try:
         ratios, figures = host.run(model, lambda engine: measure(engine, options))
@@ -61,9 +59,7 @@ def main() -> None:
 
 def parse_options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--tokens", type=int, default=24, help="new tokens a request")
@@ -73,9 +69,7 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def measure(
-    engine: SteeringEngine, options: argparse.Namespace
-) -> tuple[dict[str, float], dict[str, Any]]:
+async def measure(engine: SteeringEngine, options: argparse.Namespace) -> tuple[dict[str, float], dict[str, Any]]:
     """Ratios and figures of everything that runs in our engine."""
     rng = np.random.default_rng(0)
     width = engine.bank.width
@@ -152,9 +146,7 @@ def prompts(options: argparse.Namespace) -> list[tuple[int, ...]]:
     return [tuple(row) for row in ids.tolist()]
 
 
-def requests(
-    engine: SteeringEngine, options: argparse.Namespace, ids: Sequence[str] | None
-) -> list[GenerationRequest]:
+def requests(engine: SteeringEngine, options: argparse.Namespace, ids: Sequence[str] | None) -> list[GenerationRequest]:
     """A batch whose requests take the settings in turn: another vector, layer and strength each."""
     made = []
     for index, prompt in enumerate(prompts(options)):
@@ -174,9 +166,7 @@ async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rat
     return rates_of(await engine.generate(batch), began, used)
 
 
-async def cold_run(
-    engine: SteeringEngine, options: argparse.Namespace, vectors: Sequence[np.ndarray]
-) -> Rates:
+async def cold_run(engine: SteeringEngine, options: argparse.Namespace, vectors: Sequence[np.ndarray]) -> Rates:
     """One batch whose vectors are registered within the measured time."""
     await engine.llm.reset_prefix_cache()
     began, used = time.perf_counter(), cpu_seconds()
@@ -211,9 +201,7 @@ def reference_rate(model: ModelRef, options: argparse.Namespace) -> float:
     import torch
     from transformers import AutoModelForCausalLM
 
-    decoder: Any = AutoModelForCausalLM.from_pretrained(
-        model.source, dtype=getattr(torch, model.dtype)
-    ).eval()
+    decoder: Any = AutoModelForCausalLM.from_pretrained(model.source, dtype=getattr(torch, model.dtype)).eval()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     decoder.to(device)
     layers = decoder.model.layers

@@ -43,9 +43,7 @@ def main() -> int:
         else:
             install(arguments.profile, dev=not arguments.no_dev)
     except subprocess.CalledProcessError as error:
-        print(
-            f"error: {' '.join(map(str, error.cmd[:6]))} ... ended with {error.returncode}", file=sys.stderr
-        )
+        print(f"error: {' '.join(map(str, error.cmd[:6]))} ... ended with {error.returncode}", file=sys.stderr)
         return 1
     return 0
 

@@ -139,10 +139,7 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 
 def results() -> str:
     """The columns of results.parquet."""
-    rows = [
-        (f"`{field.name}`", str(field.type), _role(field.name), COLUMNS[field.name])
-        for field in RESULT_SCHEMA
-    ]
+    rows = [(f"`{field.name}`", str(field.type), _role(field.name), COLUMNS[field.name]) for field in RESULT_SCHEMA]
     return _page(
         [
             "# Columns of results.parquet",
@@ -173,9 +170,7 @@ def outdated() -> list[str]:
 def main() -> int:
     """Writes or checks every page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 when a page is out of date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is out of date")
     if parser.parse_args().check:
         stale = outdated()
         for name in stale:

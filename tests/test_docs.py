@@ -32,9 +32,7 @@ def pages() -> list[Path]:
     """Every Markdown file that the repository holds, or is about to."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     try:
-        listed = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, check=True
-        ).stdout.split()
+        listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
     except (OSError, subprocess.CalledProcessError):
         listed = [str(path.relative_to(REPOSITORY)) for path in _tree(REPOSITORY)]
     return sorted(REPOSITORY / name for name in listed if (REPOSITORY / name).is_file())
@@ -66,9 +64,7 @@ def test_relative_links_resolve(page: Path) -> None:
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), f"{page.name} links to {target}, which does not exist"
         if anchor and file.suffix == ".md":
-            assert anchor in anchors(file.read_text("utf-8")), (
-                f"{page.name} links to {target}: no such heading"
-            )
+            assert anchor in anchors(file.read_text("utf-8")), f"{page.name} links to {target}: no such heading"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -126,10 +122,7 @@ def test_metrics_page_lists_the_statuses() -> None:
     from poolbench.errors import STATUSES
 
     section = (
-        (REPOSITORY / "docs" / "metrics.md")
-        .read_text("utf-8")
-        .partition("\n## Statuses\n")[2]
-        .partition("\n## ")[0]
+        (REPOSITORY / "docs" / "metrics.md").read_text("utf-8").partition("\n## Statuses\n")[2].partition("\n## ")[0]
     )
     assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(STATUSES)
 
@@ -146,18 +139,14 @@ def test_plugin_example_registers(tmp_path: Path) -> None:
         (tmp_path / name).write_text(code, "utf-8")
     _write_metadata(tmp_path, project)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _USE], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", _USE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def _write_metadata(folder: Path, project: dict[str, Any]) -> None:
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     groups = project["entry-points"].items()
     lines = [f"[{group}]\n" + "\n".join(f"{k} = {v}" for k, v in points.items()) for group, points in groups]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")

@@ -208,9 +208,12 @@ def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
     process = subprocess.Popen(
-        [str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)], env=running.environment, cwd=REPOSITORY,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)],
+        env=running.environment,
+        cwd=REPOSITORY,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(12)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

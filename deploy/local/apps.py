@@ -94,9 +94,7 @@ def unhealthy(http: str, token: str) -> list[str]:
     found = []
     for name in SERVICES:
         try:
-            answer = httpx.get(
-                f"{http}/{name}/health", headers={"Authorization": f"Bearer {token}"}, timeout=10
-            )
+            answer = httpx.get(f"{http}/{name}/health", headers={"Authorization": f"Bearer {token}"}, timeout=10)
             if not answer.is_success:
                 found.append(name)
         except httpx.HTTPError:

@@ -68,9 +68,7 @@ def status(state: Path) -> None:
     _CONSOLE.print(table)
     for name in SERVICES:
         for letter in queue.dead_letters(name)[-3:]:
-            _CONSOLE.print(
-                f"dead letter of {name}: {letter.task.get('task_id')}: {letter.error}", markup=False
-            )
+            _CONSOLE.print(f"dead letter of {name}: {letter.task.get('task_id')}: {letter.error}", markup=False)
     _print_addresses(cluster)
 
 
@@ -88,9 +86,7 @@ def _living(state: Path) -> Cluster | None:
 def _start(state: Path) -> Cluster:
     _check_servers(new_cluster(state))
     for attempt in range(1, _START_ATTEMPTS + 1):
-        _CONSOLE.print(
-            f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}"
-        )
+        _CONSOLE.print(f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}")
         try:
             return _start_head(state)
         except (ConfigError, EndpointError) as error:

@@ -48,9 +48,7 @@ FIXED = {
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     """The environment of every process of the cluster. Tokens are named by file, never by value."""
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
     return {
         **DEFAULTS,
         **kept,

@@ -178,7 +178,5 @@ def _http_port() -> int:
                 probe.bind(("127.0.0.1", port))
                 return port
     if wanted:
-        raise ConfigError(
-            f"port {wanted} (POOLBENCH_HTTP_PORT) is taken: choose another or stop what uses it"
-        )
+        raise ConfigError(f"port {wanted} (POOLBENCH_HTTP_PORT) is taken: choose another or stop what uses it")
     return free_port()

@@ -75,8 +75,7 @@ def spans(labels: list[str]) -> Iterator[tuple[int, int, str]]:
 def drop_roles(sentence: Sentence) -> Sentence:
     """Marks one-word persons and organisations as unknown: SEC holds ``Lender``, ``Borrower``, ``Bank``."""
     kept = [
-        (start, end, UNKNOWN if kind != "LOC" and end - start == 1 else kind)
-        for start, end, kind in sentence.entities
+        (start, end, UNKNOWN if kind != "LOC" and end - start == 1 else kind) for start, end, kind in sentence.entities
     ]
     return Sentence(sentence.doc_id, sentence.words, kept)
 

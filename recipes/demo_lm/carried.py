@@ -25,9 +25,75 @@ NUM_PLAIN = 5
 
 #: First words that go into lower case after a connective; others may be names.
 _STARTERS = frozenset(
-    "The A An He She It They We You This That These Those His Her Its Their My Our There In On At By From With One "
-    "Some Many All Each Every Another Both Several Most After Before Then Here Now As For Of To When While Where What "
-    "Such Other Any Only Two Three Under Over Into Through During Among Between Within Once Later Again Today".split()
+    [
+        "The",
+        "A",
+        "An",
+        "He",
+        "She",
+        "It",
+        "They",
+        "We",
+        "You",
+        "This",
+        "That",
+        "These",
+        "Those",
+        "His",
+        "Her",
+        "Its",
+        "Their",
+        "My",
+        "Our",
+        "There",
+        "In",
+        "On",
+        "At",
+        "By",
+        "From",
+        "With",
+        "One",
+        "Some",
+        "Many",
+        "All",
+        "Each",
+        "Every",
+        "Another",
+        "Both",
+        "Several",
+        "Most",
+        "After",
+        "Before",
+        "Then",
+        "Here",
+        "Now",
+        "As",
+        "For",
+        "Of",
+        "To",
+        "When",
+        "While",
+        "Where",
+        "What",
+        "Such",
+        "Other",
+        "Any",
+        "Only",
+        "Two",
+        "Three",
+        "Under",
+        "Over",
+        "Into",
+        "Through",
+        "During",
+        "Among",
+        "Between",
+        "Within",
+        "Once",
+        "Later",
+        "Again",
+        "Today",
+    ]
 )
 _BOUNDARY = re.compile(r"(?<=[.!?])\s+")
 _MARKERS = re.compile(
@@ -137,5 +203,5 @@ def _fill(pattern: str, first: str, second: str) -> str:
 
 
 def _as_clause(sentence: str) -> str:
-    first = sentence[0].lower() if sentence.split(" ")[0] in _STARTERS else sentence[0]
+    first = sentence[0].lower() if sentence.split(" ", maxsplit=1)[0] in _STARTERS else sentence[0]
     return first + sentence[1:].rstrip(".")

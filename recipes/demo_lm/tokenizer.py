@@ -38,9 +38,7 @@ def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.Sequence(
         [
             processors.ByteLevel(trim_offsets=True),
-            processors.TemplateProcessing(
-                single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, bos)]
-            ),
+            processors.TemplateProcessing(single=f"{BOS} $A", pair=f"{BOS} $A {BOS} $B", special_tokens=[(BOS, bos)]),
         ]
     )
     return PreTrainedTokenizerFast(

@@ -76,9 +76,7 @@ def test_lda_is_ledoit_wolf_on_within_class_deviations(width):
     means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
     covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
     expected = np.linalg.solve(covariance, means[1] - means[0])
-    np.testing.assert_allclose(
-        compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8
-    )
+    np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
 
 
 def test_c3_needs_probe_weights():
@@ -91,13 +89,9 @@ def test_mean_centring_uses_the_background():
     context = make_context()
     parallel = compute_direction("C1_centred", context).vector @ compute_direction("C1", context).vector
     assert parallel == pytest.approx(1)
-    shifted = DirectionContext(
-        context.vectors_nD, context.labels, context.pairs_P2, background_mean=np.ones(8) * 5
-    )
+    shifted = DirectionContext(context.vectors_nD, context.labels, context.pairs_P2, background_mean=np.ones(8) * 5)
     expected = context.positives.mean(axis=0) - 5
-    np.testing.assert_allclose(
-        compute_direction("C1_centred", shifted).vector, expected / np.linalg.norm(expected)
-    )
+    np.testing.assert_allclose(compute_direction("C1_centred", shifted).vector, expected / np.linalg.norm(expected))
 
 
 def test_collapsed_and_one_class_are_typed():

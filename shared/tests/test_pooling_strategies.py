@@ -15,9 +15,7 @@ from poolbench.pooling.registry import StrategySpec, register
 TEXT = "The cat sat. Dogs ran home"
 OFFSETS = np.array([[0, 0], [0, 3], [4, 7], [8, 11], [11, 12], [13, 15], [15, 17], [17, 21], [22, 26]])
 SPECIAL = np.array([True] + [False] * 8)
-STATES = np.array(
-    [[9, 9], [1, 0], [0, 2], [3, 4], [-1, 0], [2, 2], [0, -2], [6, 8], [5, 0]], dtype=np.float32
-)
+STATES = np.array([[9, 9], [1, 0], [0, 2], [3, 4], [-1, 0], [2, 2], [0, -2], [6, 8], [5, 0]], dtype=np.float32)
 REAL = STATES[1:]
 WORDS = Words.from_row(
     {

@@ -93,9 +93,7 @@ def test_one_of_many_racing_writers_wins(opener: Opener) -> None:
     for round_number in range(5):
         path, barrier, won = f"race/{round_number}", threading.Barrier(len(stores)), []
 
-        def write(
-            number: int, path: str = path, barrier: threading.Barrier = barrier, won: list[int] = won
-        ) -> None:
+        def write(number: int, path: str = path, barrier: threading.Barrier = barrier, won: list[int] = won) -> None:
             barrier.wait()
             if stores[number].put(path, str(number).encode(), if_absent=True):
                 won.append(number)
@@ -138,9 +136,7 @@ def test_a_wrong_key_is_a_clear_error() -> None:
 
 def test_settings_that_are_missing_or_malformed_are_named() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_S3_SECRET_KEY"):
-        S3Store.from_environment(
-            "s3://bucket", {"POOLBENCH_S3_ENDPOINT": "http://h", "POOLBENCH_S3_ACCESS_KEY": "k"}
-        )
+        S3Store.from_environment("s3://bucket", {"POOLBENCH_S3_ENDPOINT": "http://h", "POOLBENCH_S3_ACCESS_KEY": "k"})
     with pytest.raises(ConfigError, match="http://host:port"):
         S3Store.from_environment("s3://bucket", {**KEYS, "POOLBENCH_S3_ENDPOINT": "localhost:9000"})
     with pytest.raises(ConfigError, match="unknown scheme"):

@@ -74,10 +74,7 @@ def test_not_implemented_strategies_leave_the_board():
 def test_nothing_to_compare_gives_no_board():
     assert rank_board(grid({"A1": [0.9]}), "d1.auroc") is None
     assert rank_board([], "d1.auroc") is None
-    assert (
-        rank_board([cell("A1", "c", None, "no_scorer"), cell("P1", "c", None, "no_scorer")], "d1.auroc")
-        is None
-    )
+    assert rank_board([cell("A1", "c", None, "no_scorer"), cell("P1", "c", None, "no_scorer")], "d1.auroc") is None
 
 
 def test_a_clear_winner_is_significant():

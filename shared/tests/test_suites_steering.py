@@ -35,9 +35,7 @@ SCORER = Scorer("causation", positive_mean=0.9, negative_mean=0.1)
 NEIGHBOUR = Scorer("contrast", positive_mean=0.7, negative_mean=0.3)
 
 
-def make_tables(
-    keys, strengths, score, nll=lambda s: 2.0, repeated=lambda s: 0.0, openings=8, scorers=("causation",)
-):
+def make_tables(keys, strengths, score, nll=lambda s: 2.0, repeated=lambda s: 0.0, openings=8, scorers=("causation",)):
     """Tables whose score is ``score(key, opening, strength, scorer)``."""
     texts, scores, fluency = [], [], []
     for key in keys:
@@ -117,9 +115,7 @@ def test_gain_is_read_where_it_was_not_chosen(unsteered):
     def score(key, opening, strength, scorer):
         return 0.2 + 0.01 * opening + noise[opening, columns[strength]]
 
-    found = by_metric(
-        d2_measures(make_tables(["C1"], STRENGTHS, score), unsteered, None, scorer=SCORER, rules=RULES)
-    )
+    found = by_metric(d2_measures(make_tables(["C1"], STRENGTHS, score), unsteered, None, scorer=SCORER, rules=RULES))
     order = np.random.default_rng(RULES.seed).permutation(8)
     choose, read = order[:4], order[4:]
     means = noise[choose].mean(axis=0)
@@ -265,9 +261,7 @@ def test_d3_reversed_where_the_chosen_strength_lowers_the_target():
     scorers = ("causation", "contrast")
     steered = make_tables(["C1"], STRENGTHS, score, scorers=scorers)
     unsteered = make_tables(["unsteered"], (0.0,), score, scorers=scorers)
-    found = d3_measures(
-        steered, unsteered, None, target=SCORER, neighbour=NEIGHBOUR, relation="ld", rules=RULES
-    )
+    found = d3_measures(steered, unsteered, None, target=SCORER, neighbour=NEIGHBOUR, relation="ld", rules=RULES)
     assert found[0].status == "reversed"
     assert found[0].metric == "d3.ld"
 

@@ -85,9 +85,7 @@ def test_gum_names_from_mentions() -> None:
         ("himself", "PRON", "3)"),
         ("Monday", "PROPN", "(4-time-new)"),
     ]
-    words = [
-        Word(form, form, upos, i, "root", True, f"Entity={cell}") for i, (form, upos, cell) in enumerate(rows)
-    ]
+    words = [Word(form, form, upos, i, "root", True, f"Entity={cell}") for i, (form, upos, cell) in enumerate(rows)]
     found = entities.gum_entities(Sentence("gum/x", words)).entities
     assert found == [(1, 4, "ORG"), (5, 7, "PER"), (8, 9, entities.UNKNOWN)]
 

@@ -74,9 +74,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer.train_from_iterator(TEXTS, trainer)
     template = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>")
 
 
 def make_decoder(config: PreTrainedConfig, *, attention: str = "sdpa", seed: int = 0) -> Decoder:

@@ -65,8 +65,7 @@ def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) ->
     passages = encoded(any_decoder, texts)
     layer = any_decoder.num_blocks - 1
     right, left = (
-        capture(any_decoder, passages, [layer], inflow_layers=[layer], padding_side=side)
-        for side in ("right", "left")
+        capture(any_decoder, passages, [layer], inflow_layers=[layer], padding_side=side) for side in ("right", "left")
     )
     for a, b in zip(right.states_of(layer), left.states_of(layer), strict=True):
         assert torch.linalg.norm(a - b) <= 1e-5 * torch.linalg.norm(a)

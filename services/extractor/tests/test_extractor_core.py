@@ -96,8 +96,7 @@ def test_mean_and_last_token_equal_plain_indexing(llama: Decoder, texts: list[st
 def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, texts: list[str]) -> None:
     wanted = {1: [Request.of("A1_mean"), Request.of("P1_last_token")]}
     without, with_bos = (
-        extract(llama, passages_of(texts), wanted, reading=Reading(include_bos=flag))
-        for flag in (False, True)
+        extract(llama, passages_of(texts), wanted, reading=Reading(include_bos=flag)) for flag in (False, True)
     )
     column = {role: [vector_matrix(t[role]["vector"]) for t in (without, with_bos)] for role in without}
     np.testing.assert_allclose(*column["P1_last_token/1"], rtol=1e-6)
@@ -128,9 +127,7 @@ def test_states_that_are_not_finite_become_rows(build: Callable[..., Decoder], l
     broken = build(llama.model.config)
     with torch.no_grad():
         broken.model.get_input_embeddings().weight[5:] = torch.nan
-    rows = extract(
-        broken, passages_of(["some words"]), {1: [Request.of("A1_mean"), Request.of("S1_attention")]}
-    )
+    rows = extract(broken, passages_of(["some words"]), {1: [Request.of("A1_mean"), Request.of("S1_attention")]})
     assert {table["status"][0].as_py() for table in rows.values()} == {"non_finite"}
 
 
@@ -156,9 +153,7 @@ def test_calibration_is_the_mean_norm_of_real_tokens(llama: Decoder, texts: list
         assert row["num_tokens"] == len(norms)
         assert row["mean_residual_norm"] == pytest.approx(float(norms.mean()), rel=1e-5)
     small = calibrate(llama, passages_of(texts), [0], reading=Reading(limits=BatchLimits(max_passages=1)))
-    assert small["mean_residual_norm"][0].as_py() == pytest.approx(
-        table["mean_residual_norm"][0].as_py(), rel=1e-6
-    )
+    assert small["mean_residual_norm"][0].as_py() == pytest.approx(table["mean_residual_norm"][0].as_py(), rel=1e-6)
     with pytest.raises(InputError, match="none of 1"):
         calibrate(llama, passages_of([""]), [0])
 

@@ -69,9 +69,7 @@ def extraction(model: Path, roles: list[str]) -> Task:
     return task("extractor.extract", roles, params)
 
 
-def test_extract_commits_every_role(
-    service: ExtractorService, artifacts: Artifacts, saved_llama: Path
-) -> None:
+def test_extract_commits_every_role(service: ExtractorService, artifacts: Artifacts, saved_llama: Path) -> None:
     roles = ["A1_mean/0", "A1_mean/3", "S1_attention/3", "L1_pos_filtered/0", "S2_gradient/0", "states/0"]
     io = run(service, extraction(saved_llama, roles), artifacts)
     assert not io.missing
@@ -83,9 +81,7 @@ def test_extract_commits_every_role(
     assert artifacts.manifest("out.A1_mean.0").meta["model_revision"].startswith("local-")
 
 
-def test_only_missing_outputs_are_computed(
-    service: ExtractorService, artifacts: Artifacts, saved_llama: Path
-) -> None:
+def test_only_missing_outputs_are_computed(service: ExtractorService, artifacts: Artifacts, saved_llama: Path) -> None:
     run(service, extraction(saved_llama, ["A1_mean/0"]), artifacts)
     first = artifacts.manifest("out.A1_mean.0")
     run(service, extraction(saved_llama, ["A1_mean/0", "A2_max/0"]), artifacts)

@@ -10,8 +10,7 @@ from poolbench_pooler.clauses import segment_clauses
 # (words with UPOS, head, relation) and the clause of each word.
 UD_CASES = {
     "main and adverbial clause": (
-        "We/PRON/1/nsubj stayed/VERB/1/root because/SCONJ/4/mark it/PRON/4/nsubj "
-        "rained/VERB/1/advcl ./PUNCT/1/punct",
+        "We/PRON/1/nsubj stayed/VERB/1/root because/SCONJ/4/mark it/PRON/4/nsubj rained/VERB/1/advcl ./PUNCT/1/punct",
         [0, 0, 1, 1, 1, 0],
     ),
     "relative clause interrupts": (
@@ -31,8 +30,7 @@ UD_CASES = {
         [0, 0, 1, 1],
     ),
     "predicate without a verb": (
-        "He/PRON/2/nsubj is/AUX/2/cop tall/ADJ/2/root but/CCONJ/6/cc "
-        "she/PRON/6/nsubj is/AUX/6/cop short/ADJ/2/conj",
+        "He/PRON/2/nsubj is/AUX/2/cop tall/ADJ/2/root but/CCONJ/6/cc she/PRON/6/nsubj is/AUX/6/cop short/ADJ/2/conj",
         [0, 0, 0, 1, 1, 1, 1],
     ),
     "two sentences": ("Go/VERB/0/root Stop/VERB/1/root", [0, 1]),

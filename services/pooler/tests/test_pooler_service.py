@@ -30,15 +30,11 @@ def artifacts(tmp_path: Path) -> Artifacts:
 
 
 def passages(split: str, texts: list[str]) -> pa.Table:
-    rows = [
-        {"passage_id": f"{split}-{i}", "split": split, "label": i % 2, "text": t} for i, t in enumerate(texts)
-    ]
+    rows = [{"passage_id": f"{split}-{i}", "split": split, "label": i % 2, "text": t} for i, t in enumerate(texts)]
     return table_from_rows(rows, PASSAGES)
 
 
-def run(
-    artifacts: Artifacts, kind: str, tables: dict[str, pa.Table], outputs: list[str], params: dict
-) -> TaskIO:
+def run(artifacts: Artifacts, kind: str, tables: dict[str, pa.Table], outputs: list[str], params: dict) -> TaskIO:
     for role, table in tables.items():
         artifacts.write_table(f"in.{role}", table)
     inputs = {role: f"in.{role}" for role in tables}

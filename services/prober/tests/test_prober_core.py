@@ -154,9 +154,7 @@ def test_one_class_and_too_few_groups_take_down_every_cell(make_passages, params
 
 def test_small_domains_are_too_few(train, plant):
     params = ProbeParams(num_bootstrap=50)
-    result = probe_cell(
-        Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params
-    )
+    result = probe_cell(Design.build(train, None, params), PooledVectors.from_matrix(plant(train, 2.0)), None, params)
     domains = [measure for measure in result.measures if measure.metric == "d1.auroc_domain"]
     assert {measure.status for measure in domains} == {"too_few"}
     assert by_metric(result)["d1.auroc",].status == "ok"

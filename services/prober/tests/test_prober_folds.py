@@ -21,9 +21,7 @@ def test_equal_keys_of_different_kinds_do_not_link():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1)), min_size=30, max_size=120), st.integers(0, 5)
-)
+@given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 1)), min_size=30, max_size=120), st.integers(0, 5))
 def test_folds_never_split_a_group(rows, seed):
     groups = np.unique([group for group, _ in rows], return_inverse=True)[1]
     labels = np.array([label for _, label in rows])

@@ -40,9 +40,7 @@ def probe_task():
     outputs = {}
     for strategy in ("A1_mean", "P2_first_token"):
         inputs |= {f"{split}/{strategy}/1": f"{split}.{strategy}" for split in ("train", "test")}
-        outputs |= {
-            f"{part}/{strategy}/1": f"{part}.{strategy}" for part in ("measures", "directions", "scores")
-        }
+        outputs |= {f"{part}/{strategy}/1": f"{part}.{strategy}" for part in ("measures", "directions", "scores")}
     return Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=PARAMS)
 
 

@@ -114,9 +114,7 @@ def test_scorers_of_different_bases_score_side_by_side(
     assert np.array_equal(both["minilm"], score_texts({"minilm": minilm_scorer}, texts)["minilm"])
 
 
-def test_published_bert_is_imported_as_it_is(
-    tiny_bert: Path, scorer_passages: pa.Table, texts: list[str]
-) -> None:
+def test_published_bert_is_imported_as_it_is(tiny_bert: Path, scorer_passages: pa.Table, texts: list[str]) -> None:
     params = TrainParams(concept="contrast", base=str(tiny_bert), mode="import", num_windows=1)
     trained = import_scorer(scorer_passages, params, CPU)
     scorer = restored(trained)

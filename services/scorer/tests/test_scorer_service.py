@@ -82,9 +82,7 @@ def test_train_gate_and_score_as_tasks(
     assert json.loads(artifacts.store.get(pointer.path))["scorer"] == "scorer.train.a"
 
     inputs = {"scorer": "scorer.train.a", "passages/test": "p.test", "continuations": "t.one"}
-    run(
-        service, artifacts, "scorer.gate", inputs=inputs, outputs={"measures": "g"}, params={"num_tokens": 40}
-    )
+    run(service, artifacts, "scorer.gate", inputs=inputs, outputs={"measures": "g"}, params={"num_tokens": 40})
     rows = artifacts.read_table("g").to_pylist()
     assert json.loads(rows[-1]["params"]) == {"part": "verdict"}
     assert rows[-1]["metric"] == "scorer.gate" and rows[-1]["value"] in (0.0, 1.0)
@@ -135,8 +133,7 @@ def test_train_over_http_answers_with_its_report_and_then_from_the_store(
     client: TestClient, service: ScorerService, tiny_bert: Path, scorer_passages: pa.Table
 ) -> None:
     passages = [
-        {name: row[name] for name in ("text", "label", "doc_id", "pair_id")}
-        for row in scorer_passages.to_pylist()
+        {name: row[name] for name in ("text", "label", "doc_id", "pair_id")} for row in scorer_passages.to_pylist()
     ]
     params = {"concept": "contrast", "base": str(tiny_bert), "mode": "head", "epochs": 1, "num_windows": 1}
     first = client.post("/train", json={"params": params, "passages": passages})
@@ -199,9 +196,7 @@ def test_sensitive_scorers_get_no_pointer(
         ),
     ],
 )
-def test_bad_requests_say_what_was_wrong(
-    client: TestClient, verb: str, body: dict, status: int, code: str
-) -> None:
+def test_bad_requests_say_what_was_wrong(client: TestClient, verb: str, body: dict, status: int, code: str) -> None:
     answer = client.post(f"/{verb}", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
 

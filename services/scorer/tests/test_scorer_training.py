@@ -52,9 +52,7 @@ def test_planted_signal_is_separated_on_held_out_passages(
 def test_only_trained_tensors_are_stored(minilm_training: Trained) -> None:
     from safetensors.torch import load
 
-    names = {
-        name.split(".layer.")[-1].split(".")[0] for name in load(minilm_training.files["weights.safetensors"])
-    }
+    names = {name.split(".layer.")[-1].split(".")[0] for name in load(minilm_training.files["weights.safetensors"])}
     assert names == {"5", "bert", "classifier"}
     assert len(minilm_training.files["weights.safetensors"]) < 10_000_000
     config = json.loads(minilm_training.files["config.json"])
@@ -110,9 +108,7 @@ def test_couples_are_true_pairs_then_random_and_never_one_class() -> None:
     assert sorted(couples[1:]) == [(2, 4), (3, 4)]
 
 
-def test_windows_that_do_not_show_the_rewrite_are_left_out(
-    tiny_bert: Path, scorer_passages: pa.Table
-) -> None:
+def test_windows_that_do_not_show_the_rewrite_are_left_out(tiny_bert: Path, scorer_passages: pa.Table) -> None:
     assert differs((1, 2, 9, 3), (0, 1, 2, 3, 4))
     assert not differs((1, 2, 3), (0, 1, 2, 3, 4))
     passages = read_passages(scorer_passages, "scorer")

@@ -124,7 +124,5 @@ def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) ->
         handle.remove()
 
 
-def _keep_inflow(
-    captured: Captured, layer: int, real_BT: Tensor, query: Tensor, key: Tensor, **settings: Any
-) -> None:
+def _keep_inflow(captured: Captured, layer: int, real_BT: Tensor, query: Tensor, key: Tensor, **settings: Any) -> None:
     captured.inflow[layer] = attention_inflow(query, key, real_BT.to(query.device), **settings)

@@ -144,9 +144,7 @@ class _Extraction:
             for passage in self._encoded:
                 if passage.error is not None:
                     collector.fail(passage.index, passage.error)
-            tables |= {
-                f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]
-            }
+            tables |= {f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]}
         return tables | {f"states/{layer}": states.table() for layer, states in self._kept.items()}
 
 

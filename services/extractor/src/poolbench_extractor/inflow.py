@@ -131,9 +131,7 @@ def attention_inflow(
     return total_BHT * (real_BT / remaining_BT).unsqueeze(1)
 
 
-def _masked(
-    scores_BHQT: Tensor, mask: Tensor | None, real_BT: Tensor, start: int, softcap: float | None
-) -> Tensor:
+def _masked(scores_BHQT: Tensor, mask: Tensor | None, real_BT: Tensor, start: int, softcap: float | None) -> Tensor:
     """Scores of one block of queries, very low wherever a query does not see a key or the key is not real."""
     num_queries, num_keys = scores_BHQT.shape[2:]
     if softcap is not None:

@@ -121,9 +121,7 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
     return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
 
 
-def wrap_decoder(
-    model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model"
-) -> Decoder:
+def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
     """A decoder around a model that is already in memory."""
     model = model.eval().requires_grad_(False)
     observed = observe_attention(model)
@@ -143,9 +141,7 @@ def find_blocks(model: Any) -> nn.ModuleList:
     matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
     if not matching:
         found = ", ".join(f"{name} ({len(m)})" for name, m in lists) or "none"
-        raise ModelError(
-            f"{type(model).__name__}: no list of {depth} decoder blocks; module lists found: {found}"
-        )
+        raise ModelError(f"{type(model).__name__}: no list of {depth} decoder blocks; module lists found: {found}")
     return min(matching, key=lambda pair: pair[0])[1]
 
 

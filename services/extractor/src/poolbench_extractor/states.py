@@ -24,9 +24,7 @@ class StateCollector:
         self._hidden: list[np.ndarray | None] = [None] * len(self._encoded)
         self._inflow: list[np.ndarray | None] = [None] * len(self._encoded)
 
-    def add(
-        self, batch: Sequence[Encoded], states: Sequence[Tensor], inflow: Sequence[np.ndarray] | None
-    ) -> None:
+    def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], inflow: Sequence[np.ndarray] | None) -> None:
         """The states [T, D] and the inflow [T] of a batch of passages."""
         for row, (passage, h_TD) in enumerate(zip(batch, states, strict=True)):
             self._hidden[passage.index] = h_TD.float().cpu().numpy()

@@ -67,14 +67,10 @@ def load_pipeline(name: str) -> Pipeline:
     elif spacy.util.is_package(name):
         nlp = spacy.load(name)
     else:
-        raise ConfigError(
-            f"spaCy pipeline {name!r} is not installed; install the package, or use 'annotator'"
-        )
+        raise ConfigError(f"spaCy pipeline {name!r} is not installed; install the package, or use 'annotator'")
     absent = [component for component in NEEDED if component not in nlp.pipe_names]
     if absent:
-        raise ConfigError(
-            f"spaCy pipeline {name!r} has no {' and no '.join(absent)}; it has {nlp.pipe_names}"
-        )
+        raise ConfigError(f"spaCy pipeline {name!r} has no {' and no '.join(absent)}; it has {nlp.pipe_names}")
     nlp.max_length = max(nlp.max_length, MAX_CHARACTERS)
     return Pipeline(name, nlp.meta["version"], dep_scheme(nlp.pipe_labels["parser"]), nlp)
 
@@ -95,9 +91,7 @@ def dep_scheme(labels: Sequence[str]) -> str:
         return "clearnlp"
     if {"case", "obl"} <= bases:
         return "ud"
-    raise ConfigError(
-        f"the parser's labels {sorted(bases)} are neither UD (case, obl) nor ClearNLP (prep, pobj)"
-    )
+    raise ConfigError(f"the parser's labels {sorted(bases)} are neither UD (case, obl) nor ClearNLP (prep, pobj)")
 
 
 @dataclass(frozen=True)
@@ -160,9 +154,7 @@ def annotate_texts(
         frequencies: Document frequencies of the train texts.
         num_keywords: Terms flagged in each passage.
     """
-    tokens = [
-        tokenize(pipeline.nlp, text, f"passage {name!r}") for name, text in zip(names, texts, strict=True)
-    ]
+    tokens = [tokenize(pipeline.nlp, text, f"passage {name!r}") for name, text in zip(names, texts, strict=True)]
     docs = pipeline.nlp.pipe((item.doc for item in tokens), batch_size=BATCH_SIZE)
     for name, item, doc in zip(names, tokens, docs, strict=True):
         keyword = flag_keywords(item.words, frequencies, num_keywords)

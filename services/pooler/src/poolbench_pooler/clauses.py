@@ -35,9 +35,7 @@ def segment_clauses(head: Sequence[int], dep: Sequence[str], upos: Sequence[str]
     relations = [to_universal(label) for label in dep]
     governs = {h for h, relation in zip(head, relations, strict=True) if relation in OF_PREDICATES}
     heads_clause = [
-        head[i] == i
-        or relation in CLAUSAL
-        or (relation == "conj" and (upos[i] in PREDICATE_TAGS or i in governs))
+        head[i] == i or relation in CLAUSAL or (relation == "conj" and (upos[i] in PREDICATE_TAGS or i in governs))
         for i, relation in enumerate(relations)
     ]
     numbers: dict[int, int] = {}

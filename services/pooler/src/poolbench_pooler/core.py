@@ -40,8 +40,7 @@ def idf_texts(passages: pa.Table, idf_passages: pa.Table | None) -> list[str]:
     texts = [text for text, split in rows if split == "train"]
     if not texts:
         raise InputError(
-            "no passage of split 'train' to take document frequencies from; "
-            "give the train passages as idf_passages"
+            "no passage of split 'train' to take document frequencies from; give the train passages as idf_passages"
         )
     return texts
 
@@ -93,9 +92,7 @@ def states_of(request: PoolRequest) -> pa.Table:
     for name in ("offsets", "special", "inflow"):
         values = getattr(request, name)
         if values is not None and len(values) != num_tokens:
-            raise InputError(
-                f"{name} has {len(values)} entries for {num_tokens} hidden states; they must agree"
-            )
+            raise InputError(f"{name} has {len(values)} entries for {num_tokens} hidden states; they must agree")
     offsets = request.offsets or [(index, index + 1) for index in range(num_tokens)]
     row = {
         "passage_id": "0",

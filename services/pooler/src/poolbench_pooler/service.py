@@ -90,9 +90,7 @@ class PoolerService:
         states, annotations = core.states_of(request), None
         if request.text is not None:
             if request.offsets is None:
-                raise InputError(
-                    "text without offsets; give the character range of each token in offsets, [T][2]"
-                )
+                raise InputError("text without offsets; give the character range of each token in offsets, [T][2]")
             asked = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
         wanted = [StrategyRequest(id=item) if isinstance(item, str) else item for item in request.strategies]

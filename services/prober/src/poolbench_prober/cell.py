@@ -69,9 +69,7 @@ class Cell:
         return Resamples(self.design.train_weights[:, self.rows], self.train.groups)
 
 
-def score_rows(
-    passages: Passages, split: str, folds: np.ndarray, scores: np.ndarray
-) -> Iterator[dict[str, Any]]:
+def score_rows(passages: Passages, split: str, folds: np.ndarray, scores: np.ndarray) -> Iterator[dict[str, Any]]:
     """Rows of PROBE_SCORES; a score of a probe that did not converge is null."""
     for row, passage_id in enumerate(passages.ids):
         yield {

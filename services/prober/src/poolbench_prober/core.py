@@ -32,9 +32,7 @@ from poolbench_prober.solver import ProbeFit, fit_probes
 from poolbench_prober.vectors import PooledVectors
 
 
-def probe_cell(
-    design: Design, train: PooledVectors, test: PooledVectors | None, params: ProbeParams
-) -> CellResult:
+def probe_cell(design: Design, train: PooledVectors, test: PooledVectors | None, params: ProbeParams) -> CellResult:
     """All of D1 for one strategy at one layer.
 
     Args:

@@ -97,9 +97,7 @@ def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
     return np.array(complete, dtype=int).reshape(-1, 2)
 
 
-def control_labels(
-    texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int
-) -> dict[str, np.ndarray]:
+def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int) -> dict[str, np.ndarray]:
     """Control tasks: does the passage contain a given word? Learnable, but without meaning for the concept.
 
     Words are drawn from those that about half of the passages contain (the frequency of a class label), about

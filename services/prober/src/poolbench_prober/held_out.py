@@ -14,9 +14,7 @@ from poolbench_prober.solver import ProbeFit, fit_probes
 from poolbench_prober.vectors import PooledVectors
 
 
-def test_split(
-    cell: Cell, fit: ProbeFit, test: PooledVectors | None
-) -> tuple[list[Measure], list[dict[str, Any]]]:
+def test_split(cell: Cell, fit: ProbeFit, test: PooledVectors | None) -> tuple[list[Measure], list[dict[str, Any]]]:
     """Measure and scores of the probe fitted on all of train, on the test split."""
     passages = cell.design.test
     if test is None or passages is None:
@@ -25,9 +23,7 @@ def test_split(
     try:
         rows = test.require_usable(passages.labels)
         if not fit.converged[0]:
-            raise CellError(
-                "not_converged", f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance"
-            )
+            raise CellError("not_converged", f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance")
     except CellError as error:
         return [Measure.failed("d1.auroc_test", error, **fields)], []
     kept = passages.take(rows)
@@ -52,9 +48,7 @@ def _held_out_domain(cell: Cell, domain: str) -> Measure:
     fields |= {"n": len(held), "num_groups": len(np.unique(groups[held]))}
     fewest = min(np.bincount(labels[rows], minlength=2).min() for rows in (held, fitted))
     if fewest < cell.params.min_domain_class:
-        reason = (
-            f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
-        )
+        reason = f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
         return Measure.null("d1.auroc_domain", "too_few", reason, **fields)
     c_K = cell.design.labelings.c_K[:1]
     fit = fit_probes(cell.vectors_nD[fitted], cell.labels[fitted, :1], c_K, cell.params.tolerance)

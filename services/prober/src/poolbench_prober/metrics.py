@@ -64,14 +64,10 @@ def alarm(value: float, samples: np.ndarray) -> str | None:
     finite = samples[np.isfinite(samples)]
     if finite.size == 0 or value >= 0.5 - 2 * finite.std():
         return None
-    return (
-        f"alarm: below .5 by more than 2 standard errors ({finite.std():.4f}); look for leakage between folds"
-    )
+    return f"alarm: below .5 by more than 2 standard errors ({finite.std():.4f}); look for leakage between folds"
 
 
-def within_pair_measure(
-    scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any
-) -> Measure:
+def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any) -> Measure:
     """Share of matched pairs in order, with its interval; both members of a pair share a fold and a group."""
     fields["n"] = len(pairs_P2)
     if len(pairs_P2) < MIN_PAIRS:
@@ -79,23 +75,17 @@ def within_pair_measure(
         return Measure.null("d1.within_pair", "too_few", reason, **fields)
     differences = scores[pairs_P2[:, 0]] - scores[pairs_P2[:, 1]]
     if np.isnan(differences).any():
-        return Measure.null(
-            "d1.within_pair", "not_converged", "a probe did not reach its tolerance", **fields
-        )
+        return Measure.null("d1.within_pair", "not_converged", "a probe did not reach its tolerance", **fields)
     value = within_pair_accuracy(differences)[0]
     samples = within_pair_accuracy(differences, resamples.weights_Rn[:, pairs_P2[:, 0]])
     return Measure.of("d1.within_pair", value, percentile_interval(samples), ci_method=CI_METHOD, **fields)
 
 
-def permuted_measure(
-    labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any
-) -> Measure:
+def permuted_measure(labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any) -> Measure:
     """Mean AUROC over permuted labelings; about .5 unless something leaks."""
     values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
     if not np.isfinite(values).all():
-        return Measure.null(
-            "d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields
-        )
+        return Measure.null("d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields)
     details = {"values": [float(value) for value in values]}
     return Measure.of("d1.auroc_permuted", float(np.mean(values)), details=details, **fields)
 
@@ -120,9 +110,7 @@ def selectivity_measure(
     """
     metric = "d1.selectivity"
     if not words:
-        return Measure.null(
-            metric, "too_few", "no word is in about half of the passages of both classes", **fields
-        )
+        return Measure.null(metric, "too_few", "no word is in about half of the passages of both classes", **fields)
     if np.isnan(scores_nK).any():
         return Measure.null(metric, "not_converged", "a probe did not reach its tolerance", **fields)
     weights, groups = resamples.with_value()

@@ -35,14 +35,10 @@ class _Labelled(BaseModel):
         """
         widths = {len(vector) for vector in self.vectors}
         if len(widths) != 1 or 0 in widths:
-            raise InputError(
-                f"vectors must share one width of at least 1; got the widths {sorted(widths)[:5]}"
-            )
+            raise InputError(f"vectors must share one width of at least 1; got the widths {sorted(widths)[:5]}")
         for name, column in (("labels", self.labels), ("pairs", self.pairs)):
             if column is not None and len(column) != len(self.vectors):
-                raise InputError(
-                    f"{name} has {len(column)} entries for {len(self.vectors)} vectors; send one each"
-                )
+                raise InputError(f"{name} has {len(column)} entries for {len(self.vectors)} vectors; send one each")
         if set(self.labels) - {0, 1}:
             raise InputError(f"labels must be 0 or 1, got {sorted(set(self.labels))[:5]}")
         return np.array(self.vectors, dtype=np.float64)
@@ -51,9 +47,7 @@ class _Labelled(BaseModel):
 class ProbeRequest(_Labelled):
     """Vectors to probe."""
 
-    groups: list[str | int] | None = Field(
-        None, description="rows with one group never part; own group if absent"
-    )
+    groups: list[str | int] | None = Field(None, description="rows with one group never part; own group if absent")
     domains: list[str] | None = Field(None, description="domain of each vector, for leave-one-domain-out")
     params: ProbeParams = Field(default_factory=lambda: ProbeParams.parse({}))
 

@@ -44,9 +44,7 @@ class ProberService:
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell}")
             vectors = PooledVectors.from_table(io.table(f"train/{cell}"), train)
-            result = probe_cell(
-                design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params
-            )
+            result = probe_cell(design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params)
             tables = {
                 f"measures/{cell}": measures_table(result),
                 f"directions/{cell}": directions_table(result.directions, vectors.matrix_nD.shape[1]),

@@ -95,9 +95,7 @@ def _finite_rows(matrix_nD: np.ndarray) -> np.ndarray:
 def _require_coverage(applied: np.ndarray, labels: np.ndarray) -> None:
     coverage = applied.mean()
     if coverage < MIN_COVERAGE:
-        raise CellError(
-            "no_coverage", f"the strategy applied to {coverage:.1%} of the passages; at least 50 % needed"
-        )
+        raise CellError("no_coverage", f"the strategy applied to {coverage:.1%} of the passages; at least 50 % needed")
     shares = [applied[labels == label].mean() for label in (1, 0) if (labels == label).any()]
     if len(shares) == 2 and abs(shares[0] - shares[1]) > MAX_CLASS_GAP + 1e-12:
         raise CellError(

@@ -38,9 +38,7 @@ def find_base(name: str, revision: str | None = None, subfolder: str = "") -> Ba
     folder = _folder(name, revision, subfolder) / subfolder
     weights = sorted(folder.glob("*.safetensors"))
     if not weights or not (folder / "config.json").is_file():
-        raise ModelError(
-            f"scorer base {name!r}: needs config.json and *.safetensors in {subfolder or 'its folder'}"
-        )
+        raise ModelError(f"scorer base {name!r}: needs config.json and *.safetensors in {subfolder or 'its folder'}")
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in weights:
         with path.open("rb") as file:
@@ -71,8 +69,7 @@ def _download(name: str, revision: str | None, subfolder: str) -> Path:
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(
-            f"scorer base {name!r}: not packaged ({', '.join(PACKAGED)}), no folder, not on Hugging Face: "
-            f"{error}"
+            f"scorer base {name!r}: not packaged ({', '.join(PACKAGED)}), no folder, not on Hugging Face: {error}"
         ) from None
 
 
@@ -87,7 +84,5 @@ def load_classifier(base: Base, **options: object) -> PreTrainedModel:
             str(base.folder), dtype=torch.float32, trust_remote_code=False, local_files_only=True, **options
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(
-            f"scorer base {base.name!r} does not load as a sequence classifier: {error}"
-        ) from None
+        raise ModelError(f"scorer base {base.name!r} does not load as a sequence classifier: {error}") from None
     return model.eval()

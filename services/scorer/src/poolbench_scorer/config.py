@@ -120,8 +120,6 @@ def parse_params(model: type[Params], params: dict[str, Any]) -> Params:
     try:
         return model.model_validate(params)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()
-        ]
+        lines = [f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()]
         allowed = ", ".join(model.model_fields)
         raise ConfigError(f"{model.__name__}: {'; '.join(lines)}; parameters are {allowed}") from None

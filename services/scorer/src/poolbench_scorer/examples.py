@@ -50,16 +50,12 @@ def read_passages(table: pa.Table, split: str) -> Passages:
     require_columns(table, PASSAGES, "passages")
     splits = sorted(set(table["split"].to_pylist()))
     if splits not in ([], [split]):
-        raise InputError(
-            f"passages of split {', '.join(splits)}: this step takes passages of split {split} only"
-        )
+        raise InputError(f"passages of split {', '.join(splits)}: this step takes passages of split {split} only")
     labels = np.array(table["label"].to_pylist(), dtype=np.int64)
     counts = np.bincount(labels, minlength=2) if len(labels) else np.zeros(2, dtype=int)
     if counts.min() < MIN_CLASS:
         status = "one_class" if counts.min() == 0 and counts.max() > 0 else "too_few"
-        raise CellError(
-            status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each"
-        )
+        raise CellError(status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each")
     columns = (table[name].to_pylist() for name in ("passage_id", "text", "pair_id"))
     ids, texts, pairs = columns
     return Passages(ids, texts, labels, pairs, link_groups(table["doc_id"].to_pylist(), pairs))
@@ -134,16 +130,12 @@ def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) 
             by_pair[pair][int(labels[row])] = row
     couples = [(rows[1], rows[0]) for rows in by_pair.values() if len(rows) == 2]
     paired = {row for couple in couples for row in couple}
-    rest = [
-        [row for row in np.flatnonzero(labels == label).tolist() if row not in paired] for label in (1, 0)
-    ]
+    rest = [[row for row in np.flatnonzero(labels == label).tolist() if row not in paired] for label in (1, 0)]
     if rest[0] and rest[1]:
         rng = draw(seed, "couples")
         positives, negatives = (rng.permutation(rows) for rows in rest)
         longest = max(len(positives), len(negatives))
-        couples += zip(
-            np.resize(positives, longest).tolist(), np.resize(negatives, longest).tolist(), strict=True
-        )
+        couples += zip(np.resize(positives, longest).tolist(), np.resize(negatives, longest).tolist(), strict=True)
     return couples
 
 

@@ -126,9 +126,7 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
     num_couples = batch_size // 2
     batches: list[list[int]] = []
     for first in range(0, len(order), num_couples * _CHUNK_BATCHES):
-        chunk = sorted(
-            order[first : first + num_couples * _CHUNK_BATCHES], key=lambda couple: lengths[couple]
-        )
+        chunk = sorted(order[first : first + num_couples * _CHUNK_BATCHES], key=lambda couple: lengths[couple])
         for start in range(0, len(chunk), num_couples):
             couples = chunk[start : start + num_couples]
             batches.append([index for couple in couples for index in examples.couples[couple]])

@@ -162,9 +162,7 @@ def _separation(
     if counts.min() < params.min_class:
         reason = f"{counts[1]} positive and {counts[0]} negative texts; need {params.min_class} of each"
         return Measure.null(GATE, "too_few", reason, **fields)
-    auroc = grouped_auroc(
-        scores, texts.labels, texts.groups, num_bootstrap=params.num_bootstrap, seed=params.seed
-    )
+    auroc = grouped_auroc(scores, texts.labels, texts.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     if auroc.interval is None:
         return Measure.null(GATE, "too_few", f"{auroc.num_groups} groups give no interval", **fields)
     low = auroc.interval[0]

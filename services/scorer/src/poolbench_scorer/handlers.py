@@ -52,9 +52,7 @@ def handle_gate(task: Task, io: TaskIO) -> None:
     """``scorer.gate``: scorer, passages/test, continuations -> measures."""
     params = parse_params(GateParams, task.params)
     scorer = read_scorer(io, "scorer")
-    io.write_table(
-        "measures", judge_scorer(scorer, io.table("passages/test"), io.table("continuations"), params)
-    )
+    io.write_table("measures", judge_scorer(scorer, io.table("passages/test"), io.table("continuations"), params))
 
 
 def handle_score(task: Task, io: TaskIO) -> None:
@@ -124,9 +122,7 @@ def latest_scorer(store: ObjectStore, concept: str) -> str:
     """
     found = list(store.list(f"scorers/{concept}/"))
     if not found:
-        raise NotFoundError(
-            f"no scorer was trained for {concept} in this store: POST /scorer/train, or run the driver"
-        )
+        raise NotFoundError(f"no scorer was trained for {concept} in this store: POST /scorer/train, or run the driver")
     newest = max(found, key=lambda info: (info.modified_s, info.path))
     return str(json.loads(store.get(newest.path))["scorer"])
 

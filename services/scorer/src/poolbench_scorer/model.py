@@ -82,9 +82,7 @@ def pick_device() -> torch.device:
 def load_tokens(base: Base) -> Tokens:
     """The tokenizer of a base."""
     try:
-        return Tokens(
-            AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False)
-        )
+        return Tokens(AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False))
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
@@ -102,9 +100,7 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
         )
     num_layers = model.config.num_hidden_layers
     if not 0 <= depth < num_layers:
-        raise ModelError(
-            f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}"
-        )
+        raise ModelError(f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}")
     assert isinstance(model, BertForSequenceClassification)
     return Trunk(model.bert, depth), Crown(model, depth)
 
@@ -131,9 +127,7 @@ def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.de
         raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
     config = json.loads(read(CONFIG))
     if config.get("format") != FORMAT_VERSION:
-        raise InputError(
-            f"scorer format {config.get('format')!r}: this version reads {FORMAT_VERSION}; train it anew"
-        )
+        raise InputError(f"scorer format {config.get('format')!r}: this version reads {FORMAT_VERSION}; train it anew")
     if config["kind"] == "import":
         return _imported({name: read(name) for name in names if name.startswith(IMPORTED)}, config, device)
     return _trained(read(WEIGHTS), config, device)

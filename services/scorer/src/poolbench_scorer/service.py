@@ -92,8 +92,7 @@ class ScorerService:
             raise RestrictedError("passages of sensitive concepts are used by no ad-hoc request")
         inputs = {"passages/scorer": source}
         key, measures = (
-            step_key("scorer.train", {**request.params, "part": part}, inputs)
-            for part in ("scorer", "measures")
+            step_key("scorer.train", {**request.params, "part": part}, inputs) for part in ("scorer", "measures")
         )
         if not artifacts.exists(key):
             with self._lock:

@@ -63,7 +63,7 @@ def train_scorer(
         CellError: ``one_class`` or ``too_few`` passages.
         ModelError: If the base is unknown or no BERT.
 
-    Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and number of epochs (see TrainParams).
+    Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and epochs (TrainParams).
     """
     params = params.resolved(on_gpu=device.type == "cuda")
     passages = read_passages(table, "scorer")
@@ -94,9 +94,7 @@ def train_scorer(
         "epochs": [asdict(one) for one in epochs],
     }
     measures = report_measures(found, validation, temperature, params)
-    return Trained(
-        pack(save_tensors(state), config, summary, measures), table_from_rows(to_rows(measures), MEASURES)
-    )
+    return Trained(pack(save_tensors(state), config, summary, measures), table_from_rows(to_rows(measures), MEASURES))
 
 
 def build_validation(passages: Passages, tokens: Tokens, params: TrainParams) -> Validation:
@@ -115,9 +113,7 @@ def report_measures(
 ) -> list[Measure]:
     """``scorer.auroc`` with its interval, and ``scorer.ece`` before and after calibration."""
     labels = validation.labels
-    auroc = grouped_auroc(
-        found, labels, validation.groups, num_bootstrap=params.num_bootstrap, seed=params.seed
-    )
+    auroc = grouped_auroc(found, labels, validation.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     fields: dict[str, Any] = {
         "scorer": params.concept,
         "n": len(labels),

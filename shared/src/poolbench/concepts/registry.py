@@ -39,9 +39,7 @@ def _registry() -> dict[str, Concept]:
         loaded = point.load()
         concept = loaded() if callable(loaded) and not isinstance(loaded, Concept) else loaded
         if not isinstance(concept, Concept):
-            raise ConfigError(
-                f"entry point {point.value} of {ENTRY_POINT_GROUP} is not a Concept: {concept!r}"
-            )
+            raise ConfigError(f"entry point {point.value} of {ENTRY_POINT_GROUP} is not a Concept: {concept!r}")
         _register(found, concept)
     return found
 

@@ -51,9 +51,7 @@ class Record(BaseModel):
     signal: list[Span] = []
 
 
-def write_corpus(
-    passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False
-) -> None:
+def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
     """Writes a corpus of any number of concepts; files of earlier contents are replaced.
 
     Args:
@@ -147,13 +145,9 @@ def _parse(line: str, where: str) -> Record:
     try:
         record = Record.model_validate(json.loads(line))
     except json.JSONDecodeError as error:
-        raise CorpusError(
-            f"{where}: not JSON ({error.msg}, column {error.colno}); mend or remove it"
-        ) from None
+        raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); mend or remove it") from None
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()
-        ]
+        wrong = [f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()]
         raise CorpusError(f"{where}: {'; '.join(wrong)}") from None
     if not record.text.strip():
         raise CorpusError(f"{where}: text is empty; remove the record")

@@ -96,9 +96,7 @@ def mean_centred(context: DirectionContext) -> np.ndarray:
     Without a background of other texts it is the mean of both classes: parallel to C1, with another norm.
     """
     background = context.background_mean
-    return context.positives.mean(axis=0) - (
-        context.vectors_nD.mean(axis=0) if background is None else background
-    )
+    return context.positives.mean(axis=0) - (context.vectors_nD.mean(axis=0) if background is None else background)
 
 
 register_direction(

@@ -94,9 +94,7 @@ def direction(
     """Registers a construction under an id; refuses a duplicate."""
 
     def register(construct: Construction) -> Construction:
-        register_direction(
-            DirectionSpec(direction_id, version, summary, reference, construct, draws, tuple(needs))
-        )
+        register_direction(DirectionSpec(direction_id, version, summary, reference, construct, draws, tuple(needs)))
         return construct
 
     return register

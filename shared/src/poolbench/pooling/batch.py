@@ -113,9 +113,7 @@ def pool_layer(
     return torch.stack(pooled).cpu().numpy(), outcomes
 
 
-def pool_passage(
-    h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext
-) -> Tensor:
+def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:
     """All strategies of one passage at one layer: one matrix product, and the reductions beside it.
 
     Args:
@@ -163,9 +161,7 @@ def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
     return np.split(flat, np.cumsum([len(state) for state in states])[:-1])
 
 
-def _upload_weights(
-    outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device
-) -> Tensor:
+def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:
     """The weight rows of a batch as one float32 tensor [B, S, longest]."""
     weights = np.zeros((len(outcomes), len(outcomes[0]), max(lengths)), dtype=np.float32)
     for passage, row in enumerate(outcomes):

@@ -135,9 +135,7 @@ def strategy(
     return decorate
 
 
-def not_implemented(
-    strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any
-) -> StrategySpec:
+def not_implemented(strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any) -> StrategySpec:
     """Registers an id whose cells answer ``not_implemented``."""
     return register(StrategySpec(strategy_id, version, family, summary, None, **metadata))
 

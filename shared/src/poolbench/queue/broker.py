@@ -61,9 +61,7 @@ class Broker:
                 "or redis://host:port/db"
             )
         if self.is_folder and not self.folder.is_absolute():
-            raise ConfigError(
-                f"the folder of broker {self.url!r} must be absolute, as in filesystem:///var/queue"
-            )
+            raise ConfigError(f"the folder of broker {self.url!r} must be absolute, as in filesystem:///var/queue")
 
     @property
     def is_folder(self) -> bool:

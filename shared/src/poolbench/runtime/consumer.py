@@ -83,9 +83,7 @@ class QueueConsumer(TaskProcessorAdapter):
         """Whether the consuming thread lives; the replica is unhealthy otherwise."""
         return self._thread is not None and self._thread.is_alive()
 
-    def enqueue_task_sync(
-        self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
-    ) -> TaskResult:
+    def enqueue_task_sync(self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> TaskResult:
         """Enqueues on this service's queue."""
         options["queue"] = self._config.queue_name
         sent = self._app.send_task(task_name, args=args, kwargs=kwargs, **options)

@@ -40,9 +40,7 @@ def build_api(service: Service, token: str) -> FastAPI:
 
     def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
         if not valid:
-            raise HTTPException(
-                401, "missing or wrong token: send the header `Authorization: Bearer <token>`"
-            )
+            raise HTTPException(401, "missing or wrong token: send the header `Authorization: Bearer <token>`")
 
     api = FastAPI(title=f"PoolBench {service.name}", version=__version__)
 

@@ -56,9 +56,7 @@ class TaskIO:
         self._artifacts.write_table(self._output(role), table, meta=meta, producer=self._measured())
         self.missing.discard(role)
 
-    def write_files(
-        self, role: str, files: Mapping[str, bytes], meta: Mapping[str, Any] | None = None
-    ) -> None:
+    def write_files(self, role: str, files: Mapping[str, bytes], meta: Mapping[str, Any] | None = None) -> None:
         """Commits an output that is a set of files, such as model weights."""
         self._artifacts.write(self._output(role), files, meta=meta, producer=self._measured())
         self.missing.discard(role)
@@ -94,7 +92,5 @@ def progress_path(task_id: str) -> str:
 
 def _key(task: Task, side: str, keys: Mapping[str, str], role: str) -> str:
     if role not in keys:
-        raise InputError(
-            f"task {task.task_id} ({task.kind}) has no {side} {role!r}; it has {', '.join(sorted(keys))}"
-        )
+        raise InputError(f"task {task.task_id} ({task.kind}) has no {side} {role!r}; it has {', '.join(sorted(keys))}")
     return keys[role]

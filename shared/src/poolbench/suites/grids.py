@@ -62,9 +62,7 @@ class ResponseGrid:
         found = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
         if found.size == 0:
             have = ", ".join(f"{value:g}" for value in self.strengths)
-            raise InputError(
-                f"no texts at strength {strength:g}; the curve has {have}: add it to the strengths"
-            )
+            raise InputError(f"no texts at strength {strength:g}; the curve has {have}: add it to the strengths")
         return int(found[0])
 
     def _take(self, rows: np.ndarray, columns: np.ndarray) -> ResponseGrid:
@@ -110,9 +108,7 @@ def single_grid(
     if direction_key is None and len(grids) == 1:
         return next(iter(grids.values()))
     if direction_key not in grids:
-        raise InputError(
-            f"direction key {direction_key!r} is not among the steered texts: {', '.join(grids)}"
-        )
+        raise InputError(f"direction key {direction_key!r} is not among the steered texts: {', '.join(grids)}")
     return grids[direction_key]
 
 
@@ -124,9 +120,7 @@ def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
     """
     shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
     if len(shared) < MIN_OPENINGS:
-        raise CellError(
-            "too_few", f"only {len(shared)} openings are complete everywhere; {MIN_OPENINGS} are needed"
-        )
+        raise CellError("too_few", f"only {len(shared)} openings are complete everywhere; {MIN_OPENINGS} are needed")
     positions = [{opening: row for row, opening in enumerate(grid.openings)} for grid in grids]
     return [
         grid.at_openings(np.array([position[opening] for opening in sorted(shared)]))

@@ -43,9 +43,7 @@ class Measure:
         assert (self.value is None) == (self.status != "ok"), (self.metric, self.value, self.status)
 
     @classmethod
-    def of(
-        cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any
-    ) -> Self:
+    def of(cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any) -> Self:
         """A measure of ``value``; a value that is not finite becomes a null with status ``non_finite``."""
         if not math.isfinite(value):
             return cls.null(metric, "non_finite", f"{metric} came out as {value}", **fields)

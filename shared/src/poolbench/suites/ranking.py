@@ -96,9 +96,7 @@ def rank_board(
     if not keep.any():
         return None
     kept = tuple(block for block, kept in zip(blocks, keep, strict=True) if kept)
-    return _board(
-        metric, complete, strategies, kept, values[keep], higher_is_better, num_resamples, seed, dropped
-    )
+    return _board(metric, complete, strategies, kept, values[keep], higher_is_better, num_resamples, seed, dropped)
 
 
 def _board(
@@ -148,18 +146,14 @@ def _cell_table(
     return {key: float(np.mean(values)) for key, values in gathered.items()}, dropped
 
 
-def _rank_measures(
-    metric: str, board: str, ranks_NK: np.ndarray, num_resamples: int, seed: int
-) -> list[Measure]:
+def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples: int, seed: int) -> list[Measure]:
     intervals = mean_rank_intervals(ranks_NK, num_resamples=num_resamples, seed=seed)
     measures = []
     for mean, interval, column in zip(mean_ranks(ranks_NK), intervals, ranks_NK.T, strict=True):
         num_blocks = int(np.isfinite(column).sum())
         fields = {"params": {"of": metric, "board": board}, "n": num_blocks, "num_groups": num_blocks}
         if num_blocks == 0:
-            measures.append(
-                Measure.null("rank.mean", "too_few", f"no concept has a value of {metric}", **fields)
-            )
+            measures.append(Measure.null("rank.mean", "too_few", f"no concept has a value of {metric}", **fields))
         else:
             measures.append(Measure.of("rank.mean", mean, interval, ci_method=CI_METHOD, seed=seed, **fields))
     return measures

@@ -46,7 +46,5 @@ def _direction(table: pa.Table, direction: str) -> np.ndarray:
     row = ids.index(direction)
     if not table["vector"][row].is_valid:
         status = table["status"][row].as_py() or "failed"
-        raise CellError(
-            status, table["reason"][row].as_py() or f"direction {direction} could not be computed"
-        )
+        raise CellError(status, table["reason"][row].as_py() or f"direction {direction} could not be computed")
     return vector_matrix(table["vector"])[row].astype(np.float64)

@@ -27,9 +27,7 @@ class Shifts:
     ) -> None:
         choose, read = halves(len(target.openings), rules.seed)
         column = best_column(target.at_openings(choose), rules)
-        weights = np.vstack(
-            [np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)]
-        )
+        weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
         self.strength = float(target.strengths[column])
         self.num_read = len(read)
         self.target = gain_at(target.at_openings(read), column, weights) / units[0]

@@ -135,9 +135,7 @@ def _value(
     value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
     if not np.isfinite(value):
         return _flat(metric, common)
-    return Measure.of(
-        metric, value, percentile_interval(statistic(grid, weights, rules), rules.level), **common
-    )
+    return Measure.of(metric, value, percentile_interval(statistic(grid, weights, rules), rules.level), **common)
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, Any]) -> Measure:
@@ -146,9 +144,7 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, A
     return Measure.of("d2.best_strength", float(grid.strengths[column]), **common)
 
 
-def _fluency(
-    grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]
-) -> Measure:
+def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]) -> Measure:
     column = grid.column(rules.reference_strength)
     value = perplexity_ratio(grid, np.ones((1, len(grid.openings))))[0, column]
     interval = percentile_interval(fluency(grid, weights, rules), rules.level)
@@ -159,9 +155,7 @@ def _flat(metric: str, common: dict[str, Any]) -> Measure:
     return Measure.null(metric, "no_effect", "the mean score is the same at every strength", **common)
 
 
-def _common_fields(
-    grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer
-) -> dict[str, Any]:
+def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer) -> dict[str, Any]:
     openings = len(grid.openings)
     fields = {"direction": direction, "scorer": scorer.concept, "n": openings, "num_groups": openings}
     return {**fields, "seed": rules.seed, "ci_method": CI_METHOD}

@@ -41,9 +41,7 @@ class RowSpace:
     scales: np.ndarray
 
 
-def fit_probes(
-    vectors_nD: np.ndarray, labels_nK: np.ndarray, c_K: np.ndarray, tolerance: float = 1e-6
-) -> ProbeFit:
+def fit_probes(vectors_nD: np.ndarray, labels_nK: np.ndarray, c_K: np.ndarray, tolerance: float = 1e-6) -> ProbeFit:
     """Fits K probes: minimises C sum log(1 + exp(-y (w x + b))) + |w|^2 / 2, with b unpenalised.
 
     Vectors are standardised by their own mean and standard deviation (ddof 0) first.

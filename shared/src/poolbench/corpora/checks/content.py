@@ -12,9 +12,7 @@ from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, shingles, token_differen
 NEAR_DUPLICATE = 0.2
 """Two passages are near-duplicates when this share of the shorter one's 8-grams is in the other."""
 
-NEGATORS = re.compile(
-    r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I
-)
+NEGATORS = re.compile(r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I)
 NUMBER = re.compile(r"(?<!\w)\d[\d.,:/]*")
 VAGUE = re.compile(r"\b(some|many|several|few|most|much|plenty|numerous|various|a lot)\b", re.I)
 _MIN_NEGATORS = 3
@@ -84,9 +82,7 @@ def numbers(corpus: Corpus) -> Iterator[Finding]:
     if corpus.concept.id == "numerical_precision":
         low = [row for row in corpus.where(label=1) if _count(NUMBER, row) < _MIN_NUMBERS]
         if low:
-            yield corpus.finding(
-                "numbers", f"{len(low)} positives have fewer than {_MIN_NUMBERS} numbers", low
-            )
+            yield corpus.finding("numbers", f"{len(low)} positives have fewer than {_MIN_NUMBERS} numbers", low)
         high = [row for row in corpus.where(label=0) if _count(NUMBER, row) or not _count(VAGUE, row)]
         if high:
             message = f"{len(high)} negatives have numbers or lack a vague quantifier"

@@ -35,9 +35,7 @@ def source_domains(corpus: Corpus) -> Iterator[Finding]:
     for split in ("train", "test"):
         domains = {row["domain"] for row in corpus.where(split=split)}
         if len(domains) < needed:
-            message = (
-                f"{split} has {len(domains)} domains ({', '.join(sorted(domains))}); {needed} are needed"
-            )
+            message = f"{split} has {len(domains)} domains ({', '.join(sorted(domains))}); {needed} are needed"
             yield corpus.finding("source_domains", message)
 
 
@@ -61,9 +59,7 @@ def one_split_per_document(corpus: Corpus) -> Iterator[Finding]:
     for doc_id, rows in grouped(corpus.rows, "doc_id").items():
         splits = sorted({row["split"] for row in rows})
         if len(splits) > 1:
-            yield corpus.finding(
-                "one_split_per_document", f"document {doc_id} lies in {', '.join(splits)}", rows
-            )
+            yield corpus.finding("one_split_per_document", f"document {doc_id} lies in {', '.join(splits)}", rows)
 
 
 @rule

@@ -60,9 +60,7 @@ def build_planted(
     wanted = {"train": num_train, "test": num_test, "scorer": num_scorer}
     for split, number in wanted.items():
         if number < 0 or number % 2:
-            raise CorpusError(
-                f"{split} needs an even number of passages, half of them positive; received {number}"
-            )
+            raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
     scorer = {"scorer": wanted.pop("scorer")}
     rows = [
         row
@@ -120,9 +118,7 @@ class _Press:
         ]
 
 
-def lm_documents(
-    seed: int, num_documents: int, concepts: tuple[str | None, ...] | None = None
-) -> Iterator[Document]:
+def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...] | None = None) -> Iterator[Document]:
     """Documents for the demo language model, of about 100 to 300 words, each dense in one concept.
 
     Args:

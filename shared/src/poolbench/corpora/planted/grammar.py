@@ -30,9 +30,7 @@ class Writer:
     Words of a slot are dealt from a shuffled deck, so that a passage repeats one only after using them all.
     """
 
-    def __init__(
-        self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]
-    ) -> None:
+    def __init__(self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]) -> None:
         self._templates = lexicon.templates
         self._words = {**domain.slots, **words}
         self._decks: dict[str, list[Any]] = {}
