@@ -1,9 +1,10 @@
 """Held-out loss of the demo language model and its n-gram baselines; writes `metrics.json` and the model files.
 
-Usage: `python evaluate.py WORK OUT [--weights final]`. The stored model (bfloat16 weights, run in float32) is
+Usage: `python evaluate.py WORK OUT [--weights final|last|mean|none]`. The stored model (bfloat16 weights, run in float32) is
 judged on the held-out streams in chunks of 512 tokens; the first token of a chunk is not scored, and the n-gram
 models are scored on the same positions with their full context. `--weights mean` stores the running mean of
-the weights instead of the last ones, for a look at a run before its learning rate has come down.
+the weights instead of the last ones, for a look at a run before its learning rate has come down; `none` judges
+the model that OUT already holds.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 CHUNK = 512
+KINDS = ("real", "planted", "carried")
 NAMES = {1: "unigram", 2: "bigram", 3: "trigram"}
 
 
@@ -45,13 +47,18 @@ def model_loss(model: LlamaForCausalLM, tokens: np.ndarray) -> float:
 
 
 def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int) -> dict[str, dict[str, float]]:
-    """Losses of the n-gram models trained on the same text as the language model."""
+    """Losses of the n-gram models trained on the same text as the language model; kept in WORK once computed."""
+    path = work / "baselines.json"
+    if path.is_file():
+        kept: dict[str, dict[str, float]] = json.loads(path.read_text())
+        return kept
     train = np.concatenate([np.load(work / f"{kind}_train.npy") for kind in held_out])
     rows: dict[str, dict[str, float]] = {kind: {} for kind in held_out}
     for order, name in NAMES.items():
         model = KneserNey(train, order, vocabulary)
         for kind, tokens in held_out.items():
             rows[kind][name] = round(loss(model, tokens, scored_positions(tokens)), 4)
+    path.write_text(json.dumps(rows, indent=2) + "\n")
     return rows
 
 
@@ -72,11 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--weights", choices=("final", "last", "mean"), default="final")
+    parser.add_argument("--weights", choices=("final", "last", "mean", "none"), default="final")
     options = parser.parse_args()
-    run = store(options.work, options.out, options.weights)
+    run = {} if options.weights == "none" else store(options.work, options.out, options.weights)
     model = AutoModelForCausalLM.from_pretrained(options.out, dtype=torch.float32).eval()
-    held_out = {kind: np.load(options.work / f"{kind}_held_out.npy") for kind in ("real", "planted")}
+    held_out = {kind: np.load(options.work / f"{kind}_held_out.npy") for kind in KINDS}
     losses = baseline_losses(options.work, held_out, model.config.vocab_size)
     for kind, tokens in held_out.items():
         losses[kind]["demo_lm"] = round(model_loss(model, tokens), 4)

@@ -31,7 +31,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def rst_to_paragraphs(text: str) -> list[str]:
-    """Prose paragraphs of a reStructuredText document; directives, literal blocks and tables are left out.
+    """Prose paragraphs of a reStructuredText document; notes, code, literal blocks and tables are left out.
 
     Body text of object descriptions (indented below a directive with arguments) is kept, since most of a
     reference manual's prose lies there.
