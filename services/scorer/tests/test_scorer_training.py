@@ -138,11 +138,12 @@ def test_passages_of_another_split_are_refused(test_passages: pa.Table) -> None:
         train_scorer(test_passages, TrainParams(concept="contrast"), CPU)
 
 
-@pytest.mark.parametrize(("keep", "status"), [(1, "one_class"), (None, "too_few")])
-def test_too_few_or_one_class_is_a_status(scorer_passages: pa.Table, keep: int | None, status: str) -> None:
-    table = scorer_passages.slice(0, 12)
-    if keep is not None:
-        table = scorer_passages.filter(pc.equal(scorer_passages["label"], keep))
+@pytest.mark.parametrize(
+    ("keep", "num", "status"), [([1], 99, "one_class"), ([0, 1], 12, "too_few"), ([], 0, "no_scorer")]
+)
+def test_too_few_passages_are_a_status(scorer_passages: pa.Table, keep: list[int], num: int, status: str) -> None:
+    wanted = pc.is_in(scorer_passages["label"], pa.array(keep, pa.int8()))
+    table = scorer_passages.filter(wanted).slice(0, num)
     with pytest.raises(CellError) as caught:
         train_scorer(table, TrainParams(concept="contrast"), CPU)
     assert caught.value.status == status

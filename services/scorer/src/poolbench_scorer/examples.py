@@ -45,14 +45,16 @@ def read_passages(table: pa.Table, split: str) -> Passages:
     Raises:
         InputError: If columns are missing, or a passage is of another split: a scorer judges texts of the
             other splits and must not have seen them.
-        CellError: ``one_class`` or ``too_few`` (under 10 of a class).
+        CellError: ``no_scorer`` without any scorer passage, ``one_class``, or ``too_few`` (under 10 of a class).
     """
     require_columns(table, PASSAGES, "passages")
     splits = sorted(set(table["split"].to_pylist()))
     if splits not in ([], [split]):
         raise InputError(f"passages of split {', '.join(splits)}: this step takes passages of split {split} only")
     labels = np.array(table["label"].to_pylist(), dtype=np.int64)
-    counts = np.bincount(labels, minlength=2) if len(labels) else np.zeros(2, dtype=int)
+    if split == "scorer" and not len(labels):
+        raise CellError("no_scorer", "the concept has no scorer passages, so no scorer can be trained")
+    counts = np.bincount(labels, minlength=2)
     if counts.min() < MIN_CLASS:
         status = "one_class" if counts.min() == 0 and counts.max() > 0 else "too_few"
         raise CellError(status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each")
