@@ -5,8 +5,8 @@ PYTHON  ?= python3
 DISPLAY_MODE ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
-COMPOSE := docker compose -f deploy/docker/compose.yaml
-BENCHES := $(patsubst bench/bench_%.py,%,$(wildcard bench/bench_*.py))
+DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
+BENCHES := $(filter-out common table,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
 
 .DEFAULT_GOAL := help
@@ -45,7 +45,11 @@ else
 endif
 
 demo: cluster-up  ## Run the main job on the embedded defaults, to runs/latest/report/index.html
-	@$(BIN)/poolbench-driver run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
+ifeq ($(DEPLOY),compose)
+	@$(PY) -m deploy.docker.compose run $(DEMO)
+else
+	@$(BIN)/poolbench-driver $(DEMO)
+endif
 
 test: install  ## Run every test that needs no extra server
 	@$(PY) -m pytest -m "not cluster"
@@ -60,11 +64,11 @@ lint: install  ## Check style, types and who may import whom
 	@$(BIN)/lint-imports
 
 bench: install  ## Run every benchmark into bench/out/ and print one table
-	@for name in $(BENCHES); do $(PY) bench/bench_$$name.py || exit 1; done
+	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done
 	@$(PY) bench/table.py
 
 bench-%: install
-	@$(PY) bench/bench_$*.py
+	@$(PY) bench/$*.py
 
 clean:  ## Remove caches, runs and the local cluster's data (stops it first)
 	@$(MAKE) --no-print-directory cluster-down

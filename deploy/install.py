@@ -36,31 +36,33 @@ def main() -> int:
     parser.add_argument("--profile", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--lock", action="store_true", help="compile requirements/*.in into *.txt")
     parser.add_argument("--no-dev", action="store_true", help="leave out what only tests and lint need")
+    parser.add_argument("--packages", nargs="*", default=PACKAGES, help="folders to install; none: pins only")
     arguments = parser.parse_args()
     try:
         if arguments.lock:
             lock()
         else:
-            install(arguments.profile, dev=not arguments.no_dev)
+            install(arguments.profile, arguments.packages, dev=not arguments.no_dev)
     except subprocess.CalledProcessError as error:
         print(f"error: {' '.join(map(str, error.cmd[:6]))} ... ended with {error.returncode}", file=sys.stderr)
         return 1
     return 0
 
 
-def install(profile: str, *, dev: bool) -> None:
-    """Makes .venv hold exactly the pins of a profile and the packages of this repository."""
+def install(profile: str, packages: Sequence[str], *, dev: bool) -> None:
+    """Makes .venv hold the pins of a profile, and packages of this repository in place."""
     files = [REQUIREMENTS / f"{profile}.txt"] + ([REQUIREMENTS / "dev.txt"] if dev else [])
-    wanted = _stamp(files)
+    wanted = _stamp([*files, *(ROOT / package / "pyproject.toml" for package in packages)])
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
     _create_environment()
     print(f"installing {' and '.join(str(file.relative_to(ROOT)) for file in files)}", flush=True)
     pins = [part for file in files for part in ("-r", str(file))]
-    projects = [part for package in PACKAGES for part in ("-e", str(ROOT / package))]
+    projects = [part for package in packages for part in ("-e", str(ROOT / package))]
     _pip_install(pins, profile=profile)
     _pip_install(BUILD)
-    _pip_install(["--no-build-isolation", *projects])
+    if projects:
+        _pip_install(["--no-build-isolation", *projects])
     STAMP.write_text(wanted)
 
 
@@ -122,32 +124,36 @@ def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
         _run([*_pip(), "install", *options, *arguments])
 
 
-def _sources(profile: str) -> list[str]:
-    """pip's configured package sources as options of uv, which reads none of pip's configuration.
-
-    The gpu profile leaves out link folders: a CPU build of torch there would satisfy its pin.
-    """
-    listed = subprocess.run([*_pip(), "config", "list"], check=True, capture_output=True, text=True).stdout
-    values: dict[str, set[str]] = {}
+def pip_sources() -> dict[str, set[str]]:
+    """pip's configured package sources by option: its configuration files and its environment variables."""
+    python = VENV / "bin" / "python"
+    command = [str(python if python.exists() else sys.executable), "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, set[str]] = {}
     for line in listed.splitlines():
         name, _, value = line.partition("=")
         if (option := name.rpartition(".")[2].strip()) in _SOURCES:
-            values.setdefault(option, set()).update(value.strip().strip("'\"").split())
-    options = []
-    for option, flag in _SOURCES.items():
-        if profile == "gpu" and option == "find-links":
-            continue
-        from_environment = os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split()
-        for value in sorted(values.get(option, set()) | set(from_environment)):
-            options += [flag, value]
-    return options
+            found.setdefault(option, set()).update(value.strip().strip("'\"").split())
+    for option in _SOURCES:
+        if given := os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split():
+            found.setdefault(option, set()).update(given)
+    return found
+
+
+def _sources(profile: str) -> list[str]:
+    """pip's package sources as options of uv, which reads none of pip's configuration.
+
+    The gpu profile leaves out link folders: a CPU build of torch there would satisfy its pin.
+    """
+    skipped = "find-links" if profile == "gpu" else ""
+    listed = {option: values for option, values in pip_sources().items() if option != skipped}
+    return [part for option, values in listed.items() for value in sorted(values) for part in (_SOURCES[option], value)]
 
 
 def _stamp(files: Sequence[Path]) -> str:
     """Hash of everything that decides what is installed."""
-    parts = [*files, Path(__file__), *(ROOT / package / "pyproject.toml" for package in PACKAGES)]
     found = hashlib.sha256(str(ROOT).encode())
-    for path in parts:
+    for path in [*files, Path(__file__)]:
         found.update(path.read_bytes())
     return found.hexdigest()
 

@@ -1,0 +1,1 @@
+"""PoolBench in containers, by Docker Compose."""

@@ -1,0 +1,121 @@
+"""`python -m deploy.docker.compose up|down|status|run ...`: PoolBench by Docker Compose.
+
+`run ...` passes its arguments to `poolbench-driver` in a container of the cluster's network.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from deploy.install import REQUIREMENTS, pip_sources
+from deploy.local.state import REPOSITORY, state_folder, write_private
+from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.service import SERVICES
+
+FOLDER = REPOSITORY / "deploy" / "docker"
+WHEELS = FOLDER / "wheels"
+READY_TIMEOUT_S = 900
+_CONSOLE = Console()
+
+
+def up() -> None:
+    """Builds what changed, starts every container and waits until all are healthy."""
+    _gather_wheels()
+    # One stage after another: the images share their pins, which a parallel build would install six times.
+    for service in ("head", *SERVICES, "driver"):
+        _CONSOLE.print(f"building {service}")
+        _compose("--profile", "tools", "build", "--quiet", service)
+    _CONSOLE.print("starting; this waits until every service is healthy")
+    _compose("up", "--detach", "--wait", "--wait-timeout", str(READY_TIMEOUT_S))
+    port = os.environ.get("POOLBENCH_HTTP_PORT", "8000")
+    for name in SERVICES:
+        _CONSOLE.print(f"{name:9} http://127.0.0.1:{port}/{name}", highlight=False)
+    _CONSOLE.print(f"tokens    in {_secrets_file()}", highlight=False)
+
+
+def down() -> None:
+    """Removes the containers; volumes with data and queue stay."""
+    _compose("--profile", "tools", "down")
+
+
+def status() -> None:
+    """Containers, and the driver's view of services, queues and dead letters."""
+    _compose("ps")
+    run("status")
+
+
+def run(*arguments: str) -> None:
+    """Runs `poolbench-driver` in the cluster's network; runs are written to `runs/` here."""
+    runs = REPOSITORY / "runs"
+    runs.mkdir(exist_ok=True)
+    _compose("--profile", "tools", "run", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "driver", *arguments)
+
+
+def _compose(*arguments: str) -> None:
+    profile = [] if os.environ.get("POOLBENCH_S3_ENDPOINT") else ["--profile", "minio"]
+    files = ["--file", str(FOLDER / "compose.yaml"), "--env-file", str(_secrets_file())]
+    command = ["docker", "compose", *files, *profile, *arguments]
+    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments()})
+
+
+def _secrets_file() -> Path:
+    """Tokens and passwords, made once and readable by their owner only; the environment overrides each."""
+    path = state_folder() / "compose.env"
+    if not path.exists():
+        names = ("RAY_AUTH_TOKEN", "POOLBENCH_TOKEN", "REDIS_PASSWORD", "POOLBENCH_S3_SECRET_KEY")
+        lines = ["POOLBENCH_S3_ACCESS_KEY=poolbench", *(f"{name}={secrets.token_hex(32)}" for name in names)]
+        write_private(path, "\n".join(lines) + "\n")
+    return path
+
+
+def _build_arguments() -> Mapping[str, str]:
+    """pip's package sources, for the build only; folders of this machine mean nothing inside it."""
+    found: dict[str, str] = {}
+    for option, values in pip_sources().items():
+        remote = sorted(value for value in values if value.startswith(("http://", "https://")))
+        if option != "find-links" and remote:
+            found[f"PIP_{option.upper().replace('-', '_')}"] = " ".join(remote)
+    return found
+
+
+def _gather_wheels() -> None:
+    """Copies wheels that the pins name from folders that pip is configured with into the build's context."""
+    pins = {line.strip().lower() for line in (REQUIREMENTS / "cpu.txt").read_text().splitlines()}
+    for folder in map(Path, pip_sources().get("find-links", set())):
+        for wheel in folder.glob("*.whl") if folder.is_dir() else ():
+            name, version = wheel.name.split("-")[:2]
+            if f"{name.lower().replace('_', '-')}=={version}" in pins and not (WHEELS / wheel.name).exists():
+                shutil.copy(wheel, WHEELS / wheel.name)
+
+
+def main() -> int:
+    """Runs one command."""
+    commands = {"up": up, "down": down, "status": status}
+    arguments = sys.argv[1:]
+    try:
+        if shutil.which("docker") is None:
+            raise ConfigError("docker is not installed: DEPLOY=compose needs Docker with Compose v2")
+        if arguments[:1] == ["run"]:
+            run(*arguments[1:])
+        elif len(arguments) == 1 and arguments[0] in commands:
+            commands[arguments[0]]()
+        else:
+            raise ConfigError(f"usage: python -m deploy.docker.compose {'|'.join(commands)}|run ...")
+    except PoolbenchError as error:
+        _CONSOLE.print(f"[red]error[/red] {error}", soft_wrap=True)
+        return 2
+    except subprocess.CalledProcessError as error:
+        return int(error.returncode)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""`python -m deploy.docker.head`: Ray's head inside its container, which deploys the services as workers come."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+
+from deploy.local import apps
+from poolbench.errors import EndpointError
+from poolbench.runtime.service import SERVICES
+
+HTTP = "http://0.0.0.0:8000"
+_HEAD = ["ray", "start", "--head", "--block", "--port=6379", "--num-cpus=2", "--object-store-memory=100000000"]
+_QUIET = ["--include-dashboard=false", "--disable-usage-stats", "--log-color=false"]
+_CHECK_S = 5
+
+
+def main() -> int:
+    """Runs the head until it ends; services are deployed again whenever one is absent or has failed."""
+    head = subprocess.Popen([*_HEAD, *_QUIET])
+    try:
+        _connect(head)
+        _await_places(head)
+        while head.poll() is None:
+            if missing := [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]:
+                apps.deploy(HTTP, missing)
+            time.sleep(_CHECK_S)
+    finally:
+        head.terminate()
+    return head.wait()
+
+
+def _connect(head: subprocess.Popen[bytes]) -> None:
+    import ray
+
+    while True:
+        try:
+            ray.init(address="127.0.0.1:6379", namespace="serve", log_to_driver=False)
+            return
+        except (ConnectionError, RuntimeError) as error:
+            ray.shutdown()
+            if head.poll() is not None:
+                raise EndpointError(f"Ray's head ended with {head.returncode}") from error
+            time.sleep(1)
+
+
+def _await_places(head: subprocess.Popen[bytes]) -> None:
+    """Waits until a worker of every service has joined, so that none is deployed onto nothing."""
+    import ray
+
+    console, seen = Console(), set[str]()
+    while head.poll() is None and seen != set(SERVICES):
+        here = set(SERVICES) & ray.cluster_resources().keys()
+        for name in sorted(here - seen):
+            console.print(f"worker of the {name} has joined")
+        seen = here
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

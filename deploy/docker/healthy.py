@@ -1,0 +1,11 @@
+"""`python -m deploy.docker.healthy`: exit 0 once every service answers over HTTP; the head container's check."""
+
+import os
+import sys
+
+from deploy.local.apps import unhealthy
+
+if __name__ == "__main__":
+    missing = unhealthy("http://127.0.0.1:8000", os.environ["POOLBENCH_TOKEN"])
+    print(f"no answer from {', '.join(missing)}" if missing else "healthy")
+    sys.exit(bool(missing))
