@@ -1,10 +1,11 @@
-"""Held-out loss of the demo language model and its n-gram baselines; writes `metrics.json` and the model files.
+"""Held-out loss of the demo language model and its n-gram baselines; writes model, `metrics.json` and `card.md`.
 
-Usage: `python evaluate.py WORK OUT [--weights final|last|mean|none]`. The stored model (bfloat16 weights, run in float32) is
-judged on the held-out streams in chunks of 512 tokens; the first token of a chunk is not scored, and the n-gram
-models are scored on the same positions with their full context. `--weights mean` stores the running mean of
-the weights instead of the last ones, for a look at a run before its learning rate has come down; `none` judges
-the model that OUT already holds.
+Usage: `python evaluate.py WORK OUT [--weights final|last|mean|none]`.
+
+The stored model (bfloat16 weights, run in float32) is judged on the held-out streams in chunks of 512 tokens; the
+first token of a chunk is not scored, and the n-gram models are scored on the same positions with their full
+context. `--weights mean` stores the running mean of the weights instead of the last ones, for a look at a run
+before its learning rate has come down; `none` judges the model that OUT already holds.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from card import card_text
 from model import build, save
 from ngrams import KneserNey, loss
 from torch.nn import functional
@@ -20,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 CHUNK = 512
 KINDS = ("real", "planted", "carried")
+Losses = dict[str, dict[str, float]]
 NAMES = {1: "unigram", 2: "bigram", 3: "trigram"}
 
 
@@ -46,20 +49,22 @@ def model_loss(model: LlamaForCausalLM, tokens: np.ndarray) -> float:
     return total / number
 
 
-def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int) -> dict[str, dict[str, float]]:
+def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int) -> Losses:
     """Losses of the n-gram models trained on the same text as the language model; kept in WORK once computed."""
     path = work / "baselines.json"
-    if path.is_file():
-        kept: dict[str, dict[str, float]] = json.loads(path.read_text())
-        return kept
-    train = np.concatenate([np.load(work / f"{kind}_train.npy") for kind in held_out])
-    rows: dict[str, dict[str, float]] = {kind: {} for kind in held_out}
+    streams = {kind: np.load(work / f"{kind}_train.npy") for kind in held_out}
+    sizes = {kind: [len(streams[kind]), len(held_out[kind])] for kind in held_out}
+    if path.is_file() and (kept := json.loads(path.read_text())).get("num_tokens") == sizes:
+        found: Losses = kept["losses"]
+        return found
+    train = np.concatenate(list(streams.values()))
+    losses: Losses = {kind: {} for kind in held_out}
     for order, name in NAMES.items():
         model = KneserNey(train, order, vocabulary)
         for kind, tokens in held_out.items():
-            rows[kind][name] = round(loss(model, tokens, scored_positions(tokens)), 4)
-    path.write_text(json.dumps(rows, indent=2) + "\n")
-    return rows
+            losses[kind][name] = round(loss(model, tokens, scored_positions(tokens)), 4)
+    path.write_text(json.dumps({"num_tokens": sizes, "losses": losses}, indent=2) + "\n")
+    return losses
 
 
 def store(work: Path, out: Path, weights: str) -> dict[str, float]:
@@ -91,6 +96,7 @@ def main() -> None:
     num_parameters = sum(weight.numel() for weight in model.parameters())
     metrics = {"held_out_nats_per_token": losses, "num_parameters": num_parameters, "run": run, "texts": texts}
     (options.out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+    (options.out / "card.md").write_text(card_text(metrics))
     print(json.dumps(losses, indent=2))
 
 
