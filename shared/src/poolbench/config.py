@@ -6,13 +6,13 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from poolbench.contracts.keys import digest
-from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
+from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError, unknown_name_message
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
 D2_DEPTH = 0.5
@@ -152,6 +152,15 @@ class Budget(StrictModel):
     num_bootstrap: int = 1000
     num_continuations: int = 100  # passages continued for part (b) of the scorer gate
 
+    @model_validator(mode="after")
+    def _strengths_fit(self) -> Self:
+        """Refused before a run rather than when its rows are made."""
+        if min(self.strengths, default=0) <= 0:
+            raise ValueError(f"strengths {self.strengths} must be greater than 0, and at least one")
+        if self.reference_strength not in self.strengths or not set(self.null_strengths) <= set(self.strengths):
+            raise ValueError("reference_strength and null_strengths must be among strengths")
+        return self
+
 
 def limited(budget: Budget, num_passages: int) -> Budget:
     """The budget with at most ``num_passages`` passages a concept, train and test shared out as before."""
@@ -227,7 +236,7 @@ class RunConfig(StrictModel):
     strategies: tuple[str, ...] | None = None
     layers: tuple[int | float, ...] | None = None
     steering_layer: int | float = D2_DEPTH
-    metrics: tuple[Literal["d1", "d2", "d3"], ...] = ("d1", "d2", "d3")
+    metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     corpus: CorpusConfig = CorpusConfig()
     scorer_base: str = "minilm"
     annotator: str = "annotator"
@@ -254,28 +263,60 @@ def preset(name: str) -> dict[str, Any]:
 def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
     """A run configuration from YAML and command-line overrides.
 
-    A ``preset`` key names the settings to start from; a ``budget`` may be a preset name or a mapping.
+    A ``preset`` key names the settings to start from; a ``budget`` may be a preset name or a mapping. The
+    mappings ``budget`` and ``corpus`` may name only what differs from the preset or the default.
 
     Raises:
         ConfigError: Naming the file and each wrong field.
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        try:
-            values = yaml.safe_load(path.read_text("utf-8")) or {}
-        except (OSError, yaml.YAMLError) as error:
-            raise ConfigError(f"configuration {path}: {error}") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"configuration {path}: expected a mapping of settings, got {type(values).__name__}")
-    merged = {**values, **overrides}
-    name = merged.pop("preset", None)
-    merged = {**(preset(name) if name else {}), **merged}
-    if isinstance(merged.get("budget"), str):
-        merged["budget"] = preset(merged["budget"])["budget"]
+    values = {} if path is None else _read_yaml(path)
+    name = overrides.get("preset") or values.get("preset")
+    merged: dict[str, Any] = preset(name) if name else {}
+    for layer in (values, overrides):
+        for field, value in layer.items():
+            merged[field] = _overlay(field, merged.get(field), value)
+    merged.pop("preset", None)
     limit = merged.pop("limit", None)
     try:
         config = RunConfig.model_validate(merged)
-        return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
+        lines = [_describe(issue) for issue in error.errors()]
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines)) from None
+    return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text("utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"configuration {path}: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"configuration {path}: expected a mapping of settings, got {type(values).__name__}")
+    return {str(field): value for field, value in values.items()}
+
+
+def _overlay(field: str, below: Any, value: Any) -> Any:
+    """What a field becomes when ``value`` is laid over ``below``: sections are merged, all else replaced."""
+    if field == "budget" and isinstance(value, str):
+        return preset(value)["budget"]
+    if field in _SECTIONS and isinstance(value, dict):
+        return {**(below if isinstance(below, dict) else _SECTIONS[field].model_dump(mode="json")), **value}
+    return value
+
+
+_SECTIONS: dict[str, StrictModel] = {"budget": BUDGETS["demo"], "corpus": CorpusConfig()}
+
+
+def _describe(issue: Any) -> str:
+    """One line on a wrong field: its place, what is wrong, the value received."""
+    place = [str(part) for part in issue["loc"]]
+    if issue["type"] == "extra_forbidden":
+        section = _SECTIONS.get(place[0]) if len(place) > 1 else None
+        return unknown_name_message("setting", ".".join(place), _field_names(section, place[:-1]))
+    received = "" if isinstance(issue["input"], dict) else f", got {issue['input']!r}"
+    return f"{'.'.join(place)}: {issue['msg']}{received}"
+
+
+def _field_names(section: StrictModel | None, prefix: list[str]) -> list[str]:
+    fields = RunConfig.model_fields if section is None else type(section).model_fields
+    return [".".join([*prefix, name]) for name in fields] + ([] if prefix else ["preset", "limit"])

@@ -128,4 +128,7 @@ def _check_value(row: dict[str, Any]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    return round(value, DIGEST_DECIMALS) + 0.0 if isinstance(value, float) else value
+    """A float at the digest's precision, without the sign of zero; what JSON cannot carry as text."""
+    if not isinstance(value, float):
+        return value
+    return round(value, DIGEST_DECIMALS) + 0.0 if math.isfinite(value) else str(value)

@@ -51,9 +51,7 @@ ANNOTATIONS = pa.schema(
     ]
 )
 
-CALIBRATION = pa.schema(
-    [("layer", pa.int32()), ("mean_residual_norm", pa.float64()), ("num_tokens", pa.int64())]
-)
+CALIBRATION = pa.schema([("layer", pa.int32()), ("mean_residual_norm", pa.float64()), ("num_tokens", pa.int64())])
 
 MEASURES = pa.schema(
     [

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from poolbench import __version__
 from poolbench.contracts.keys import is_restricted
@@ -66,6 +66,8 @@ class Artifacts:
             return Manifest.model_validate_json(self.store.get(_manifest_path(key)))
         except NotFoundError:
             raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
+        except ValidationError:
+            raise IntegrityError(f"artifact {key}: its manifest is damaged; {self._remedy(key)}") from None
 
     def write(
         self,
@@ -101,15 +103,21 @@ class Artifacts:
         return self.manifest(key)
 
     def read(self, key: str, name: str) -> bytes:
-        """One file of an artifact. Raises NotFoundError, or IntegrityError when the hash differs."""
+        """One file of an artifact. Raises NotFoundError, or IntegrityError when it was damaged."""
         files = self.manifest(key).files
         if name not in files:
             raise NotFoundError(f"artifact {key} has no file {name!r}; it has {', '.join(files)}")
         entry = files[name]
-        data = self.store.get(entry.path)
+        try:
+            data = self.store.get(entry.path)
+        except NotFoundError:
+            raise IntegrityError(f"artifact {key}: {name} is gone; {self._remedy(key)}") from None
         if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise IntegrityError(f"artifact {key}: {name} does not match the hash in its manifest; delete and rerun")
+            raise IntegrityError(f"artifact {key}: {name} does not match the hash in its manifest; {self._remedy(key)}")
         return data
+
+    def _remedy(self, key: str) -> str:
+        return f"delete {folder_of(key)} in {self.store.uri} and run the same command again"
 
     def write_table(
         self,

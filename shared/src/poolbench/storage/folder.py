@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from poolbench.errors import ConfigError, NotFoundError, StoreError
 from poolbench.storage.base import ObjectInfo
 
 _TEMPORARY = ".partial-"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_HINT = "free space (`poolbench-driver gc --delete` helps), then run the same command again"
 
 
 class FolderStore:
@@ -46,12 +49,13 @@ class FolderStore:
                 raise NotFoundError(f"no object {path!r} in {self.uri}") from None
 
     def exists(self, path: str) -> bool:
-        return self._file(path).is_file()
+        with _store_errors(path):
+            return self._file(path).is_file()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         base = self._file(prefix.rpartition("/")[0]) if "/" in prefix else self.root
         found = []
-        for folder, _, names in os.walk(base):
+        for folder, _, names in os.walk(base, onerror=_unless_missing):
             for name in names:
                 file = Path(folder, name)
                 path = file.relative_to(self.root).as_posix()
@@ -86,9 +90,16 @@ def _link_once(name: str, target: Path) -> bool:
     return True
 
 
+def _unless_missing(error: OSError) -> None:
+    """A folder that is not there lists as empty; one that cannot be read must not."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise StoreError(f"object store: {error.filename}: {error.strerror}") from error
+
+
 @contextlib.contextmanager
 def _store_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"object store: {what}: {error.strerror or error}") from error
+        hint = f"; {_FULL_HINT}" if error.errno in _FULL else ""
+        raise StoreError(f"object store: {what}: {error.strerror or error}{hint}") from error

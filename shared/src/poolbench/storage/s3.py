@@ -69,9 +69,7 @@ class S3Store:
         endpoint, access, secret = (variables[name] for name in names)
         parts = urlparse(endpoint)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(
-                f"POOLBENCH_S3_ENDPOINT is {endpoint!r}: give it as http://host:port or https://host"
-            )
+            raise ConfigError(f"POOLBENCH_S3_ENDPOINT is {endpoint!r}: give it as http://host:port or https://host")
         http = _connections()
         client = Minio(
             parts.netloc,

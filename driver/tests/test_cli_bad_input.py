@@ -1,0 +1,130 @@
+"""The command line as a user meets it: one line, no traceback, the right exit code; nothing heavy for a listing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from poolbench_driver.cli.adhoc import load_array, read_texts
+
+AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster of which only the folders exist: store and broker work, no service answers."""
+    folders = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+    }
+    return {**os.environ, **folders, **AWAY}
+
+
+def driver(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "poolbench_driver.cli", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert expected in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    assert "secret-token" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("run", "--preset", "dmo"), 2, "did you mean demo"),
+        (("run", "--preset", "demo", "--display", "fancy"), 2, "unknown display"),
+        (("run", "--preset", "demo"), 1, "is the cluster up"),
+        (("run", "nowhere.yaml"), 2, "nowhere.yaml"),
+        (("watch", "nothing", "--output", "no-such-folder"), 2, "no run 'nothing'"),
+        (("ls", "strategy"), 2, "did you mean strategies"),
+        (("corpus", "validate", "no-such-folder"), 2, "no such folder"),
+        (("corpus", "export", "out", "--concepts", "toxicity"), 2, "never written out"),
+        (("corpus", "build", "out", "--source", "rael"), 2, "did you mean real"),
+        (("embed", "--input", "none.txt", "--output", "x.npy"), 2, "none.txt"),
+        (("probe", "none.npy", "none.npy"), 2, "none.npy"),
+        (("frobnicate",), 2, "frobnicate"),
+    ],
+)
+def test_mistakes_are_one_line(
+    environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
+) -> None:
+    refused(driver(environment, *arguments), code, expected)
+
+
+def test_parts_that_are_away_are_named(environment: dict[str, str], tmp_path: Path) -> None:
+    no_broker = {**environment, "POOLBENCH_BROKER": "redis://:hidden@127.0.0.1:9/0"}
+    done = driver(no_broker, "run", "--preset", "demo")
+    refused(done, 1, "redis://127.0.0.1:9/0 does not answer")
+    assert "hidden" not in done.stderr
+    (tmp_path / "file").write_text("no folder")
+    refused(driver({**environment, "POOLBENCH_STORE": str(tmp_path / "file")}, "status"), 1, "object store")
+    nothing = {
+        name: value for name, value in environment.items() if name not in ("POOLBENCH_STORE", "POOLBENCH_BROKER")
+    }
+    refused(driver(nothing, "status"), 2, "make cluster-up")
+
+
+def test_doctor_and_status_say_what_is_down(environment: dict[str, str]) -> None:
+    done = driver(environment, "doctor")
+    assert done.returncode == 1
+    assert "ok    object store" in done.stdout and "FAIL  extractor" in done.stdout
+    services = json.loads(driver(environment, "status", "--json").stdout)["services"]
+    assert {service["health"] for service in services} == {"down"}
+
+
+def test_a_listing_imports_nothing_heavy(environment: dict[str, str]) -> None:
+    probe = (
+        "import sys; sys.argv = ['poolbench-driver', 'ls', 'strategies', '--json']\n"
+        "from poolbench_driver.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'scipy', 'torch', 'pyarrow', 'celery', 'ray', 'matplotlib', 'httpx'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert any(row["id"] == "A1_mean" for row in json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", '{"text": "fine"}\n{"text": }\n', "line 2"),
+        ("a.jsonl", '{"text": "fine"}\n\n{"txt": "x"}\n', "line 3"),
+        ("a.jsonl", '{"text": null}\n', "line 1"),
+        ("a.jsonl", "[1]\n", "line 1"),
+        ("a.txt", "\n \n", "empty"),
+    ],
+)
+def test_malformed_texts_are_placed(tmp_path: Path, name: str, content: str, expected: str) -> None:
+    file = tmp_path / name
+    file.write_text(content, "utf-8")
+    with pytest.raises(Exception, match=expected) as caught:
+        read_texts(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_line_separator_inside_a_text_is_no_end_of_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "one\u2028two"}\n', "utf-8")
+    assert read_texts(file) == ["one\u2028two"]
+
+
+def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(Exception, match="2 dimensions are needed"):
+        load_array(tmp_path / "flat.npy", 2)
+    with pytest.raises(Exception, match="not a readable"):
+        load_array(tmp_path / "objects.npy", 1)
+    assert load_array(tmp_path / "flat.npy", 1).shape == (3,)

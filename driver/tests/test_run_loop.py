@@ -1,0 +1,330 @@
+"""The loop over a real folder store, a real folder queue and a real worker in a thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from poolbench.config import ModelRef, RunConfig
+from poolbench.contracts.tasks import Task
+from poolbench.errors import CellError, StoreError
+from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
+from poolbench.queue.client import _decode_kwargs
+from poolbench.runtime.service import Handler
+from poolbench.runtime.taskio import TaskIO
+from poolbench.runtime.worker import RetryTaskError, Worker
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.corpora import LocalStep
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan import Plan
+from poolbench_driver.run import Pace, RunLoop, TooManyFailuresError, failure_path
+
+FAST = Pace(vanished_s=0.4, max_vanished_s=0.8, tick_s=0.02, outage_s=1.0)
+
+
+class Adder:
+    """Adds one to a number, or fails where its parameters say so."""
+
+    name = "prober"
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {"prober.add": self.add}
+        self.handled: list[str] = []
+
+    def add(self, task: Task, io: TaskIO) -> None:
+        self.handled.append(task.task_id)
+        if status := task.params.get("fail"):
+            raise CellError(status, "only 3 passages; 20 are needed")
+        total = sum(io.table(role)["x"][0].as_py() for role in task.inputs)
+        io.write_table("sum", pa.table({"x": [total + 1]}))
+
+    def routes(self, router: Any) -> None:
+        """No verbs."""
+
+    def health(self) -> dict[str, Any]:
+        return {}
+
+
+class Consumer(threading.Thread):
+    """Takes messages as a replica does; drops the first ``lose`` of them, as a killed one would."""
+
+    def __init__(self, queue: TaskQueue, worker: Worker, lose: int = 0) -> None:
+        super().__init__(daemon=True)
+        self.queue, self.worker, self.lose = queue, worker, lose
+        self.taken: list[str] = []
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        channel = self.queue.broker.celery_app().connection_for_read().default_channel
+        while not self.stop.wait(0.01):
+            try:
+                message = channel._get(queue_name("prober"))
+            except Empty:
+                continue
+            self.taken.append(message["headers"]["id"])
+            if len(self.taken) > self.lose:
+                self._work(_decode_kwargs(message)["task"])
+
+    def _work(self, task: dict[str, Any]) -> None:
+        try:
+            self.worker.run(task)
+        except RetryTaskError:
+            return
+
+
+@dataclass
+class Notes:
+    """A display that remembers."""
+
+    finished: list[str] = field(default_factory=list)
+    reused: list[str] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def start(self, totals: Counter[str]) -> None:
+        """Nothing to show."""
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        (self.reused if reused else self.finished).append(task.task_id)
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        self.failures[task_id] = reason
+
+    def note(self, message: str) -> None:
+        self.lines.append(message)
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        """Nothing to show."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def add(output: str, *inputs: str, **params: Any) -> Task:
+    return Task(
+        kind="prober.add",
+        inputs={f"x{n}": key for n, key in enumerate(inputs)},
+        outputs={"sum": output},
+        params=params,
+    )
+
+
+A, B, C = add("sum.a", "seed.one"), add("sum.b", "sum.a"), add("sum.c", "sum.a", "sum.b")
+
+
+def plan_of(*tasks: Task) -> Plan:
+    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
+    plan = Plan(RunConfig(), model, [0], 0, [])
+    plan.local["seed.one"] = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
+    for task in tasks:
+        plan.add(task)
+    return plan
+
+
+@dataclass
+class Bench:
+    """Everything a loop needs, in one folder."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.artifacts = Artifacts(FolderStore(self.root / "store"))
+        self.queue = TaskQueue(Broker(f"filesystem://{self.root}/queue"))
+        self.leases = FolderLeases(self.root / "leases")
+        self.service, self.notes = Adder(), Notes()
+        self.consumer: Consumer | None = None
+
+    def consume(self, lose: int = 0) -> Consumer:
+        self.consumer = Consumer(self.queue, Worker(self.service, self.artifacts, self.leases), lose)
+        self.consumer.start()
+        return self.consumer
+
+    def loop(self, *tasks: Task, pace: Pace = FAST, **options: Any) -> RunLoop:
+        return RunLoop(plan_of(*tasks), self.artifacts, self.queue, self.leases, self.notes, pace=pace, **options)
+
+    def value(self, key: str) -> int:
+        return int(self.artifacts.read_table(key)["x"][0].as_py())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    if made.consumer is not None:
+        made.consumer.stop.set()
+        made.consumer.join(10)
+
+
+def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:
+    bench.consume()
+    assert bench.loop(A, B, C).run() == {}
+    assert [bench.value(key) for key in ("sum.a", "sum.b", "sum.c")] == [2, 3, 6]
+    assert bench.notes.finished == [A.task_id, B.task_id, C.task_id]
+    assert bench.artifacts.manifest("seed.one").producer["step"] == "seed"
+
+
+def test_a_second_run_does_no_work(bench: Bench) -> None:
+    bench.consume()
+    bench.loop(A, B, C).run()
+    handled = list(bench.service.handled)
+    bench.notes = Notes()
+    assert bench.loop(A, B, C).run() == {}
+    assert bench.service.handled == handled
+    assert bench.notes.finished == [] and len(bench.notes.reused) == 3
+
+
+def test_a_deleted_artifact_alone_is_made_again(bench: Bench) -> None:
+    bench.consume()
+    bench.loop(A, B, C).run()
+    bench.artifacts.delete("sum.b")
+    bench.service.handled.clear()
+    bench.loop(A, B, C).run()
+    assert bench.service.handled == [B.task_id]
+
+
+def test_a_lost_message_is_sent_again(bench: Bench) -> None:
+    consumer = bench.consume(lose=1)
+    loop = bench.loop(A, B)
+    assert loop.run() == {}
+    assert loop.resent == 1
+    assert consumer.taken == [A.task_id, A.task_id, B.task_id]
+    assert any("sent again" in line for line in bench.notes.lines)
+
+
+def test_a_task_that_kills_its_workers_is_given_up(bench: Bench) -> None:
+    bench.consume(lose=10**6)
+    pace = Pace(vanished_s=0.1, max_vanished_s=0.1, tick_s=0.02, max_sends=3)
+    failures = bench.loop(A, B, pace=pace).run()
+    assert "sent 3 times" in failures[A.task_id].reason
+    assert failures[B.task_id].blocked
+
+
+def test_a_failure_blocks_what_depends_on_it_and_says_why(bench: Bench) -> None:
+    bench.consume()
+    broken = add("sum.a", "seed.one", fail="too_few")
+    free = add("sum.free", "seed.one")
+    failures = bench.loop(broken, B, C, free).run()
+    assert set(failures) == {broken.task_id, B.task_id, C.task_id}
+    assert {failure.status for failure in failures.values()} == {"too_few"}
+    assert failures[broken.task_id].reason == "only 3 passages; 20 are needed"
+    root = "needs prober.add, which failed: only 3 passages; 20 are needed"
+    assert failures[B.task_id].reason == failures[C.task_id].reason == root
+    assert bench.value("sum.free") == 2
+
+
+def test_a_failed_task_is_tried_again_by_the_next_run(bench: Bench) -> None:
+    bench.consume()
+    bench.loop(add("sum.a", "seed.one", fail="too_few")).run()
+    assert bench.artifacts.store.exists(failure_path(A.task_id))
+    assert bench.loop(A).run() == {}
+    assert not bench.artifacts.store.exists(failure_path(A.task_id))
+
+
+def test_max_failures_counts_causes_and_stops(bench: Bench) -> None:
+    bench.consume()
+    broken = [add(f"sum.{n}", "seed.one", fail="too_few") for n in range(3)]
+    blocked = [add(f"next.{n}", "sum.0") for n in range(5)]
+    assert len(bench.loop(*broken, *blocked, max_failures=3).run()) == 8
+    with pytest.raises(TooManyFailuresError, match=r"--max-failures 1.*only 3 passages"):
+        bench.loop(*broken, *blocked, max_failures=1).run()
+
+
+def test_a_leased_task_is_not_sent_again(bench: Bench) -> None:
+    """Another driver's worker is at it: the loop waits for the outcome."""
+    lease = bench.leases.acquire(A.task_id)
+    assert lease is not None
+
+    def finish() -> None:
+        time.sleep(1.2)  # three times what makes a task vanish
+        bench.artifacts.write_table("sum.a", pa.table({"x": [40]}))
+        lease.release()
+
+    other = threading.Thread(target=finish)
+    other.start()
+    loop = bench.loop(A)
+    assert loop.run() == {}
+    other.join()
+    assert loop.resent == 0 and bench.queue.depth("prober") == 0
+    assert bench.value("sum.a") == 40
+
+
+def test_what_already_waits_is_not_sent_twice(bench: Bench) -> None:
+    bench.artifacts.write_table("seed.one", pa.table({"x": [1]}))
+    bench.queue.send(A)
+    loop = bench.loop(A, cancelled=lambda: bench.queue.depth("prober") != 1)
+    threading.Timer(0.3, lambda: bench.queue.purge("prober")).start()
+    loop.run()
+    assert list(loop.in_flight) == [A.task_id]
+    bench.queue.send(A)
+    consumer = bench.consume()
+    bench.loop(A).run()
+    assert consumer.taken.count(A.task_id) == 1
+
+
+def test_only_a_few_tasks_wait_at_a_time(bench: Bench) -> None:
+    tasks = [add(f"sum.{n}", "seed.one") for n in range(9)]
+    loop = bench.loop(*tasks, cancelled=lambda: bench.queue.depth("prober") > 0)
+    loop.run()
+    assert bench.queue.depth("prober") == FAST.queued_ahead
+    assert len(loop.pending) == 7 and len(loop.in_flight) == 2
+
+
+def test_cancel_stops_and_the_next_run_continues(bench: Bench) -> None:
+    bench.consume()
+    loop = bench.loop(A, B, C, cancelled=lambda: bench.artifacts.exists("sum.a"))
+    loop.run()
+    assert loop.pending and not bench.artifacts.exists("sum.c")
+    assert bench.loop(A, B, C).run() == {}
+    assert bench.value("sum.c") == 6
+    assert bench.service.handled.count(A.task_id) == 1
+
+
+def test_a_short_outage_is_waited_out_and_a_long_one_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.artifacts.write_table("seed.one", pa.table({"x": [1]}))
+    exists, away_until = bench.artifacts.exists, time.monotonic() + 0.5
+
+    def flaky(key: str) -> bool:
+        if time.monotonic() < away_until:
+            raise StoreError("the store does not answer")
+        return exists(key)
+
+    loop = bench.loop(A, B)
+    monkeypatch.setattr(loop.artifacts, "exists", flaky)
+    # The worker must not see the outage, so it has artifacts of its own.
+    worker = Worker(bench.service, Artifacts(FolderStore(bench.root / "store")), bench.leases)
+    bench.consumer = Consumer(bench.queue, worker)
+    bench.consumer.start()
+    assert loop.run() == {}
+    assert bench.notes.lines.count("waiting: the store does not answer") == 1
+    away_until = time.monotonic() + 60
+    with pytest.raises(StoreError):
+        bench.loop(add("sum.never", "seed.one")).run()
+
+
+def test_a_local_step_that_cannot_be_built_stops_the_run_before_any_task(bench: Bench) -> None:
+    def broken() -> pa.Table:
+        raise CellError("too_few", "corpus.jsonl, line 3: not JSON")
+
+    loop = bench.loop(A)
+    loop.plan.local["seed.one"] = LocalStep("seed.one", "seed", broken)
+    with pytest.raises(CellError, match="line 3"):
+        loop.run()
+    assert bench.queue.depth("prober") == 0
+
+
+def test_failures_are_read_as_the_worker_wrote_them(bench: Bench) -> None:
+    bench.consume()
+    bench.loop(add("sum.a", "seed.one", fail="one_class")).run()
+    record = json.loads(bench.artifacts.store.get(failure_path(A.task_id)))
+    assert (record["status"], record["kind"]) == ("one_class", "prober.add")

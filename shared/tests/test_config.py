@@ -1,0 +1,83 @@
+"""Configuration: wrong settings are named with the nearest right ones; sections may be partial."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poolbench.config import BUDGETS, RunConfig, load_run_config, resolve_layers, resolve_model
+from poolbench.errors import ConfigError, LayerError, UnknownModelError
+
+
+def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
+    file = tmp_path / "run.yaml"
+    file.write_text(text, "utf-8")
+    return load_run_config(file, overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("concpts: [contrast]", "unknown setting 'concpts'; did you mean concepts"),
+        ("budget: {num_tran: 10}", "unknown setting 'budget.num_tran'; did you mean budget.num_train"),
+        ("metrics: [d4]", "metrics.0: Input should be 'd1', 'd2' or 'd3', got 'd4'"),
+        ("metrics: []", "metrics"),
+        ("seed: many", "got 'many'"),
+        ("preset: dmo", "did you mean demo"),
+        ("budget: crd", "did you mean card"),
+        ("budget: {reference_strength: 0.3}", "must be among strengths"),
+        ("budget: {strengths: [0.0, 0.06, 0.125, 0.25]}", "greater than 0"),
+        ("- a list", "expected a mapping"),
+        ("a: [", "run.yaml"),
+        ("limit: 10", "too small"),
+    ],
+)
+def test_wrong_settings_are_named(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match="(?s)") as caught:
+        _load(tmp_path, text)
+    assert expected in str(caught.value)
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        load_run_config(tmp_path / "none.yaml", {})
+    (tmp_path / "latin.yaml").write_bytes(b"model: \xff")
+    with pytest.raises(ConfigError, match=r"latin\.yaml"):
+        load_run_config(tmp_path / "latin.yaml", {})
+
+
+def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
+    text = "preset: card\nseed: 3\nbudget: {num_openings: 12}\ncorpus: {source: real, seed: 9}"
+    config = _load(tmp_path, text, seed=4, corpus={"source": "planted"})
+    assert config.seed == 4
+    assert config.budget.num_openings == 12 and config.budget.strengths == BUDGETS["card"].strengths
+    assert (config.corpus.source, config.corpus.seed) == ("planted", 9)
+
+
+def test_a_resolved_configuration_reads_back_as_itself(tmp_path: Path) -> None:
+    import yaml
+
+    config = load_run_config(None, {"preset": "demo", "limit": 60, "layers": [2, 1.0]})
+    text = yaml.safe_dump(config.model_dump(mode="json"))
+    again = _load(tmp_path, text)
+    assert again == config and again.config_hash() == config.config_hash()
+
+
+def test_layers_are_indices_or_depths() -> None:
+    assert resolve_layers([0.5, 1.0, -1, 0], 6) == [0, 2, 5]
+    assert resolve_layers(None, 32) == [15, 23, 31]
+    with pytest.raises(LayerError, match=r"blocks 0\.\.5; nearest 5"):
+        resolve_layers([9], 6)
+    with pytest.raises(LayerError, match="outside"):
+        resolve_layers([1.5], 6)
+
+
+def test_models_are_presets_folders_or_hub_ids(tmp_path: Path) -> None:
+    assert resolve_model("meta-llama/Llama-3.1-8B").source == "meta-llama/Llama-3.1-8B"
+    (tmp_path / "config.json").write_text("{}")
+    local = resolve_model(str(tmp_path))
+    assert local.is_local and (local.revision or "").startswith("local-")
+    with pytest.raises(UnknownModelError, match="did you mean demo"):
+        resolve_model("dmeo")

@@ -1,0 +1,124 @@
+"""Artifacts: one winner, damage is noticed, a full disk is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from poolbench.errors import IntegrityError, NotFoundError, StoreError
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+
+KEY, SECRET = "prober.probe.0001", "restricted.prober.probe.0001"
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    return Artifacts(FolderStore(tmp_path / "store"))
+
+
+def _files(artifacts: Artifacts, prefix: str = "") -> list[str]:
+    return [info.path for info in artifacts.store.list(prefix)]
+
+
+def test_what_was_committed_is_read_with_its_manifest(artifacts: Artifacts) -> None:
+    artifacts.write_table(KEY, pa.table({"x": [1, 2]}), meta={"width": 4}, producer={"host": "here"})
+    assert artifacts.read_table(KEY)["x"].to_pylist() == [1, 2]
+    manifest = artifacts.manifest(KEY)
+    assert (manifest.num_rows, manifest.meta, manifest.producer["host"]) == (2, {"width": 4}, "here")
+
+
+def test_a_second_attempt_adopts_the_first(artifacts: Artifacts) -> None:
+    first = artifacts.write(KEY, {"a": b"first"})
+    assert artifacts.write(KEY, {"a": b"second"}) == first
+    assert artifacts.read(KEY, "a") == b"first"
+
+
+def test_racing_writers_have_one_winner_and_leave_nothing_behind(artifacts: Artifacts) -> None:
+    barrier, manifests = threading.Barrier(6), []
+
+    def write(number: int) -> None:
+        own = Artifacts(FolderStore(Path(artifacts.store.uri)))
+        own.exists = lambda key: False  # type: ignore[method-assign]  # both looked before either had written
+        barrier.wait()
+        manifests.append(own.write(KEY, {"a": str(number).encode()}))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({manifest.attempt for manifest in manifests}) == 1
+    assert len(_files(artifacts)) == 2  # the winner's payload and the manifest
+    assert artifacts.read(KEY, "a").isdigit()
+
+
+def test_restricted_artifacts_lie_apart(artifacts: Artifacts) -> None:
+    artifacts.write(SECRET, {"a": b"x"})
+    assert _files(artifacts, "artifacts/") == []
+    assert all(path.startswith(f"restricted/{SECRET}/") for path in _files(artifacts))
+
+
+def test_damage_is_noticed(artifacts: Artifacts) -> None:
+    entry = artifacts.write(KEY, {"a": b"payload"}).files["a"]
+    artifacts.store.put(entry.path, b"pay1oad")
+    with pytest.raises(IntegrityError, match=f"delete artifacts/{KEY}"):
+        artifacts.read(KEY, "a")
+    artifacts.store.delete(entry.path)
+    with pytest.raises(IntegrityError, match="is gone"):
+        artifacts.read(KEY, "a")
+    artifacts.store.put(f"artifacts/{KEY}/manifest.json", b"{")
+    with pytest.raises(IntegrityError, match="manifest is damaged"):
+        artifacts.manifest(KEY)
+    assert not IntegrityError("").retryable
+
+
+def test_a_deleted_artifact_is_gone_whole(artifacts: Artifacts) -> None:
+    artifacts.write(KEY, {"a": b"1", "b": b"2"})
+    artifacts.delete(KEY)
+    assert _files(artifacts) == []
+    with pytest.raises(NotFoundError, match="does not exist"):
+        artifacts.read(KEY, "a")
+
+
+def test_a_wrong_file_names_the_right_ones(artifacts: Artifacts) -> None:
+    artifacts.write(KEY, {"a": b"1", "b": b"2"})
+    with pytest.raises(NotFoundError, match="it has a, b"):
+        artifacts.read(KEY, "c")
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from poolbench.errors import StoreError
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+artifacts = Artifacts(FolderStore(Path(sys.argv[1])))
+try:
+    artifacts.write("prober.probe.0001", {"a": bytes(100_000)})
+except StoreError as error:
+    print(error)
+assert not artifacts.exists("prober.probe.0001")
+"""
+
+
+def test_a_full_disk_is_said_and_commits_nothing(tmp_path: Path) -> None:
+    """A limit on file sizes fails a write as a full disk does."""
+    command = [sys.executable, "-c", FULL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "run the same command again" in done.stdout
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_where_the_store_should_be_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("not a folder")
+    with pytest.raises(StoreError, match="store"):
+        FolderStore(tmp_path / "store")
