@@ -9,6 +9,7 @@ import pytest
 from poolbench.corpora.real import build_real, real_concepts
 from poolbench.corpora.real.documents import SOURCES
 from poolbench.corpora.real.rewrites import REWRITES
+from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import weak_labels
 from poolbench.corpora.real.windows import sentences, windows
 from poolbench.corpora.text import count_words
@@ -108,3 +109,12 @@ def test_real_corpora_are_reproducible_and_depend_on_the_seed() -> None:
     first = build_real("contrast", archives=archives(), **SMALL)
     assert first.equals(build_real("contrast", archives=archives(), **SMALL))
     assert not first.equals(build_real("contrast", archives=archives(), **{**SMALL, "seed": 4}))
+
+
+def test_near_duplicates_are_refused() -> None:
+    shelf = Shelf()
+    words = [f"word{number}" for number in range(100)]
+    assert shelf.accepts(" ".join(words))
+    assert not shelf.accepts(" ".join(words[:70] + ["other"] * 30))
+    assert shelf.accepts(" ".join(words[:10] + [f"new{number}" for number in range(90)]))
+    assert shelf.accepts("Too short to share anything.")

@@ -12,17 +12,18 @@ import pyarrow as pa
 
 from poolbench.concepts import get_concept
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.checks.content import NEAR_DUPLICATE, seed_pattern
+from poolbench.corpora.checks.content import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
 from poolbench.corpora.real.documents import Document, read_documents
+from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
 from poolbench.corpora.real.windows import windows
-from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, shingles, token_difference
+from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
 from poolbench.errors import CorpusError, UnknownConceptError
 
 T = TypeVar("T")
 
-REAL_REVISION = "real-1"
+REAL_REVISION = "real-2"
 """Changes whenever a reader, a rule or the selection changes."""
 
 
@@ -87,8 +88,7 @@ class _Press:
     window: tuple[int, int]
     seed: int
     count_tokens: TokenCounter
-    taken: dict[int, set[int]] = field(default_factory=dict)
-    sizes: list[int] = field(default_factory=list)
+    shelf: Shelf = field(default_factory=Shelf)
 
     @cached_property
     def _seeds(self) -> Any:
@@ -143,22 +143,7 @@ class _Press:
 
     def _accepted(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Candidates that share few 8-grams with all chosen before."""
-        for candidate in candidates:
-            grams = shingles(candidate.text)
-            if not self._is_near_duplicate(grams):
-                for gram in grams:
-                    self.taken.setdefault(gram, set()).add(len(self.sizes))
-                self.sizes.append(len(grams))
-                yield candidate
-
-    def _is_near_duplicate(self, grams: frozenset[int]) -> bool:
-        shared: dict[int, int] = {}
-        for gram in grams:
-            for index in self.taken.get(gram, ()):
-                shared[index] = shared.get(index, 0) + 1
-        # Half of what the validator allows: a rewritten member shares more with its neighbours than its positive.
-        limit = NEAR_DUPLICATE / 2
-        return any(count >= limit * min(len(grams), self.sizes[index]) for index, count in shared.items())
+        return (candidate for candidate in candidates if self.shelf.accepts(candidate.text))
 
     def _by_domain(self, pool: Pool, split: Split) -> dict[str, Iterator[Candidate]]:
         """Candidates of a pool per domain; documents in turn, so that none dominates."""
