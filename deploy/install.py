@@ -97,6 +97,8 @@ def _create_environment() -> None:
     if not (VENV / "bin" / "python").exists():
         print("creating .venv", flush=True)
         _run([sys.executable, "-m", "venv", str(VENV)])
+    if subprocess.run([*_pip(), "--version"], check=False, capture_output=True).returncode:
+        _run([str(VENV / "bin" / "python"), "-m", "ensurepip"])
     if _uv() is None:
         # uv is a convenience: pip does the same, more slowly.
         subprocess.run([*_pip(), "install", "--quiet", UV], check=False)
@@ -126,11 +128,8 @@ def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
 
 def pip_sources() -> dict[str, set[str]]:
     """pip's configured package sources by option: its configuration files and its environment variables."""
-    python = VENV / "bin" / "python"
-    command = [str(python if python.exists() else sys.executable), "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found: dict[str, set[str]] = {}
-    for line in listed.splitlines():
+    for line in _pip_configuration():
         name, _, value = line.partition("=")
         if (option := name.rpartition(".")[2].strip()) in _SOURCES:
             found.setdefault(option, set()).update(value.strip().strip("'\"").split())
@@ -138,6 +137,17 @@ def pip_sources() -> dict[str, set[str]]:
         if given := os.environ.get(f"PIP_{option.upper().replace('-', '_')}", "").split():
             found.setdefault(option, set()).update(given)
     return found
+
+
+def _pip_configuration() -> list[str]:
+    """What `pip config list` says, by the first pip there is."""
+    pythons = [str(VENV / "bin" / "python"), sys.executable, shutil.which("python3") or ""]
+    for python in filter(os.path.exists, pythons):
+        command = [python, "-m", "pip", "config", "list"]
+        listed = subprocess.run(command, check=False, capture_output=True, text=True)
+        if listed.returncode == 0:
+            return listed.stdout.splitlines()
+    return []
 
 
 def _sources(profile: str) -> list[str]:

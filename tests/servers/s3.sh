@@ -4,6 +4,7 @@
 #
 #   tests/servers/s3.sh FOLDER [PORT]
 #
+# S3_ADDRESS is what the gateway binds to (127.0.0.1).
 # Runs in the foreground; ending it (or its process group) ends all four daemons. What was written survives in
 # FOLDER, so that a test may kill it and start it again. Access key: testkey, secret key: testsecret123.
 # Debian packages: radosgw ceph-mon ceph-osd ceph-mgr ceph-common ceph-base. Needs about 700 MB of memory.
@@ -11,6 +12,7 @@ set -euo pipefail
 
 folder=${1:?usage: s3.sh FOLDER [PORT]}
 port=${2:-9104}
+address=${S3_ADDRESS:-127.0.0.1}
 mkdir -p "$folder"/{run,log,mgr,osd}
 folder=$(cd "$folder" && pwd)
 conf=$folder/ceph.conf
@@ -72,7 +74,7 @@ bluestore block wal create = false
 bluestore fsck on mount = false
 osd memory target = 939524096
 [client.admin]
-rgw frontends = beast endpoint=127.0.0.1:$port
+rgw frontends = beast endpoint=$address:$port
 rgw enable usage log = false
 rgw enable ops log = false
 rgw thread pool size = 64
