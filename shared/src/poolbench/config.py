@@ -187,10 +187,10 @@ BUDGETS: dict[str, Budget] = {
             num_train=200,
             num_test=100,
             num_scorer=200,
-            # The demo model is small, and its own concept shift at a sentence end is a good part of the residual
-            # norm: it takes larger strengths than the card's to move it, so the null directions get them too.
-            strengths=(0.06, 0.125, 0.25, 0.5, 0.7),
-            null_strengths=(0.125, 0.25, 0.5, 0.7),
+            # The demo model is small: it takes the upper half of the card's strengths to move it, so the null
+            # directions get those too (a figure in excess of them is read at strengths that both have).
+            strengths=(0.125, 0.25, 0.5, 0.7, 1.0),
+            null_strengths=(0.125, 0.5, 0.7, 1.0),
             num_openings=12,
             max_tokens=40,
             num_continuations=100,
