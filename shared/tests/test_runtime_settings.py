@@ -1,0 +1,54 @@
+"""Where a cluster is found, and how it is said that there is none."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.runtime.service import load_service
+from poolbench.runtime.settings import CLUSTER_FILE, ClusterSettings
+
+
+def _record(state: Path) -> dict[str, str]:
+    (state / "token").write_text("from-file\n")
+    record = {
+        "store": "/data/store",
+        "broker": "filesystem:///data/queue",
+        "http": "http://127.0.0.1:8000",
+        "token_file": str(state / "token"),
+    }
+    (state / CLUSTER_FILE).write_text(json.dumps(record))
+    return record
+
+
+def test_the_recorded_cluster_is_found(tmp_path: Path) -> None:
+    record = _record(tmp_path)
+    found = ClusterSettings.load({"POOLBENCH_STATE": str(tmp_path)})
+    assert (found.store_uri, found.broker_url, found.http_address) == (
+        record["store"],
+        record["broker"],
+        record["http"],
+    )
+    assert found.token == "from-file"
+    assert "from-file" not in repr(found)
+
+
+def test_the_environment_comes_first(tmp_path: Path) -> None:
+    _record(tmp_path)
+    environment = {"POOLBENCH_STATE": str(tmp_path), "POOLBENCH_STORE": "s3://bucket/x", "POOLBENCH_TOKEN": "given"}
+    found = ClusterSettings.load(environment)
+    assert (found.store_uri, found.token, found.broker_url) == ("s3://bucket/x", "given", "filesystem:///data/queue")
+
+
+@pytest.mark.parametrize("text", ["", "{half of a rec"])
+def test_no_cluster_is_said_with_what_to_do(tmp_path: Path, text: str) -> None:
+    if text:
+        (tmp_path / CLUSTER_FILE).write_text(text)
+    with pytest.raises(ConfigError, match="make cluster-up"):
+        ClusterSettings.load({"POOLBENCH_STATE": str(tmp_path)})
+
+
+def test_an_unknown_service_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean prober"):
+        load_service("probre")
