@@ -54,6 +54,8 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("embed", "--input", "none.txt", "--output", "x.npy"), 2, "none.txt"),
         (("probe", "none.npy", "none.npy"), 2, "none.npy"),
         (("frobnicate",), 2, "frobnicate"),
+        (("run", "--limit", "many"), 2, "--limit"),
+        (("run", "--layers", "2,x"), 2, "block indices"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -35,7 +35,7 @@ def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
     ],
 )
 def test_wrong_settings_are_named(tmp_path: Path, text: str, expected: str) -> None:
-    with pytest.raises(ConfigError, match="(?s)") as caught:
+    with pytest.raises(ConfigError) as caught:
         _load(tmp_path, text)
     assert expected in str(caught.value)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
 from poolbench_driver.cli import adhoc, corpus, listing, runs, upkeep
@@ -30,11 +30,10 @@ def main() -> None:
     """Entry point: 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
     try:
         code = app(standalone_mode=False)
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
-        sys.exit(EXIT_INTERRUPTED)
-    except click.ClickException as error:
-        error.show()
+    except (KeyboardInterrupt, typer.Abort):
+        code = EXIT_INTERRUPTED
+    except TyperException as error:  # a wrong command line, or none at all: then it shows the help
+        error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)
     except PoolbenchError as error:
         sys.exit(_refuse(str(error), EXIT_USAGE if _is_usage(error) else EXIT_FAILURES))
@@ -44,6 +43,8 @@ def main() -> None:
     except OSError as error:  # a full disk, a file that cannot be read
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(_refuse(f"{where}{error.strerror or error}", EXIT_FAILURES))
+    if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code
+        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
