@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from poolbench.errors import BrokerError
 from poolbench.queue import Broker, FolderLeases, open_leases
 
 HOLDER = """
@@ -90,3 +91,11 @@ def test_the_broker_names_its_leases(tmp_path: Path) -> None:
     store = open_leases(Broker(f"filesystem://{tmp_path}"))
     assert isinstance(store, FolderLeases)
     assert store.root == tmp_path / "leases"
+
+
+def test_leases_on_an_unreachable_redis_are_a_broker_error() -> None:
+    leases = open_leases(Broker("redis://127.0.0.1:1/0"))
+    with pytest.raises(BrokerError, match="does not answer"):
+        leases.acquire("job")
+    with pytest.raises(BrokerError, match="does not answer"):
+        leases.alive("job")

@@ -32,7 +32,9 @@ class TaskQueue:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self._app = broker.celery_app()
-        self._errors = () if broker.is_folder else _redis_errors()
+        self._errors: tuple[type[Exception], ...] = (OperationalError, OSError)
+        if not broker.is_folder:
+            self._errors += _redis_errors()
 
     def send(self, task: Task) -> None:
         """Put a task on its service's queue.
@@ -104,7 +106,7 @@ class TaskQueue:
     def _reachable(self) -> Iterator[None]:
         try:
             yield
-        except (OperationalError, *self._errors, OSError) as error:
+        except self._errors as error:
             raise BrokerError(
                 f"the broker {self.broker.shown} does not answer ({error}): start it with `make cluster-up`, "
                 "or correct POOLBENCH_BROKER"
