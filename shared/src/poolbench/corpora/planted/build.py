@@ -16,7 +16,7 @@ from poolbench.corpora.planted.signals import Signal, load_signal, planted_conce
 from poolbench.corpora.text import TokenCounter, count_words
 from poolbench.errors import CorpusError, UnknownConceptError
 
-PLANTED_REVISION = "planted-1"
+PLANTED_REVISION = "planted-2"
 """Changes whenever a lexicon, a signal or the writing changes; part of every passage's random key."""
 
 DEMO_WINDOW = (90, 140)
