@@ -124,8 +124,8 @@ def test_placements_differ_so_that_strategies_differ() -> None:
         rows = [row for row in build(concept).to_pylist() if row["label"]]
         return [span["start"] / len(row["text"]) for row in rows for span in row["signal"]]
 
-    assert np.mean(places("hedging")) < 0.3 < np.mean(places("causation")) < np.mean(places("contrast"))
-    assert min(places("hedging")) == 0  # the first sentence is marked
+    assert np.mean(places("deference")) < 0.3 < np.mean(places("causation")) < np.mean(places("contrast"))
+    assert min(places("deference")) == 0  # the first sentence is marked
     assert min(places("contrast")) > 0.05  # it never is
     assert max(places("contrast")) > 0.95  # the last sentence is marked
     assert max(places("conditionality")) < 0.95  # it never is
