@@ -111,11 +111,12 @@ class RichDisplay(_Counting):
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         super().failed(task_id, kind, reason)
-        self._progress.console.print(f"[red]failed[/red] {kind} {task_id}: {reason}", highlight=False)
+        self.note(f"failed {kind} {task_id}: {reason}", style="red")
         self._advance(kind)
 
-    def note(self, message: str) -> None:
-        self._progress.console.print(message, highlight=False)
+    def note(self, message: str, style: str | None = None) -> None:
+        # A message may quote anything: square brackets in it are no markup.
+        self._progress.console.print(message, style=style, highlight=False, markup=False)
 
     def close(self) -> None:
         self._progress.stop()

@@ -11,8 +11,9 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: s
     """Prints rows as a table; where nobody watches, no cell is cut to the width of a terminal."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
-        table.add_row(*(str(row.get(name, "")) for name in columns))
+        table.add_row(*(Text(str(row.get(name, ""))) for name in columns))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
