@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
 
 from rich.console import Console
 
+from deploy.docker.node import READY_PORT, answers
 from deploy.local import apps
 from poolbench.errors import EndpointError
 from poolbench.runtime.service import SERVICES
@@ -23,19 +25,28 @@ def main() -> int:
     head = subprocess.Popen([*_HEAD, *_QUIET])
     try:
         _connect(head)
-        _await_places(head)
-        while head.poll() is None:
-            if missing := [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]:
-                apps.deploy(HTTP, missing)
-            time.sleep(_CHECK_S)
+        with socket.create_server(("", READY_PORT)):  # workers that came earlier would only slow the head's start
+            _await_places(head)
+            _keep_deployed(head)
     finally:
         head.terminate()
     return head.wait()
 
 
+def _keep_deployed(head: subprocess.Popen[bytes]) -> None:
+    while head.poll() is None:
+        if missing := [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]:
+            apps.deploy(HTTP, missing)
+        time.sleep(_CHECK_S)
+
+
 def _connect(head: subprocess.Popen[bytes]) -> None:
     import ray
 
+    while not answers("127.0.0.1", 6379):
+        if head.poll() is not None:
+            raise EndpointError(f"Ray's head ended with {head.returncode}")
+        time.sleep(0.5)
     while True:
         try:
             ray.init(address="127.0.0.1:6379", namespace="serve", log_to_driver=False)

@@ -10,7 +10,10 @@ import time
 
 from poolbench.runtime.service import SERVICES
 
-HEAD = ("head", 6379)
+HEAD = "head"
+READY_PORT = 6380
+"""The head listens here once its own node is in."""
+
 REPLICAS_PER_NODE = 4
 
 
@@ -18,16 +21,17 @@ def main() -> None:
     """Waits for the head, then becomes the Ray worker."""
     if len(sys.argv) != 2 or sys.argv[1] not in SERVICES:
         sys.exit(f"usage: python -m deploy.docker.node {'|'.join(SERVICES)}")
-    while not _answers():
+    while not answers(HEAD, READY_PORT):
         time.sleep(1)
     places = json.dumps({sys.argv[1]: REPLICAS_PER_NODE})
-    command = ["ray", "start", "--block", f"--address={HEAD[0]}:{HEAD[1]}", f"--resources={places}"]
+    command = ["ray", "start", "--block", f"--address={HEAD}:6379", f"--resources={places}"]
     os.execvp("ray", [*command, "--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false"])
 
 
-def _answers() -> bool:
+def answers(host: str, port: int) -> bool:
+    """Whether something listens."""
     try:
-        with socket.create_connection(HEAD, timeout=1):
+        with socket.create_connection((host, port), timeout=1):
             return True
     except OSError:
         return False
