@@ -12,7 +12,7 @@ from poolbench.runtime.settings import ClusterSettings
 
 SERVICES = ("extractor", "pooler", "prober", "steerer", "scorer")
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 30.0  # a busy replica answers late; one that does not answer is down
+HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model answers late
 
 
 class ServiceError(PoolbenchError):
@@ -35,14 +35,14 @@ class Services:
         except httpx.InvalidURL as error:
             raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
 
-    def health(self, service: str) -> dict[str, Any]:
+    def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
         """What a service says of itself.
 
         Raises:
             EndpointError: It does not answer, or does not know our token: ``/health`` is open, and tells
                 strangers no more than its status.
         """
-        answer = self._call("GET", service, "health", timeout=HEALTH_TIMEOUT_S)
+        answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
             raise EndpointError(_refused(service))
         return answer
@@ -60,6 +60,10 @@ class Services:
         address = f"{self._cluster.http_address}{path}"
         try:
             response = self._http.request(method, path, **kwargs)
+        except httpx.ReadTimeout:
+            raise EndpointError(
+                f"{service} took the request at {address} but does not answer: busy, or stuck"
+            ) from None
         except httpx.HTTPError as error:
             what = str(error) or type(error).__name__
             raise EndpointError(

@@ -10,6 +10,9 @@ from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.client import SERVICES, Services
 
+#: How long a status page waits for a service before it calls it busy.
+STATUS_TIMEOUT_S = 10.0
+
 
 @dataclass(frozen=True)
 class Session:
@@ -57,6 +60,7 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
 def try_health(session: Session, service: str) -> str:
     """One word on a service, for status pages."""
     try:
-        return str(session.services.health(service).get("status", "ok"))
+        return str(session.services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", "ok"))
     except PoolbenchError as error:
-        return "token refused" if "token" in str(error) else "down"
+        words = {"token": "token refused", "busy": "busy"}
+        return next((word for sign, word in words.items() if sign in str(error)), "down")
