@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
@@ -76,6 +77,7 @@ def _secrets_file() -> Path:
     return path
 
 
+@cache
 def _build_arguments() -> Mapping[str, str]:
     """pip's package sources, for the build only; folders of this machine mean nothing inside it."""
     found: dict[str, str] = {}
