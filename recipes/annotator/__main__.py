@@ -16,7 +16,7 @@ from spacy.vocab import Vocab
 
 from poolbench.config import assets_folder
 
-STEPS = {"tree": 4500, "entity": 3000}
+STEPS = {"tree": 3000, "entity": 1400}
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
     nlp = assemble(best["tree"], best["entity"], arguments.output)
     report = evaluate(nlp, parts["tree"], parts["entity"])
     facts = {
-        "command": "python -m recipes.annotator",
+        "command": f"python -m recipes.annotator --tree-steps {steps['tree']} --entity-steps {steps['entity']}",
         "spacy_version": spacy.__version__,
         "seed": arguments.seed,
         **{f"{half}_steps": steps[half] for half in HALVES},

@@ -28,9 +28,10 @@ A small spaCy pipeline: words, UPOS, lemmas, Universal Dependencies (with subtyp
 from the parser, and entities of type PER, ORG, LOC. Hash embeddings, no pretrained vectors,
 {size_mb} MB on disk. It loads offline with `spacy.load("assets/annotator")`.
 
-Made by `{command}` (see `recipes/annotator/README.md`) with spaCy {spacy_version}, seed {seed},
-{tree_steps} + {entity_steps} optimiser steps of about 1,000 words, trained on {tree_words} words with trees
-and {entity_words} words with entities. Only documents of the partition's `annotator` share were trained on.
+Made by `{command}`
+(see `recipes/annotator/README.md`) with spaCy {spacy_version}, seed {seed}, in optimiser steps of about 1,000 words;
+trained on {tree_words} words with trees and {entity_words} words with entities (UNER's dev part counted three
+times). Only documents of the partition's `annotator` share were trained on.{note}
 
 ## Held-out accuracy
 
@@ -68,7 +69,7 @@ def write_card(folder: Path, report: Mapping[str, Mapping[str, Any]], facts: Map
         facts: What `HEADER` names: command, seed, steps, sizes.
     """
     size_mb = round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
-    known = {**facts, "size_mb": size_mb}
+    known = {"note": "", **facts, "size_mb": size_mb}
     metrics = json.dumps({"facts": known, "test": report}, indent=2, ensure_ascii=False)
     (folder / "metrics.json").write_text(metrics + "\n", encoding="utf-8")
     text = HEADER.format(**known) + _scores(report) + "\n" + LICENCE + _sources() + LIMITS

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import spacy
+import srsly
 from spacy.cli.init_config import fill_config
 from spacy.cli.train import train as spacy_train
 from spacy.language import Language
@@ -31,7 +34,7 @@ def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
     overrides = {
         "paths.train": str(work / f"{half}-train.spacy"),
         "paths.dev": str(work / f"{half}-dev.spacy"),
-        "training.max_steps": max_steps,
+        "training.max_steps": max_steps + 1,  # a step is evaluated when the next one begins
         "system.seed": seed,
     }
     if half == "entity":
@@ -57,4 +60,19 @@ def assemble(tree: Path, entity: Path, output: Path) -> Language:
         shutil.rmtree(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     nlp.to_disk(output)
+    (output / "vocab" / "strings.json").write_text(json.dumps(needed_strings(nlp), ensure_ascii=False), "utf-8")
     return spacy.load(output)
+
+
+def needed_strings(nlp: Language) -> list[str]:
+    """The strings that decoding needs: labels, and what the lemmatizer's edits insert and remove.
+
+    spaCy would save every word that it ever saw; the training texts hold names of people who never asked to be
+    in a vocabulary, and words are hashed anew when they come.
+    """
+    kept = {*spacy.blank("en").vocab.strings, *(label for labels in nlp.pipe_labels.values() for label in labels)}
+    store = nlp.vocab.strings
+    lemmatizer: Any = nlp.get_pipe("trainable_lemmatizer")
+    for tree in srsly.msgpack_loads(lemmatizer.trees.to_bytes())["trees"]:
+        kept |= {store[tree[key]] for key in ("orig", "subst") if tree.get(key)}
+    return sorted(kept)
