@@ -41,7 +41,7 @@ def test_each_key_has_one_producer() -> None:
 def test_layers_are_the_default_depths() -> None:
     plan = plan_of()
     assert plan.layers == [2, 4, 5]
-    assert plan.steering_layer == 2
+    assert plan.steering_layer == 3
 
 
 def test_more_openings_move_only_what_is_steered() -> None:
