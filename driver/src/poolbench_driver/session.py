@@ -25,27 +25,21 @@ class Session:
     services: Services
 
 
-def open_session(*, check: bool = False) -> Session:
+def open_session() -> Session:
     """Connects to the cluster that the environment or the state folder names.
-
-    Args:
-        check: Ask store, broker and every service at once, so that a run fails before it starts.
 
     Raises:
         ConfigError: If no cluster is known.
-        StoreError, BrokerError, EndpointError: If a part of it does not answer.
+        StoreError: If the object store cannot be opened.
     """
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
     artifacts = Artifacts(open_store(settings.store_uri))
-    session = Session(settings, artifacts, TaskQueue(broker), open_leases(broker), Services(settings))
-    if check:
-        check_session(session)
-    return session
+    return Session(settings, artifacts, TaskQueue(broker), open_leases(broker), Services(settings))
 
 
 def check_session(session: Session) -> dict[str, dict[str, object]]:
-    """Asks every part of the cluster; returns each service's health.
+    """Asks store, broker and every service, so that a run fails before it starts; returns each one's health.
 
     Raises:
         StoreError, BrokerError, EndpointError: Naming the part that does not answer.

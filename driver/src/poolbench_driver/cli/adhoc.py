@@ -60,7 +60,7 @@ def probe(
 def steer(
     prompt: Annotated[str, typer.Argument(help="Text to continue.")],
     vector: Annotated[Path, typer.Option(help=".npy [width].")],
-    layer: int,
+    layer: Annotated[int, typer.Option(help="Block index to steer after.")],
     alpha: Annotated[float, typer.Option(help="Coefficient of the vector, in its own units.")] = 1.0,
     model: str = "demo",
     max_tokens: int = 40,

@@ -56,14 +56,15 @@ def run(
     from poolbench_driver.job import prepare
     from poolbench_driver.progress import open_display
     from poolbench_driver.rundir import RunFolder
-    from poolbench_driver.session import open_session
+    from poolbench_driver.session import check_session, open_session
 
     settings = load_run_config(config, {name: value for name, value in flags.items() if value is not None})
     shown = open_display(display)
-    job = prepare(settings, open_session(check=True))
+    job = prepare(settings, open_session())  # wrong names come first: they need no cluster to be told
     if dry_run:
         typer.echo(job.describe())
         return 0
+    check_session(job.session)
     folder = RunFolder.create(output, job.config)
     return _detach(folder) if detach else job.run(folder, shown, max_failures)
 
