@@ -142,7 +142,7 @@ def _mean(rows: Iterable[Row]) -> str:
     if not values:
         return Counter(row["status"] for row in cells).most_common(1)[0][0] if cells else ""
     share = "" if len(values) == len(cells) else f" ({len(values)}/{len(cells)})"
-    return f"{fmean(values):.3f}{share}"
+    return f"{fmean(values):z.3f}{share}"
 
 
 def _heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[str]) -> HeatMap:
@@ -165,7 +165,7 @@ def _cell(rows: list[Row], paint: Callable[[float], str]) -> Cell:
     title = "; ".join(_describe(row) for row in rows)
     if not values:
         return Cell(rows[0]["status"].replace("_", " "), title)
-    return Cell(f"{fmean(values):.2f}", title, paint(fmean(values)))
+    return Cell(f"{fmean(values):z.2f}", title, paint(fmean(values)))
 
 
 def _describe(row: Row) -> str:
@@ -173,7 +173,7 @@ def _describe(row: Row) -> str:
     if row["value"] is None:
         return f"{layer}{row['status']} ({row['reason']})"
     interval = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if row["ci_low"] is not None else ""
-    return f"{layer}{row['value']:.3f}{interval}"
+    return f"{layer}{row['value']:z.3f}{interval}"
 
 
 def _painter(values: Sequence[float], neutral: float) -> Callable[[float], str]:
