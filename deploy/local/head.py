@@ -42,6 +42,7 @@ FIXED = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_worker_niceness": "0",  # replicas are the work, not a background job beside it
     "RAY_worker_register_timeout_seconds": "180",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",  # a loaded machine is not a dead proxy
     "VLLM_NO_USAGE_STATS": "1",
 }
 

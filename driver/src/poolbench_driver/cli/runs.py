@@ -143,9 +143,17 @@ def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
     typer.echo(str(write_report(RunFolder.find(output, name))))
 
 
+def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None:
+    """Print the leaderboard and the concept-by-strategy tables of a run as Markdown."""
+    from poolbench_driver.report.markdown import leaderboard_markdown
+    from poolbench_driver.rundir import RunFolder
+
+    typer.echo(leaderboard_markdown(RunFolder.find(output, name)))
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (run, status, watch, cancel, report):
+    for command in (run, status, watch, cancel, report, leaderboard):
         app.command()(command)
 
 
