@@ -35,7 +35,7 @@ SEED = 0
 
 
 def random_decoder() -> Decoder:
-    """A Llama of GPT-2 shape (109 M parameters) with random weights."""
+    """A Llama of GPT-2 shape (134 M parameters) with random weights."""
     torch.manual_seed(SEED)
     config = LlamaConfig(
         hidden_size=768,
@@ -219,7 +219,7 @@ def main() -> None:
     settings = parser.parse_args()
     ratios, figures = measure(random_decoder(), settings)
     demo_ratios, demo_figures = measure(load_decoder(resolve_model("demo")), settings)
-    write_report("extract", ratios, {"random_109m": figures, "demo": {"ratios": demo_ratios, **demo_figures}})
+    write_report("extract", ratios, {"random_134m": figures, "demo": {"ratios": demo_ratios, **demo_figures}})
 
 
 if __name__ == "__main__":
