@@ -57,6 +57,13 @@ def main() -> None:
     write_report("steer", ratios, figures)
 
 
+def vllm_version() -> str:
+    """The vLLM that ran, whichever package brought it."""
+    import vllm
+
+    return str(vllm.__version__)
+
+
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -67,9 +67,8 @@ def test_a_row_starts_afresh_with_its_next_request():
     assert assign(rows, a=(0, 2), b=(0, 2)) == [0, 0, 0, 1]
 
 
-def test_layers_in_a_batch():
+def test_which_tokens_are_edited_at_which_layer():
     rows = table(a=0, b=0)
     rows.admit("c", {"row": 3, "start": 0, "edits": [[1, 1, 1.0]]})
-    assert rows.layers_in(np.array([0, 1, 2])).tolist() == [True, False]
-    assert rows.layers_in(np.array([3, 3])).tolist() == [False, True]
-    assert rows.layers_in(np.array([], dtype=np.int64)).tolist() == [False, False]
+    assert rows.edited(np.array([0, 1, 3, 2])).tolist() == [[False, True, False, True], [False, False, True, False]]
+    assert rows.edited(np.array([], dtype=np.int64)).shape == (2, 0)

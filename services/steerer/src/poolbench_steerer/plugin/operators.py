@@ -36,7 +36,7 @@ class SteeringState:
         self.slots_LR = torch.zeros(num_layers, num_rows, dtype=torch.int64, device=device)
         self.coefficients_LR = torch.zeros(num_layers, num_rows, device=device)
         self.changed_LR = torch.zeros(num_layers, num_rows, dtype=torch.int32, device=device)
-        self._active = np.zeros(num_layers, dtype=bool)
+        self._edited_LT = np.zeros((num_layers, 0), dtype=bool)  # on the host, unless graphs are captured
         self._num_filled = 0
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
@@ -54,24 +54,38 @@ class SteeringState:
         if self._num_filled > filled:
             self.token_rows_T[filled : self._num_filled] = 0
         self._num_filled = filled
-        self._active = self.rows.layers_in(token_rows)
+        if not self.static:
+            self._edited_LT = self.rows.edited(token_rows)
 
-    def runs(self, layer: int) -> bool:
-        """Whether the op has work at ``layer`` in this batch."""
-        return self.static or bool(self._active[layer])
+    def tokens_at(self, layer: int) -> torch.Tensor | None:
+        """The tokens that are changed at ``layer``; None for all, which captured graphs must assume."""
+        if self.static:
+            return None
+        return torch.from_numpy(np.flatnonzero(self._edited_LT[layer])).to(self.token_rows_T.device)
 
 
 def add_vectors(hidden_TD: torch.Tensor, state: SteeringState, layer: int) -> None:
-    """h <- h + coefficient * vector for every token, and counts the tokens that changed."""
+    """Steers the tokens of a batch at ``layer`` in place, and counts those that changed."""
     rows_T = state.token_rows_T[: hidden_TD.shape[0]]
-    slots_T = state.slots_LR[layer].index_select(0, rows_T)
-    coefficients_T = state.coefficients_LR[layer].index_select(0, rows_T)
-    delta_TD = state.table_SD.index_select(0, slots_T).mul_(coefficients_T.unsqueeze(1))
-    steered_TD = hidden_TD + delta_TD.to(hidden_TD.dtype)
+    tokens_N = state.tokens_at(layer)
+    if tokens_N is None:
+        hidden_TD.copy_(_steered(hidden_TD, rows_T, state, layer))
+    elif len(tokens_N) > 0:
+        rows_N = rows_T.index_select(0, tokens_N)
+        steered_ND = _steered(hidden_TD.index_select(0, tokens_N), rows_N, state, layer)
+        hidden_TD.index_copy_(0, tokens_N, steered_ND)
+
+
+def _steered(hidden_ND: torch.Tensor, rows_N: torch.Tensor, state: SteeringState, layer: int) -> torch.Tensor:
+    """h + coefficient * vector by row; adds to the count of each row whether h changed."""
+    slots_N = state.slots_LR[layer].index_select(0, rows_N)
+    coefficients_N = state.coefficients_LR[layer].index_select(0, rows_N)
+    delta_ND = state.table_SD.index_select(0, slots_N).mul_(coefficients_N.unsqueeze(1))
+    steered_ND = hidden_ND + delta_ND.to(hidden_ND.dtype)
     # NaN, which padding may hold, is no change: comparisons with it are false.
-    changed_T = (steered_TD - hidden_TD).abs_().amax(dim=1) > 0
-    state.changed_LR[layer].index_add_(0, rows_T, changed_T.to(torch.int32))
-    hidden_TD.copy_(steered_TD)
+    changed_N = (steered_ND - hidden_ND).abs_().amax(dim=1) > 0
+    state.changed_LR[layer].index_add_(0, rows_N, changed_N.to(torch.int32))
+    return steered_ND
 
 
 _STATE: list[SteeringState] = []
@@ -85,9 +99,7 @@ def bind(state: SteeringState) -> None:
 @torch.library.custom_op("poolbench_steerer::steer", mutates_args=("hidden_TD",))
 def steer(hidden_TD: torch.Tensor, layer: int) -> None:
     """Steers ``hidden_TD`` in place; opaque to torch.compile, which would otherwise trace state away."""
-    state = _STATE[0]
-    if state.runs(layer):
-        add_vectors(hidden_TD, state, layer)
+    add_vectors(hidden_TD, _STATE[0], layer)
 
 
 @steer.register_fake

@@ -57,10 +57,10 @@ class RowTable:
             self._row_of.pop(request_id, None)
         self._batch = ([], self._batch[1])
 
-    def layers_in(self, rows: np.ndarray) -> np.ndarray:
-        """Which layers have an edit in any of ``rows``, as bool [layers]."""
-        active: np.ndarray = np.any(self.coefficients[:, np.unique(rows)] != 0, axis=1)
-        return active
+    def edited(self, token_rows: np.ndarray) -> np.ndarray:
+        """Which tokens are changed at which layer, as bool [layers, tokens]."""
+        edited: np.ndarray = self.coefficients[:, token_rows] != 0
+        return edited
 
     def assign(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> np.ndarray:
         """The row of every token of a batch; 0 where a token is not steered.
