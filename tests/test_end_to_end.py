@@ -208,7 +208,8 @@ def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
     process = subprocess.Popen(
-        [str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)],
+        # A shell starts its background jobs with SIGINT ignored, and children inherit that.
+        ["env", "--default-signal=INT", str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)],
         env=running.environment,
         cwd=REPOSITORY,
         stderr=subprocess.PIPE,
