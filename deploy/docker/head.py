@@ -18,6 +18,7 @@ HTTP = "http://0.0.0.0:8000"
 _HEAD = ["ray", "start", "--head", "--block", "--port=6379", "--num-cpus=2", "--object-store-memory=100000000"]
 _QUIET = ["--include-dashboard=false", "--disable-usage-stats", "--log-color=false"]
 _CHECK_S = 5
+_RETRY_S = 60
 
 
 def main() -> int:
@@ -35,9 +36,11 @@ def main() -> int:
 
 def _keep_deployed(head: subprocess.Popen[bytes]) -> None:
     while head.poll() is None:
-        if missing := [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]:
+        missing = [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]
+        if missing:
             apps.deploy(HTTP, missing)
-        time.sleep(_CHECK_S)
+        # What failed to start, for want of its store say, is tried again less often than it is looked at.
+        time.sleep(_RETRY_S if missing else _CHECK_S)
 
 
 def _connect(head: subprocess.Popen[bytes]) -> None:
