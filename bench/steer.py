@@ -49,6 +49,7 @@ def main() -> None:
     ratios["steer.vs_reference"] = figures["tokens_per_s"]["k256_steered"] / reference
     figures["tokens_per_s"]["reference"] = reference
     figures |= {
+        "vllm": vllm_version(),
         "batch": options.batch,
         "new_tokens": options.tokens,
         "pairs": options.pairs,
