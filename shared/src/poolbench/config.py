@@ -224,6 +224,8 @@ class RunConfig(StrictModel):
         layers: Block indices or depths for D1; None takes depths .5, .75 and 1.
         steering_layer: Block index or depth of D2 and D3.
         metrics: Which of d1, d2, d3 to measure.
+        scorer_mode: How scorers are trained: ``head`` (the last layer, on frozen lower ones: minutes on a CPU)
+            or ``full`` (all of the base, as the card does).
     """
 
     suite: Literal["poolbench"] = "poolbench"
@@ -239,6 +241,7 @@ class RunConfig(StrictModel):
     metrics: tuple[Literal["d1", "d2", "d3"], ...] = Field(default=("d1", "d2", "d3"), min_length=1)
     corpus: CorpusConfig = CorpusConfig()
     scorer_base: str = "minilm"
+    scorer_mode: Literal["head", "full"] = "head"
     annotator: str = "annotator"
     include_bos: bool = False
     keep_activations: bool = False
@@ -259,9 +262,9 @@ def preset(name: str) -> dict[str, Any]:
     """The run settings of a named preset (``demo``, ``card``, ``full``), as RunConfig takes them."""
     if name not in BUDGETS:
         raise UnknownNameError("preset", name, BUDGETS)
-    settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json")}
+    settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
     if name == "demo":
-        settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH}
+        settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH, "scorer_mode": "head"}
     return settings
 
 

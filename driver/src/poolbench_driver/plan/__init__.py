@@ -1,0 +1,55 @@
+"""The plan: a pure function from configuration to tasks. Which of them are done, the object store says.
+
+Every key is known before anything runs, because keys are derivations. So the plan is always the whole job;
+a rerun sends what is not committed, and a changed setting moves only the keys that depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from poolbench.concepts import get_concept
+from poolbench.config import RunConfig
+from poolbench.pooling.registry import StrategySpec
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan.job import NULLS, UNSTEERED, ConceptPlan, Plan, ScorerPlan, scored_concepts, scorers_of
+from poolbench_driver.plan.probes import plan_null_directions, plan_probes
+from poolbench_driver.plan.scorers import plan_scorer, plan_scores
+from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
+from poolbench_driver.plan.vectors import plan_neighbour_vectors, plan_vectors
+
+__all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of"]
+
+
+def make_plan(
+    config: RunConfig,
+    model: ModelInfo,
+    strategies: Sequence[StrategySpec],
+    annotator_version: str | None = None,
+) -> Plan:
+    """Plans a run.
+
+    Args:
+        config: What to measure.
+        model: Revision, depth and width of the model.
+        strategies: Registered strategies to rank, implemented or not.
+        annotator_version: Version of the spaCy pipeline; another one makes other annotations.
+    """
+    layers, steering = model.layers(config.layers), model.layer(config.steering_layer)
+    plan = Plan(config, model, layers, steering, list(strategies))
+    plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
+    concepts = [get_concept(name) for name in config.concepts]
+    for concept in concepts:
+        plan.concepts[concept.id] = cells = ConceptPlan(concept)
+        plan_vectors(plan, cells, ("train", "test"), plan.layers_with_steering())
+        plan_probes(plan, cells)
+    if plan.steers:
+        plan_shared_steering(plan)
+        for concept in scored_concepts(plan):
+            plan_scorer(plan, concept)
+        for cells in plan.concepts.values():
+            plan_null_directions(plan, cells)
+            plan_steering(plan, cells)
+        plan_scores(plan)
+        plan_neighbour_vectors(plan)
+    return plan
