@@ -15,6 +15,7 @@ from poolbench.suites.response import (
     CurveStatistic,
     best_column,
     fluency,
+    gain_at,
     halves,
     perplexity_ratio,
 )
@@ -139,9 +140,16 @@ def _value(
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, Any]) -> Measure:
+    """The strength that ``d2.best_gain`` uses; its details hold the gain on the half it was chosen on.
+
+    Strategies can be chosen by that gain, and read on the other half, without a winner's curse.
+    """
     choose, _ = halves(len(grid.openings), rules.seed)
-    column = best_column(grid.at_openings(choose), rules)
-    return Measure.of("d2.best_strength", float(grid.strengths[column]), **common)
+    chosen = grid.at_openings(choose)
+    column = best_column(chosen, rules)
+    gain = gain_at(chosen, column, np.ones((1, len(choose))))[0]
+    details = {"gain_where_chosen": float(gain)}
+    return Measure.of("d2.best_strength", float(grid.strengths[column]), **common, details=details)
 
 
 def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, common: dict[str, Any]) -> Measure:
