@@ -79,7 +79,9 @@ class Job:
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
         folder.write_state("failures" if failures else "done", **_counts(loop), results_digest=digest)
-        print(f"report: {write_report(folder)}\nresults digest: {digest}")
+        report = write_report(folder)
+        folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
+        print(f"report: {report}\nresults digest: {digest}")
         if failures:
             blocked = sum(failure.blocked for failure in failures)
             without = f", {blocked} more could not be tried without them" if blocked else ""
