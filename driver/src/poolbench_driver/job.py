@@ -13,8 +13,9 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
+from poolbench_driver.corpora import absent_concepts
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, make_plan, wanted_scorers
 from poolbench_driver.progress import STAGES, Display
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure, RunLoop, committed_keys, remaining
@@ -108,7 +109,17 @@ def prepare(config: RunConfig, session: Session) -> Job:
         update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
     )
     model = describe_model(resolved, session.services)
-    return Job(resolved, make_plan(resolved, model, strategies, annotator_version(config.annotator)), session)
+    absent = absent_concepts(resolved, _neighbours(resolved))
+    plan = make_plan(resolved, model, strategies, annotator_version(config.annotator), absent)
+    return Job(resolved, plan, session)
+
+
+def _neighbours(config: RunConfig) -> list[str]:
+    """Concepts that only a scorer and a direction are needed of."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return []
+    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, get_concept(c)))
+    return [name for name in wanted if name not in config.concepts]
 
 
 def num_generations(plan: Plan) -> int:

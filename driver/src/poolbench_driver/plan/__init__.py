@@ -6,19 +6,28 @@ a rerun sends what is not committed, and a changed setting moves only the keys t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from poolbench.concepts import get_concept
 from poolbench.config import RunConfig
 from poolbench.pooling.registry import StrategySpec
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan.job import NULLS, UNSTEERED, ConceptPlan, Plan, ScorerPlan, scored_concepts, scorers_of
+from poolbench_driver.plan.job import (
+    NULLS,
+    UNSTEERED,
+    ConceptPlan,
+    Plan,
+    ScorerPlan,
+    scored_concepts,
+    scorers_of,
+    wanted_scorers,
+)
 from poolbench_driver.plan.probes import plan_null_directions, plan_probes
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
 from poolbench_driver.plan.vectors import plan_neighbour_vectors, plan_vectors
 
-__all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of"]
+__all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of", "wanted_scorers"]
 
 
 def make_plan(
@@ -26,6 +35,7 @@ def make_plan(
     model: ModelInfo,
     strategies: Sequence[StrategySpec],
     annotator_version: str | None = None,
+    absent: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plans a run.
 
@@ -34,9 +44,10 @@ def make_plan(
         model: Revision, depth and width of the model.
         strategies: Registered strategies to rank, implemented or not.
         annotator_version: Version of the spaCy pipeline; another one makes other annotations.
+        absent: Neighbours that the corpus has no passages of, with the reason: they get no scorer.
     """
     layers, steering = model.layers(config.layers), model.layer(config.steering_layer)
-    plan = Plan(config, model, layers, steering, list(strategies))
+    plan = Plan(config, model, layers, steering, list(strategies), absent=dict(absent or {}))
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
     concepts = [get_concept(name) for name in config.concepts]
     for concept in concepts:
