@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def plan_of(concepts: Sequence[str], absent: dict[str, str] | None = None) -> Pl
     settings = {"preset": "demo", "concepts": list(concepts), "strategies": list(STRATEGIES), "layers": [2]}
     config = load_run_config(None, {**settings, "budget": budget})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-    return make_plan(config, model, [get_strategy(name) for name in STRATEGIES], absent=absent)
+    *written, unwritten = map(get_strategy, STRATEGIES)
+    return make_plan(config, model, [*written, replace(unwritten, function=None)], absent=absent)
 
 
 class Maker:
