@@ -130,8 +130,8 @@ class Reference:
         attentions = [attention[0].float().cpu().numpy() for attention in output.attentions]
         for layer in layers:
             h_TD = states[layer + 1]
-            norms, inflow = np.linalg.norm(h_TD, axis=1), attentions[layer].mean(0).mean(0)
-            context = passage.context.at_layer(norms=norms, inflow=inflow)
+            signals = {"norms": np.linalg.norm(h_TD, axis=1), "inflow": attentions[layer].mean(0).mean(0)}
+            context = passage.context.at_layer(signals)
             for request in requests:
                 self._pool(h_TD, request, context)
 

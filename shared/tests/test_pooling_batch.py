@@ -22,34 +22,34 @@ UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_a
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 
 
-def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, np.ndarray]:
+def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
     special = np.zeros(length, dtype=bool)
     special[0] = True
     context = TokenContext(f"p{seed}", np.zeros((length, 2), dtype=int), special)
-    return context, torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32)), rng.random(length)
+    return context, torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32)), {"inflow": rng.random(length)}
 
 
 def test_a_passage_alone_equals_itself_in_a_batch() -> None:
-    contexts, states, inflow = zip(*[passage(n, n) for n in (40, 7, 2, 23)], strict=True)
-    together, _ = pool_layer(states, Plan.of(contexts, REQUESTS), inflow)
+    contexts, states, signals = zip(*[passage(n, n) for n in (40, 7, 2, 23)], strict=True)
+    together, _ = pool_layer(states, Plan.of(contexts, REQUESTS), signals)
     for index in range(4):
-        alone, _ = pool_layer([states[index]], Plan.of([contexts[index]], REQUESTS), [inflow[index]])
+        alone, _ = pool_layer([states[index]], Plan.of([contexts[index]], REQUESTS), [signals[index]])
         np.testing.assert_allclose(together[index], alone[0], rtol=1e-6, atol=1e-6)
 
 
 def test_scaling_the_states_scales_the_vectors() -> None:
-    context, state, inflow = passage(30, 3)
+    context, state, signals = passage(30, 3)
     scaling = [r for r in REQUESTS if r.id != "A8_unit_mean"]
-    once, _ = pool_layer([state], Plan.of([context], scaling), [inflow])
-    twice, _ = pool_layer([2 * state], Plan.of([context], scaling), [inflow])
+    once, _ = pool_layer([state], Plan.of([context], scaling), [signals])
+    twice, _ = pool_layer([2 * state], Plan.of([context], scaling), [signals])
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_states_are_pooled_in_float32() -> None:
-    context, state, inflow = passage(30, 3)
-    half, _ = pool_layer([state.bfloat16()], Plan.of([context], REQUESTS), [inflow])
-    exact, _ = pool_layer([state.bfloat16().float()], Plan.of([context], REQUESTS), [inflow])
+    context, state, signals = passage(30, 3)
+    half, _ = pool_layer([state.bfloat16()], Plan.of([context], REQUESTS), [signals])
+    exact, _ = pool_layer([state.bfloat16().float()], Plan.of([context], REQUESTS), [signals])
     np.testing.assert_array_equal(half, exact)
 
 
@@ -98,7 +98,7 @@ def test_alignment_by_overlap(token: tuple[int, int], expected: list[int]) -> No
 
 
 def test_kept_states_give_the_same_vectors() -> None:
-    contexts, states, inflow = zip(*[passage(n, n) for n in (12, 6)], strict=True)
+    contexts, states, signals = zip(*[passage(n, n) for n in (12, 6)], strict=True)
     rows = [
         {
             "passage_id": c.passage_id,
@@ -107,14 +107,16 @@ def test_kept_states_give_the_same_vectors() -> None:
             "token_end": c.offsets[:, 1].tolist(),
             "special": c.special.tolist(),
             "hidden": h.tolist(),
-            "inflow": flow.tolist(),
+            "inflow": given["inflow"].tolist(),
             "status": "ok",
         }
-        for c, h, flow in zip(contexts, states, inflow, strict=True)
+        for c, h, given in zip(contexts, states, signals, strict=True)
     ]
     rows.append({"passage_id": "late", "status": "failed", "reason": "too long"})
     tables = pool_kept(pa.Table.from_pylist(rows, schema=states_schema(8)), REQUESTS)
-    direct, _ = pool_layer(states, Plan.of(contexts, REQUESTS), [f.astype(np.float32) for f in inflow])
+    direct, _ = pool_layer(
+        states, Plan.of(contexts, REQUESTS), [{"inflow": g["inflow"].astype(np.float32)} for g in signals]
+    )
     for index, request in enumerate(REQUESTS):
         table = tables[request.id]
         np.testing.assert_allclose(vector_matrix(table["vector"])[:2], direct[:, index], rtol=1e-5, atol=1e-6)

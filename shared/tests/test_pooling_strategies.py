@@ -34,6 +34,7 @@ WORDS = Words.from_row(
 )
 NORMS = np.linalg.norm(STATES, axis=1)
 INFLOW = np.array([100.0, 1, 1, 1, 1, 1, 1, 1, 3])
+SIGNALS = {"norms": NORMS, "inflow": INFLOW}
 
 
 def context(**changes: object) -> TokenContext:
@@ -43,7 +44,7 @@ def context(**changes: object) -> TokenContext:
 
 def pooled(strategy_id: str, params: dict | None = None, ctx: TokenContext | None = None) -> np.ndarray:
     plan = Plan.of([ctx or context()], [Request.of(strategy_id, params)])
-    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [INFLOW])
+    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [{"inflow": INFLOW}])
     if isinstance(outcomes[0][0], CellError):
         raise outcomes[0][0]
     return vectors[0, 0]
@@ -116,7 +117,7 @@ def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
 
 
 def test_card_weights_sum_to_one() -> None:
-    ctx = context(norms=NORMS, inflow=INFLOW)
+    ctx = context(signals=SIGNALS)
     for strategy_id in card_ids():
         spec = get_strategy(strategy_id)
         outcome = spec.weigh(ctx) if spec.implemented else None
@@ -126,7 +127,7 @@ def test_card_weights_sum_to_one() -> None:
 
 
 def test_special_tokens_carry_weight_in_p2_only() -> None:
-    ctx = context(norms=NORMS, inflow=INFLOW)
+    ctx = context(signals=SIGNALS)
     for spec in all_strategies():
         outcome = spec.weigh(ctx) if spec.implemented else None
         if hasattr(outcome, "values"):
@@ -163,7 +164,7 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
 
 
 def test_uniform_inflow_is_the_mean() -> None:
-    ctx = context(inflow=np.r_[7.0, np.full(8, 0.3)])
+    ctx = context(signals={"inflow": np.r_[7.0, np.full(8, 0.3)]})
     np.testing.assert_allclose(
         get_strategy("S1_attention").weigh(ctx).values, get_strategy("A1_mean").weigh(ctx).values
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from poolbench_extractor.capture import capture
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.inflow import attention_inflow
 from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
+
+ATTENTION = ("inflow", "head_inflow")
 
 
 def encoded(decoder: Decoder, texts: list[str]) -> list[Encoded]:
@@ -35,42 +38,42 @@ def _first(output: object) -> torch.Tensor:
 
 
 def inflow_by_definition(attention_HTT: np.ndarray, real: np.ndarray) -> np.ndarray:
-    """The definition, loop by loop, over real tokens."""
+    """The definition, loop by loop, over real tokens; [H, T]."""
     A = attention_HTT[:, real][:, :, real]
     A = A / A.sum(-1, keepdims=True)
     H, T, _ = A.shape
-    inflow = np.zeros(attention_HTT.shape[1])
-    for j in range(T):
-        total = sum((q + 1) * A[h, q, j] for h in range(H) for q in range(j, T))
-        inflow[np.flatnonzero(real)[j]] = total / H / (T - j)
+    inflow = np.zeros(attention_HTT.shape[:2])
+    for h, j in itertools.product(range(H), range(T)):
+        inflow[h, np.flatnonzero(real)[j]] = sum((q + 1) * A[h, q, j] for q in range(j, T)) / (T - j)
     return inflow
 
 
 def test_states_and_inflow_equal_the_eager_reference(any_decoder: Decoder, texts: list[str]) -> None:
     passages = encoded(any_decoder, texts)
     layers = range(any_decoder.num_blocks)
-    captured = capture(any_decoder, passages, layers, inflow_layers=layers)
+    captured = capture(any_decoder, passages, layers, signals=dict.fromkeys(layers, ATTENTION))
     for row, passage in enumerate(passages):
         expected = reference(any_decoder, passage)
         for layer in layers:
             state = captured.states_of(layer)[row].numpy()
             np.testing.assert_allclose(state, expected["states"][layer], rtol=1e-4, atol=2e-5)
-            inflow = captured.inflow_of(layer)
-            assert inflow is not None
+            signals = captured.signals_of(layer)[row]
             wanted = inflow_by_definition(expected["attentions"][layer], ~passage.context.special)
-            np.testing.assert_allclose(inflow[row], wanted, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(signals["head_inflow"], wanted, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(signals["inflow"], wanted.mean(0), rtol=1e-4, atol=1e-6)
 
 
 def test_left_padding_changes_nothing(any_decoder: Decoder, texts: list[str]) -> None:
     passages = encoded(any_decoder, texts)
     layer = any_decoder.num_blocks - 1
     right, left = (
-        capture(any_decoder, passages, [layer], inflow_layers=[layer], padding_side=side) for side in ("right", "left")
+        capture(any_decoder, passages, [layer], signals={layer: ATTENTION}, padding_side=side)
+        for side in ("right", "left")
     )
     for a, b in zip(right.states_of(layer), left.states_of(layer), strict=True):
         assert torch.linalg.norm(a - b) <= 1e-5 * torch.linalg.norm(a)
-    for a, b in zip(right.inflow_of(layer), left.inflow_of(layer), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    for a, b in zip(right.signals_of(layer), left.signals_of(layer), strict=True):
+        np.testing.assert_allclose(a["inflow"], b["inflow"], rtol=1e-4, atol=1e-6)
 
 
 def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: list[str]) -> None:
@@ -82,7 +85,7 @@ def test_the_forward_stops_after_the_deepest_asked_block(llama: Decoder, texts: 
     captured = capture(llama, encoded(llama, texts), [0, 1])
     for handle in handles:
         handle.remove()
-    assert ran == [0, 1] and sorted(captured.states) == [0, 1] and not captured.inflow
+    assert ran == [0, 1] and sorted(captured.states) == [0, 1] and not captured.signals
     assert not any(block._forward_hooks for block in llama.blocks)
 
 

@@ -1,8 +1,8 @@
-"""One forward pass to the deepest asked block, with hidden states and attention inflow of the asked ones."""
+"""One forward pass to the deepest asked block, with hidden states and signals of the asked ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,9 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from poolbench.errors import CellError
+from poolbench.pooling.signals import Signals, from_source
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.inflow import attention_inflow, watching
 from poolbench_extractor.model import Decoder
+
+#: Signals made from the attention inflow of every head, [B, H, T].
+OF_INFLOW: dict[str, Callable[[Tensor], Tensor]] = {
+    "inflow": lambda flow_BHT: flow_BHT.mean(1),
+    "head_inflow": lambda flow_BHT: flow_BHT,
+}
 
 
 class _DeepEnoughError(Exception):
@@ -29,26 +37,36 @@ class Captured:
         starts: First position of each passage in its padded row.
         lengths: Number of positions of each passage.
         states: Hidden states by layer, [B, T, D], on the layer's device.
-        inflow: Attention inflow by layer, [B, H, T], where it was asked for and the model shows it.
+        signals: What was asked for by layer and name, [B, T] or [B, H, T].
+        refused: Why a passage has no signal of a name, one mapping a passage.
     """
 
     starts: list[int]
     lengths: list[int]
     states: dict[int, Tensor] = field(default_factory=dict)
-    inflow: dict[int, Tensor] = field(default_factory=dict)
+    signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    refused: list[dict[str, CellError]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refused = [{} for _ in self.lengths]
 
     def states_of(self, layer: int) -> list[Tensor]:
         """Each passage's own states [T, D], without padding."""
         rows = zip(self.states[layer], self.starts, self.lengths, strict=True)
         return [h_TD[start : start + length] for h_TD, start, length in rows]
 
-    def inflow_of(self, layer: int) -> list[np.ndarray] | None:
-        """Each passage's inflow, mean over heads, [T]; None where it was not captured."""
-        if layer not in self.inflow:
-            return None
-        mean_BT = self.inflow[layer].mean(1).double().cpu().numpy()
-        rows = zip(mean_BT, self.starts, self.lengths, strict=True)
-        return [flow[start : start + length] for flow, start, length in rows]
+    def signals_of(self, layer: int) -> list[Signals]:
+        """Each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
+        given = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
+        return [
+            {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **self.refused[row]}
+            for row, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True))
+        ]
+
+    def refuse(self, names: Collection[str], error: CellError) -> None:
+        """No passage has these signals."""
+        for row in self.refused:
+            row.update(dict.fromkeys(names, error))
 
 
 @torch.inference_mode()
@@ -57,7 +75,7 @@ def capture(
     batch: Sequence[Encoded],
     layers: Sequence[int],
     *,
-    inflow_layers: Sequence[int] = (),
+    signals: Mapping[int, Collection[str]] | None = None,
     padding_side: str = "right",
 ) -> Captured:
     """Runs the model on a batch up to the deepest of ``layers``.
@@ -66,7 +84,7 @@ def capture(
         decoder: The model.
         batch: Passages that fit its window.
         layers: Blocks whose output is kept.
-        inflow_layers: Blocks whose attention inflow is computed; a subset of ``layers``.
+        signals: What strategies need at some of ``layers``; names that the model does not give are ignored.
         padding_side: ``right`` or ``left``; changes nothing but rounding.
     """
     inputs, captured, real_BT = _padded(decoder, batch, padding_side)
@@ -74,11 +92,7 @@ def capture(
         stack.enter_context(decoder.lock)
         for layer in layers:
             stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, layer == max(layers)))
-        watchers: dict[nn.Module, Any] = {}
-        for layer in inflow_layers:
-            watch = partial(_keep_inflow, captured, layer, real_BT)
-            watchers |= dict.fromkeys(decoder.blocks[layer].modules(), watch)
-        stack.enter_context(watching(watchers))
+        stack.enter_context(_watching_attention(decoder, signals or {}, captured, real_BT))
         with suppress(_DeepEnoughError):
             decoder.backbone(**inputs, use_cache=False)
     return captured
@@ -124,5 +138,30 @@ def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) ->
         handle.remove()
 
 
-def _keep_inflow(captured: Captured, layer: int, real_BT: Tensor, query: Tensor, key: Tensor, **settings: Any) -> None:
-    captured.inflow[layer] = attention_inflow(query, key, real_BT.to(query.device), **settings)
+@contextmanager
+def _watching_attention(
+    decoder: Decoder, signals: Mapping[int, Collection[str]], captured: Captured, real_BT: Tensor
+) -> Iterator[None]:
+    watchers: dict[nn.Module, Any] = {}
+    for layer, needs in signals.items():
+        names = from_source("attention", needs)
+        if names and not decoder.observed:
+            captured.refuse(names, CellError("failed", f"the attention of {decoder.source} cannot be observed"))
+        elif names:
+            watch = partial(_keep_inflow, captured, layer, names, real_BT)
+            watchers |= dict.fromkeys(decoder.blocks[layer].modules(), watch)
+    with watching(watchers):
+        yield
+
+
+def _keep_inflow(
+    captured: Captured,
+    layer: int,
+    names: Sequence[str],
+    real_BT: Tensor,
+    query: Tensor,
+    key: Tensor,
+    **settings: Any,
+) -> None:
+    flow_BHT = attention_inflow(query, key, real_BT.to(query.device), **settings)
+    captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})

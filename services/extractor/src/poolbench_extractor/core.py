@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import Words
+from poolbench.pooling.kept import KEPT_SIGNALS
 from poolbench_extractor.batching import make_batches, run_halving
 from poolbench_extractor.capture import Captured, capture
 from poolbench_extractor.config import BatchLimits
@@ -83,7 +84,7 @@ def extract_encoded(
         encoded,
         work.consume,
         layers=work.layers,
-        inflow_layers=work.inflow_layers,
+        signals=work.signals,
         limits=limits,
         progress=progress,
     )
@@ -115,27 +116,25 @@ class _Extraction:
         return sorted({*self._wanted, *self._kept})
 
     @property
-    def inflow_layers(self) -> list[int]:
-        """The layers whose attention inflow is needed; kept states carry it for strategies to come."""
-        asking = {
-            layer
-            for layer, requests in self._wanted.items()
-            if any("inflow" in request.strategy.needs for request in requests)
-        }
-        return sorted({*asking, *self._kept})
+    def signals(self) -> dict[int, set[str]]:
+        """What the strategies of each layer need; kept states carry some for strategies to come."""
+        needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
+        for layer, requests in self._wanted.items():
+            needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))
+        return needs
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
         """Pools and keeps one batch. What does not depend on the layer is weighed once for all of them."""
         contexts = [passage.context for passage in batch]
         plans = {requests: Plan.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
-            states, inflow = captured.states_of(layer), captured.inflow_of(layer)
+            states, signals = captured.states_of(layer), captured.signals_of(layer)
             if layer in self._pooled:
-                pooled = pool_layer(states, plans[self._wanted[layer]], inflow)
+                pooled = pool_layer(states, plans[self._wanted[layer]], signals)
                 for passage, vectors_SD, outcomes in zip(batch, *pooled, strict=True):
                     self._pooled[layer].add(passage.index, vectors_SD, outcomes)
             if layer in self._kept:
-                self._kept[layer].add(batch, states, inflow)
+                self._kept[layer].add(batch, states, signals)
 
     def tables(self) -> dict[str, pa.Table]:
         """All tables by role, with the passages that could not be run as failed rows."""
@@ -204,17 +203,15 @@ def _run(
     consume: Callable[[Sequence[Encoded], Captured], None],
     *,
     layers: Sequence[int],
-    inflow_layers: Sequence[int] = (),
+    signals: Mapping[int, Collection[str]] | None = None,
     limits: BatchLimits,
     progress: Progress | None,
 ) -> None:
     """Forward passes over all usable passages; each batch's captures are consumed before the next."""
-    watched = inflow_layers if decoder.observed else ()
     done = 0
 
     def attempt(batch: Sequence[Encoded]) -> None:
-        side = limits.padding_side
-        consume(batch, capture(decoder, batch, layers, inflow_layers=watched, padding_side=side))
+        consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
 
     for batch in make_batches((p for p in encoded if p.error is None), limits):
         run_halving(batch, attempt)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from poolbench.contracts.tables import states_schema
+from poolbench.pooling.signals import Signals
 from poolbench_extractor.encode import Encoded
 
 
@@ -24,11 +25,12 @@ class StateCollector:
         self._hidden: list[np.ndarray | None] = [None] * len(self._encoded)
         self._inflow: list[np.ndarray | None] = [None] * len(self._encoded)
 
-    def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], inflow: Sequence[np.ndarray] | None) -> None:
-        """The states [T, D] and the inflow [T] of a batch of passages."""
-        for row, (passage, h_TD) in enumerate(zip(batch, states, strict=True)):
+    def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
+        """The states [T, D] and the signals of a batch of passages."""
+        for passage, h_TD, given in zip(batch, states, signals, strict=True):
             self._hidden[passage.index] = h_TD.float().cpu().numpy()
-            self._inflow[passage.index] = None if inflow is None else inflow[row]
+            inflow = given.get("inflow")
+            self._inflow[passage.index] = inflow if isinstance(inflow, np.ndarray) else None
 
     def table(self) -> pa.Table:
         """The STATES table."""

@@ -16,6 +16,7 @@ from torch import Tensor
 from poolbench.errors import CellError
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.registry import StrategySpec, get_strategy
+from poolbench.pooling.signals import Signals
 
 #: What became of one strategy on one passage: what to compute, or why it cannot be.
 Outcome = Weights | Reduction | CellError
@@ -86,24 +87,22 @@ class Plan:
 
 
 def pool_layer(
-    states: Sequence[Tensor], plan: Plan, inflow: Sequence[np.ndarray] | None = None
+    states: Sequence[Tensor], plan: Plan, signals: Sequence[Signals] | None = None
 ) -> tuple[np.ndarray, list[list[Outcome]]]:
     """Pools one layer of a batch of passages with every strategy of the plan.
 
     Args:
         states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
         plan: Requests and what is known of them.
-        inflow: Attention inflow of each passage at this layer, [T], where it was captured.
+        signals: What was captured of each passage at this layer; ``norms`` are added here.
 
     Returns:
         Vectors [B, S, D] in float32, NaN where an outcome is an error; and the outcomes [B][S].
     """
-    norms = _norms(states) if "norms" in plan.needs else [None] * len(states)
-    flows = inflow if inflow is not None else [None] * len(states)
-    contexts = [
-        context.at_layer(norms=norm, inflow=flow)
-        for context, norm, flow in zip(plan.contexts, norms, flows, strict=True)
-    ]
+    known = signals or [{}] * len(states)
+    if "norms" in plan.needs:
+        known = [{**given, "norms": norms} for given, norms in zip(known, _norms(states), strict=True)]
+    contexts = [context.at_layer(given) for context, given in zip(plan.contexts, known, strict=True)]
     outcomes = plan.at_layer(contexts)
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
     pooled = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.signals import Signals
 
 
 @dataclass(frozen=True)
@@ -86,9 +87,7 @@ class TokenContext:
         special: True at tokens the tokenizer added ([T]); they are no real tokens.
         token_ids: Vocabulary ids, [T].
         words: Annotation of the passage, where there is one.
-        norms: L2 norm of each position's hidden state at the current layer.
-        inflow: Position-corrected attention inflow at the current layer (see ``saliency.py``).
-        gradient: L2 norm of the loss gradient at each hidden state of the current layer.
+        signals: What the current layer tells about each position, by name (see ``signals.py``).
     """
 
     passage_id: str
@@ -96,9 +95,7 @@ class TokenContext:
     special: np.ndarray
     token_ids: np.ndarray | None = None
     words: Words | None = None
-    norms: np.ndarray | None = None
-    inflow: np.ndarray | None = None
-    gradient: np.ndarray | None = None
+    signals: Signals = field(default_factory=dict)
 
     @property
     def num_positions(self) -> int:
@@ -110,25 +107,23 @@ class TokenContext:
         """Indices of the real tokens, ascending."""
         return np.flatnonzero(~self.special)
 
-    def at_layer(
-        self,
-        *,
-        norms: np.ndarray | None = None,
-        inflow: np.ndarray | None = None,
-        gradient: np.ndarray | None = None,
-    ) -> TokenContext:
-        """The same passage with the device-derived arrays of one layer."""
-        return replace(self, norms=norms, inflow=inflow, gradient=gradient)
+    def at_layer(self, signals: Signals) -> TokenContext:
+        """The same passage with the signals of one layer."""
+        return replace(self, signals=signals)
 
     def require(self, name: str) -> np.ndarray:
-        """The array ``<name>``, which the strategy's ``needs`` declares.
+        """The signal ``name``, [T] or [H, T], which the strategy's ``needs`` declare.
 
         Raises:
-            CellError: If whoever made this context could not provide it.
+            CellError: If whoever made this context could not provide it, or not for all positions.
         """
-        signal: np.ndarray | None = getattr(self, name)
+        signal = self.signals.get(name)
         if signal is None:
             raise CellError("failed", f"no {name} per token: this model or these kept states do not give it")
+        if isinstance(signal, CellError):
+            raise CellError(signal.status, str(signal))
+        if signal.shape[-1] != self.num_positions:
+            raise CellError("failed", f"{name} has {signal.shape[-1]} entries for {self.num_positions} positions")
         return signal
 
     def annotation(self) -> Words:

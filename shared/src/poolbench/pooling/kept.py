@@ -13,6 +13,10 @@ from poolbench.errors import CellError, InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import TokenContext, Words
+from poolbench.pooling.signals import Signals
+
+#: Signals that kept states carry, as columns of the STATES table; the others need the model.
+KEPT_SIGNALS = ("inflow",)
 
 
 def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
@@ -47,8 +51,7 @@ def pool_kept(
             collector.fail(index, CellError(passage["status"], passage["reason"]))
             continue
         plan = Plan.of([_context(passage, words)], requests)
-        inflow = None if passage["inflow"] is None else [np.asarray(passage["inflow"])]
-        vectors, outcomes = pool_layer([torch.from_numpy(passage["hidden"])], plan, inflow)
+        vectors, outcomes = pool_layer([torch.from_numpy(passage["hidden"])], plan, [_signals(passage)])
         collector.add(index, vectors[0], outcomes[0])
     return {request.id: collector.table(request.id) for request in requests}
 
@@ -61,6 +64,10 @@ def _context(passage: Mapping, words: Mapping[str, Words]) -> TokenContext:
         token_ids=np.asarray(passage["token_ids"]),
         words=words.get(passage["passage_id"]),
     )
+
+
+def _signals(passage: Mapping) -> Signals:
+    return {name: np.asarray(passage[name]) for name in KEPT_SIGNALS if passage[name] is not None}
 
 
 def _rows(states: pa.Table) -> Iterator[dict]:

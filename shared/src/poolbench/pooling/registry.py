@@ -12,12 +12,13 @@ from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.signals import SIGNALS
 
 Board = Literal["card", "extended"]
 StrategyFunction = Callable[..., Weights | Reduction]
 
 #: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
-NEEDS = ("annotation", "norms", "inflow", "gradient", "labels")
+NEEDS = ("annotation", *SIGNALS, "labels")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
 
 #: Third-party packages put a function that registers their strategies, or a module that does, here.

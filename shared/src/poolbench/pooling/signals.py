@@ -1,0 +1,52 @@
+"""The named per-token signals of a layer that strategies may ask for, and what each is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from poolbench.errors import CellError
+
+#: What must be watched to make a signal: the hidden states alone, the attention of the layer's block, or the
+#: loss, which costs a forward pass to the end and a backward pass to the layer.
+Source = Literal["states", "attention", "loss"]
+
+#: The signals of one passage at one layer, [T] or [H, T] each; an error where one cannot be given says why.
+Signals = Mapping[str, np.ndarray | CellError]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """An array over all positions of a passage at one layer.
+
+    Attributes:
+        name: What a strategy's ``needs`` call it.
+        source: What it is made from.
+        summary: One line for listings.
+        per_head: Whether it is [H, T] instead of [T].
+    """
+
+    name: str
+    source: Source
+    summary: str
+    per_head: bool = False
+
+
+SIGNALS: dict[str, Signal] = {
+    signal.name: signal
+    for signal in (
+        Signal("norms", "states", "L2 norm of the hidden state"),
+        Signal("inflow", "attention", "position-corrected attention inflow, mean over heads"),
+        Signal("head_inflow", "attention", "the same of every head", per_head=True),
+        Signal("gradient", "loss", "L2 norm of the loss gradient at the hidden state"),
+        Signal("gradient_dot", "loss", "inner product of the hidden state and its loss gradient"),
+    )
+}
+
+
+def from_source(source: Source, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that are signals made from ``source``, in alphabetical order."""
+    return sorted(name for name in set(names) if name in SIGNALS and SIGNALS[name].source == source)
