@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -133,9 +134,10 @@ def test_states_that_are_not_finite_become_rows(build: Callable[..., Decoder], l
 
 def test_kept_states_pool_to_the_same_vectors(decoder: Decoder, texts: list[str]) -> None:
     passages = passages_of([*texts, "word " * 200])
-    tables = extract(decoder, passages, {1: REQUESTS}, keep=[1])
+    shards: list[pa.Table] = []
+    tables = extract(decoder, passages, {1: REQUESTS}, keep={1: shards.append})
     rows = [{"passage_id": passage_id, **_row(words)} for passage_id, words in passages.words.items()]
-    again = pool_kept(tables["states/1"], REQUESTS, table_from_rows(rows, ANNOTATIONS))
+    again = pool_kept(shards, REQUESTS, table_from_rows(rows, ANNOTATIONS))
     for request in REQUESTS:
         table = tables[f"{request.id}/1"]
         here, there = (vector_matrix(t["vector"]) for t in (table, again[request.id]))
