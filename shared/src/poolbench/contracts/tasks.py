@@ -17,6 +17,7 @@ STEP_VERSIONS: dict[str, int] = {
     "pooler.annotate": 1,
     "extractor.extract": 1,
     "extractor.states": 2,
+    "import.states": 1,
     "extractor.calibrate": 1,
     "prober.probe": 1,
     "prober.nulls": 1,
