@@ -26,6 +26,49 @@ _LAYER_NAME = re.compile(r"(?:layer|block)?[_. -]?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
+class FileIndex:
+    """The files below a folder by the passage that they may be of: file name or path, without ``.npy``."""
+
+    root: Path
+    files: Mapping[str, Sequence[Path]]
+
+    @classmethod
+    def below(cls, folder: Path, concept: str) -> FileIndex:
+        """The files of a concept: below a folder of its name where there is one.
+
+        Raises:
+            InputError: If there is none.
+        """
+        root = folder / concept if (folder / concept).is_dir() else folder
+        found: dict[str, list[Path]] = {}
+        for file in sorted(root.rglob("*.npy")):
+            for name in {file.stem, file.relative_to(root).with_suffix("").as_posix()}:
+                found.setdefault(name, []).append(file)
+        if not found:
+            raise InputError(f"{root} holds no .npy file; expected one a passage, named <passage id>.npy")
+        return cls(root, found)
+
+    def find(self, passage_id: str, split: str) -> Path:
+        """The file of one passage; of several of its name, the one in a folder that is named after the split.
+
+        Raises:
+            InputError: If there is none, or more than one.
+        """
+        found = self.files.get(passage_id, ())
+        if len(found) > 1:
+            found = [file for file in found if self._is_of(file, split)]
+        if len(found) == 1:
+            return found[0]
+        several = ", ".join(str(file) for file in self.files.get(passage_id, ()))
+        what = f"several files ({several})" if several else "no file"
+        raise InputError(f"passage {passage_id!r} ({split}) has {what} in {self.root}; expected one {passage_id}.npy")
+
+    def _is_of(self, file: Path, split: str) -> bool:
+        """Whether the file lies in a folder such as ``train`` or ``train_pos``."""
+        return any(part.split("_")[0] == split for part in file.relative_to(self.root).parent.parts)
+
+
+@dataclass(frozen=True)
 class ActivationReader:
     """Reads per-token states from files.
 

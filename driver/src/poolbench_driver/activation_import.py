@@ -17,7 +17,7 @@ from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
 from poolbench.storage import Artifacts
-from poolbench_driver.activation_files import ActivationReader
+from poolbench_driver.activation_files import ActivationReader, FileIndex
 from poolbench_driver.imports import ActivationImport, StatesEntry, checked_name, save_import
 
 SPLITS = ("train", "test")
@@ -68,10 +68,10 @@ class Importer:
 
     def _concept(self, concept: str) -> Iterator[StatesEntry]:
         passages = read_concept(self.corpus, concept)
-        files = find_files(self.folder, concept)
+        files = FileIndex.below(self.folder, concept)
         for split in SPLITS:
             rows = passages.filter(pc.equal(passages["split"], split)).to_pylist()
-            located = [(row, _file_of(files, row["passage_id"], concept, split)) for row in rows]
+            located = [(row, files.find(row["passage_id"], split)) for row in rows]
             keys = self._keys(concept, split, located)
             self._import_split(f"{concept}/{split}", located, keys)
             for layer, key in keys.items():
@@ -152,33 +152,6 @@ class _Layer:
             return
         self._shards.close()
         self._writer.commit(producer={"step": "import activations"})
-
-
-def find_files(folder: Path, concept: str) -> dict[str, list[Path]]:
-    """The ``.npy`` files of a concept by the passage id that they may be of: name or path, without ``.npy``.
-
-    Raises:
-        InputError: If there is none.
-    """
-    root = folder / concept if (folder / concept).is_dir() else folder
-    found: dict[str, list[Path]] = {}
-    for file in sorted(root.rglob("*.npy")):
-        for name in {file.stem, file.relative_to(root).with_suffix("").as_posix()}:
-            found.setdefault(name, []).append(file)
-    if not found:
-        raise InputError(f"{root} holds no .npy file; expected one a passage, named <passage id>.npy")
-    return found
-
-
-def _file_of(files: Mapping[str, list[Path]], passage_id: str, concept: str, split: str) -> Path:
-    """The file of one passage; of several of that name, the one below a folder that is named after the split."""
-    candidates = files.get(passage_id, [])
-    if len(candidates) > 1:
-        candidates = [file for file in candidates if any(part.split("_")[0] == split for part in file.parts)]
-    if len(candidates) != 1:
-        what = "no file" if passage_id not in files else f"several files ({', '.join(map(str, files[passage_id]))})"
-        raise InputError(f"passage {passage_id!r} of {concept}/{split} has {what}; expected one {passage_id}.npy")
-    return candidates[0]
 
 
 def _guess_bos(row: dict, num_positions: int, file: Path) -> bool:
