@@ -15,7 +15,7 @@ from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, sa
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.runtime.service import SERVICES
-from poolbench.storage.base import open_store
+from poolbench.storage import open_store
 
 _CONSOLE = Console()
 _START_ATTEMPTS = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ WIDTH, SECRET = 8, "SECRET-PASSAGE"
 STRATEGIES = ("A1_mean", "L5_keyword", "S2_gradient")
 
 
-def plan_of(concepts: Sequence[str]) -> Plan:
+def plan_of(concepts: Sequence[str], absent: dict[str, str] | None = None) -> Plan:
     strengths = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25]}
     budget = {"num_openings": 6, "num_bootstrap": 20, "reference_strength": 0.125, **strengths}
     settings = {"preset": "demo", "concepts": list(concepts), "strategies": list(STRATEGIES), "layers": [2]}
     config = load_run_config(None, {**settings, "budget": budget})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-    return make_plan(config, model, [get_strategy(name) for name in STRATEGIES])
+    *written, unwritten = map(get_strategy, STRATEGIES)
+    return make_plan(config, model, [*written, replace(unwritten, function=None)], absent=absent)
 
 
 class Maker:
@@ -208,6 +210,26 @@ def test_a_failed_task_is_a_row_with_its_reason(tmp_path: Path) -> None:
         assert (row["value"], row["status"], row["reason"]) == (None, "failed", "because of failed")
     (other,) = rows_of(tables, metric="d1.auroc", strategy="L5_keyword")
     assert other["value"] == 0.8
+
+
+def test_a_neighbour_without_passages_costs_only_what_compares_with_it(tmp_path: Path) -> None:
+    plan = plan_of(["contrast"], absent={"causation": "the corpus has no causation"})
+    artifacts = Artifacts(FolderStore(tmp_path))
+    Maker(plan, artifacts).all()
+    tables = assemble(plan, artifacts, {}, "run-1")
+    distant = rows_of(tables, strategy="A1_mean", neighbour="causation")
+    assert {row["metric"] for row in distant} >= {"d3.robust_ld", "d3.rep_ld"}
+    assert all((row["status"], row["reason"]) == ("no_scorer", "the corpus has no causation") for row in distant)
+    (close,) = rows_of(tables, strategy="A1_mean", neighbour="negation_density", metric="d3.robust_lc")
+    (gain,) = rows_of(tables, strategy="A1_mean", metric="d2.best_gain")
+    assert close["value"] is not None and gain["value"] is not None
+
+
+def test_boards_say_whether_strategies_differ(complete: dict[str, pa.Table]) -> None:
+    (board,) = [row for row in complete["boards"].to_pylist() if (row["metric"], row["board"]) == ("d1.auroc", "all")]
+    assert board["num_blocks"] == 2
+    # Two strategies, two blocks: q.05 of the studentized range for two is 1.960, sqrt(2 * 3 / (6 * 2)) = .7071.
+    assert board["critical_difference"] == pytest.approx(1.960 * 0.7071, abs=1e-3)
 
 
 def test_nothing_restricted_leaves_the_store(

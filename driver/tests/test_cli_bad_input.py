@@ -6,11 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from poolbench.config import load_run_config
+from poolbench.errors import ConfigError
+from poolbench.pooling import get_strategy
+from poolbench_driver import job
 from poolbench_driver.cli.adhoc import load_array, read_texts
 
 AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
@@ -48,7 +53,6 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "nowhere.yaml"), 2, "nowhere.yaml"),
         (("run", "--concepts", "contrst"), 2, "did you mean contrast"),
         (("run", "--strategies", "A1_meen"), 2, "did you mean A1_mean"),
-        (("run", "--strategies", "S2_gradient"), 2, "is implemented yet"),
         (("run", "--model", "dmeo"), 2, "did you mean demo"),
         (("run", "--layers", "9"), 2, "blocks 0..5"),
         (("run", "--corpus", "/nowhere"), 2, "/nowhere"),
@@ -68,6 +72,13 @@ def test_mistakes_are_one_line(
     environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     refused(driver(environment, *arguments), code, expected)
+
+
+def test_a_run_of_strategies_that_nobody_wrote_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "get_strategy", lambda name: replace(get_strategy(name), function=None))
+    config = load_run_config(None, {"preset": "demo", "strategies": ["A1_mean"]})
+    with pytest.raises(ConfigError, match="is implemented yet"):
+        job.prepare(config, None)
 
 
 def test_parts_that_are_away_are_named(environment: dict[str, str], tmp_path: Path) -> None:

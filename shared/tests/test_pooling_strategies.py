@@ -34,7 +34,13 @@ WORDS = Words.from_row(
 )
 NORMS = np.linalg.norm(STATES, axis=1)
 INFLOW = np.array([100.0, 1, 1, 1, 1, 1, 1, 1, 3])
-SIGNALS = {"norms": NORMS, "inflow": INFLOW}
+GRADIENTS = np.array([[7, 7], [3, 4], [0, 1], [0, 0], [1, 0], [1, -1], [0, 2], [4, -3], [0, 0]], dtype=np.float32)
+SIGNALS = {
+    "norms": NORMS,
+    "inflow": INFLOW,
+    "gradient": np.linalg.norm(GRADIENTS, axis=1),  # 5 1 0 1 sqrt2 2 5 0 on the real tokens
+    "gradient_dot": (GRADIENTS * STATES).sum(axis=1),  # 3 2 0 -1 0 -4 0 0
+}
 
 
 def context(**changes: object) -> TokenContext:
@@ -44,7 +50,7 @@ def context(**changes: object) -> TokenContext:
 
 def pooled(strategy_id: str, params: dict | None = None, ctx: TokenContext | None = None) -> np.ndarray:
     plan = Plan.of([ctx or context()], [Request.of(strategy_id, params)])
-    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [{"inflow": INFLOW}])
+    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [SIGNALS])
     if isinstance(outcomes[0][0], CellError):
         raise outcomes[0][0]
     return vectors[0, 0]
@@ -70,6 +76,8 @@ EXPECTED = {
     "W2_last_4": [13 / 4, 2],
     "W2_last_8": [2, 1.75],
     "S1_attention": [(16 + 2 * 5) / 10, 14 / 10],
+    "S2_gradient": [(34 + 2 * 2**0.5) / (14 + 2**0.5), (38 + 2 * 2**0.5) / (14 + 2**0.5)],
+    "G1_input_x_gradient": [(3 * 1 + 1 * -1) / 10, (2 * 2 + 4 * -2) / 10],
     "L1_pos_filtered": REAL[[1, 2, 4, 5, 6, 7]].mean(0),
     "L2_dependency_rel": [6, 8],
     "L3_entity": [0, 2],
@@ -168,6 +176,24 @@ def test_uniform_inflow_is_the_mean() -> None:
     np.testing.assert_allclose(
         get_strategy("S1_attention").weigh(ctx).values, get_strategy("A1_mean").weigh(ctx).values
     )
+
+
+def test_gradients_of_zero_fall_back_to_the_mean() -> None:
+    for name, given in (
+        ("S2_gradient", {"gradient": np.r_[9.0, np.zeros(8)]}),
+        ("G1_input_x_gradient", {**SIGNALS, "gradient_dot": np.r_[9.0, 1e-5 * NORMS[1:] * SIGNALS["gradient"][1:]]}),
+    ):
+        outcome = get_strategy(name).weigh(context(signals=given))
+        assert (outcome.applied, outcome.token_share) == (False, 0.0)
+        np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
+
+
+def test_signals_that_are_wrong_fail_the_cell() -> None:
+    reason = CellError("too_few", "one token")
+    for value, status in ((reason, "too_few"), (np.ones(3), "failed"), (np.full(9, np.nan), "non_finite")):
+        with pytest.raises(CellError) as caught:
+            get_strategy("S2_gradient").weigh(context(signals={"gradient": value}))
+        assert caught.value.status == status
 
 
 def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:

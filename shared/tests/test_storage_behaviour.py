@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
-from poolbench.storage.base import ObjectStore, open_store
+from poolbench.storage import ObjectStore, open_store
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 

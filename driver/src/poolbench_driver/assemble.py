@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.storage import Artifacts
-from poolbench.suites import metric_info, rank_board
+from poolbench.suites import RankBoard, metric_info, rank_board
 from poolbench_driver.corpora import dataset_identity
 from poolbench_driver.plan import ConceptPlan, Plan
 from poolbench_driver.rows import Row, Source, missing, strategy_columns, with_metric
@@ -31,9 +31,22 @@ RANKED = (
     "d3.robust_lc",
 )
 
+#: One row a rank board: the test that any two strategies differ at all, and how far mean ranks must lie apart.
+BOARDS = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("board", pa.string()),  # all, or complete: blocks in which no strategy is null
+        ("num_blocks", pa.int64()),  # concepts in which every strategy has a rank
+        ("friedman_statistic", pa.float64()),
+        ("friedman_p", pa.float64()),
+        ("critical_difference", pa.float64()),  # Nemenyi, at level .05
+        ("dropped", pa.string()),  # JSON: concepts left out, and why
+    ]
+)
+
 
 def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
-    """All tables of a run by name: results, curves, passage_scores, text_scores, pairwise, details."""
+    """All tables of a run by name: results, curves, passage_scores, text_scores, boards, pairwise, details."""
     source = Source(artifacts, failures, plan.producers())
     common = _common_columns(plan, run_id)
     rows = [row for cells in plan.concepts.values() for row in _d1_rows(plan, cells, source)]
@@ -46,11 +59,12 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
             tables["curves"] += steering.curves(cells)
             tables["text_scores"] += steering.text_scores(cells)
     complete = [{**common, **row} for row in rows]
-    ranks, pairwise = _rank_rows(complete)
+    ranks, boards, pairwise = _rank_rows(complete)
     complete += [{**common, **row} for row in ranks]
     details = [{"cell_id": cell_id(row), **_details(row)} for row in _filled(complete) if row.get("details")]
     return {
         "results": result_table(_filled(complete)),
+        "boards": pa.Table.from_pylist(boards, BOARDS),
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
         "passage_scores": pa.Table.from_pylist(_passage_scores(plan, source)),
@@ -105,19 +119,27 @@ def _split(metric: str) -> str:
     return "test" if metric == "d1.auroc_test" else "train"
 
 
-def _rank_rows(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def _rank_rows(rows: list[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Rows of ``rank.mean``, a summary of each board, and the pairs of its strategies."""
     versions = {row["strategy"]: row.get("strategy_version") for row in rows if row.get("strategy")}
     ranks: list[Row] = []
+    boards: list[Row] = []
     pairwise: list[Row] = []
+    for board in _boards(rows):
+        name = {"metric": board.metric, "board": board.board}
+        ranks += [{**row, "strategy_version": versions.get(row["strategy"])} for row in board.rows()]
+        boards.append({**name, **board.summary, "dropped": _json(board.summary["dropped"])})
+        pairwise += [{**name, **row} for row in board.pairwise]
+    return ranks, boards, pairwise
+
+
+def _boards(rows: list[Row]) -> Iterator[RankBoard]:
     for metric in RANKED:
         better = metric_info(metric).higher_is_better is not False
         for complete in (False, True):
             board = rank_board(rows, metric, higher_is_better=better, complete=complete)
-            if board is None:
-                continue
-            ranks += [{**row, "strategy_version": versions.get(row["strategy"])} for row in board.rows()]
-            pairwise += [{"metric": metric, "board": board.board, **row} for row in board.pairwise]
-    return ranks, pairwise
+            if board is not None:
+                yield board
 
 
 def _passage_scores(plan: Plan, source: Source) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -92,9 +92,28 @@ def calibration_step() -> LocalStep:
     return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration)
 
 
-@lru_cache(maxsize=4)
+def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str]:
+    """The concepts that the corpus cannot provide, with the reason.
+
+    The grammar has all of them. How many passages the archives hold shows only when they are read.
+    """
+    source = config.corpus.source
+    if source == "planted":
+        return {}
+    if source != "real":
+        return {name: f"{source} has no corpus of {name}" for name in concepts if not (Path(source) / name).is_dir()}
+    absent = {}
+    for name in concepts:
+        try:
+            concept_table(config, name)
+        except CorpusError as error:
+            absent[name] = str(error)
+    return absent
+
+
+@lru_cache(maxsize=32)
 def concept_table(config: RunConfig, concept: str) -> pa.Table:
-    """All splits of one concept; cached because three local steps want the same table."""
+    """All splits of one concept; cached because several local steps want the same table."""
     budget, corpus = config.budget, config.corpus
     sizes: dict[str, Any] = {
         "num_train": budget.num_train,

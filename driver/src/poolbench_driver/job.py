@@ -13,9 +13,10 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
+from poolbench_driver.corpora import absent_concepts
 from poolbench_driver.imports import imported_model, is_imported
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, make_plan, wanted_scorers
 from poolbench_driver.progress import STAGES, Display
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure, RunLoop, committed_keys, remaining
@@ -80,7 +81,9 @@ class Job:
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
         folder.write_state("failures" if failures else "done", **_counts(loop), results_digest=digest)
-        print(f"report: {write_report(folder)}\nresults digest: {digest}")
+        report = write_report(folder)
+        folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
+        print(f"report: {report}\nresults digest: {digest}")
         if failures:
             blocked = sum(failure.blocked for failure in failures)
             without = f", {blocked} more could not be tried without them" if blocked else ""
@@ -116,8 +119,22 @@ def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Ses
         model = imported_model(config, session.artifacts)
     else:
         model = describe_model(config, session.services)
-    present = committed_keys(session.artifacts)
-    return make_plan(config, model, strategies, annotator_version(config.annotator), present)
+    return make_plan(
+        config,
+        model,
+        strategies,
+        annotator_version(config.annotator),
+        absent=absent_concepts(config, _neighbours(config)),
+        present=committed_keys(session.artifacts),
+    )
+
+
+def _neighbours(config: RunConfig) -> list[str]:
+    """Concepts that only a scorer and a direction are needed of."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return []
+    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, get_concept(c)))
+    return [name for name in wanted if name not in config.concepts]
 
 
 def num_generations(plan: Plan) -> int:

@@ -5,6 +5,7 @@ The folder's name is derived from the configuration, so the same command continu
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
@@ -114,6 +115,18 @@ class RunFolder:
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
         return pq.read_table(file)
 
+    def write_manifest(self, **facts: Any) -> None:
+        """Writes ``manifest.json``: the run's facts, and size and hash of every file, so that a copy can be checked."""
+        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
+        content = {
+            "run_id": self.id,
+            "code_version": __version__,
+            "created_at": now(),
+            **facts,
+            "files": {file.relative_to(self.path).as_posix(): _described(file) for file in files},
+        }
+        self.file("manifest.json").write_text(json.dumps(content, indent=1), "utf-8")
+
     def write_failures(self, failures: Sequence[Failure]) -> None:
         """Writes ``failures.parquet``."""
         import pyarrow as pa
@@ -121,6 +134,15 @@ class RunFolder:
         text = [(name, pa.string()) for name in ("task_id", "kind", "status", "reason")]
         schema = pa.schema([*text, ("blocked", pa.bool_())])
         self.write_table("failures", pa.Table.from_pylist([asdict(each) for each in failures], schema))
+
+
+#: Files that change after the manifest is written.
+_NOT_LISTED = ("manifest.json", "state.json", "cancel")
+
+
+def _described(file: Path) -> dict[str, Any]:
+    content = file.read_bytes()
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def run_id(config: RunConfig) -> str:

@@ -48,8 +48,9 @@ class SteeringRows:
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:
-        """What is known of each scorer."""
-        return {name: self._scorer(name) for name in self.plan.scorers}
+        """What is known of each scorer, and of those that cannot be had."""
+        absent = {name: Scorer(name, "no_scorer", reason) for name, reason in self.plan.absent.items()}
+        return absent | {name: self._scorer(name) for name in self.plan.scorers}
 
     @cached_property
     def unsteered(self) -> SteeredTables | Failure:
@@ -182,6 +183,8 @@ class SteeringRows:
 
     def _neighbour_directions(self, neighbour: str, spec: StrategySpec) -> pa.Table | Failure:
         layer = self.plan.steering_layer
+        if neighbour in self.plan.absent:
+            return Failure("", "", "no_scorer", self.plan.absent[neighbour])
         if neighbour in self.plan.concepts:
             return self.source.table(self.plan.concepts[neighbour].directions[spec.id, layer])
         cells = self.plan.neighbours[neighbour]

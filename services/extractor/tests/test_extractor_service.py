@@ -76,7 +76,7 @@ def test_extract_commits_every_role(service: ExtractorService, artifacts: Artifa
     table = artifacts.read_table("out.L1_pos_filtered.0")
     assert vector_matrix(table["vector"]).shape == (5, 32)
     assert table["applied"].to_pylist() == [True, False, True, True, True]  # "No." has no second word
-    assert set(artifacts.read_table("out.S2_gradient.0")["status"].to_pylist()) == {"not_implemented"}
+    assert set(artifacts.read_table("out.S2_gradient.0")["status"].to_pylist()) == {"ok"}
     assert artifacts.read_table("out.states.0").num_rows == 5
     assert artifacts.manifest("out.A1_mean.0").meta["model_revision"].startswith("local-")
 

@@ -21,8 +21,8 @@ from poolbench.contracts.tables import (
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.taskio import TaskIO
+from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.base import open_store
 from poolbench_steerer import tasks
 
 pytestmark = pytest.mark.slow

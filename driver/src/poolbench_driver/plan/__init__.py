@@ -7,19 +7,28 @@ present decides nothing but who makes vectors: where states were kept, the poole
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from poolbench.concepts import get_concept
 from poolbench.config import RunConfig
 from poolbench.pooling.registry import StrategySpec
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan.job import NULLS, UNSTEERED, ConceptPlan, Plan, ScorerPlan, scored_concepts, scorers_of
+from poolbench_driver.plan.job import (
+    NULLS,
+    UNSTEERED,
+    ConceptPlan,
+    Plan,
+    ScorerPlan,
+    scored_concepts,
+    scorers_of,
+    wanted_scorers,
+)
 from poolbench_driver.plan.probes import plan_null_directions, plan_probes
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
 from poolbench_driver.plan.vectors import plan_neighbour_vectors, plan_vectors
 
-__all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of"]
+__all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of", "wanted_scorers"]
 
 
 def make_plan(
@@ -27,6 +36,7 @@ def make_plan(
     model: ModelInfo,
     strategies: Sequence[StrategySpec],
     annotator_version: str | None = None,
+    absent: Mapping[str, str] | None = None,
     present: Collection[str] = (),
 ) -> Plan:
     """Plans a run.
@@ -36,10 +46,13 @@ def make_plan(
         model: Revision, depth and width of the model.
         strategies: Registered strategies to rank, implemented or not.
         annotator_version: Version of the spaCy pipeline; another one makes other annotations.
+        absent: Neighbours that the corpus has no passages of, with the reason: they get no scorer.
         present: Keys of the committed artifacts.
     """
     layers = model.layers(config.layers)
-    plan = Plan(config, model, layers, layers[-1], list(strategies), frozenset(present))
+    plan = Plan(
+        config, model, layers, layers[-1], list(strategies), absent=dict(absent or {}), present=frozenset(present)
+    )
     if plan.steers:
         plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}

@@ -60,6 +60,7 @@ class Plan:
     concepts: dict[str, ConceptPlan] = field(default_factory=dict)
     neighbours: dict[str, ConceptPlan] = field(default_factory=dict)  # not measured themselves
     scorers: dict[str, ScorerPlan] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)  # neighbours that the corpus lacks, and why
     annotator: dict[str, Any] = field(default_factory=dict)  # parameters of pooler.annotate
     calibration: str = ""
     openings: str = ""
@@ -116,6 +117,12 @@ def scored_concepts(plan: Plan) -> list[Concept]:
 
 
 def scorers_of(plan: Plan, concept: Concept) -> list[str]:
-    """The scorers that a concept's steered texts are given to: its own, and for D3 its neighbours'."""
-    neighbours = concept.neighbours if "d3" in plan.config.metrics else ()
+    """The scorers that a concept's steered texts are given to: its own, and for D3 those its neighbours have."""
+    names = wanted_scorers(plan.config, concept)
+    return [name for name in names if name == concept.id or name not in plan.absent]
+
+
+def wanted_scorers(config: RunConfig, concept: Concept) -> list[str]:
+    """The concept itself and, for D3, its neighbours."""
+    neighbours = concept.neighbours if "d3" in config.metrics else ()
     return list(dict.fromkeys([concept.id, *neighbours]))

@@ -63,6 +63,7 @@ class View:
     nulls: list[Row]
     failures: list[Row]
     curves: list[Row]
+    boards: list[Row]
     config_yaml: str
     num_rows: int
 
@@ -70,7 +71,8 @@ class View:
 def build_view(folder: RunFolder) -> View:
     """Reads a run's tables into a view."""
     table = folder.read_table("results")
-    rows = table.to_pylist()
+    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.read_table("details").to_pylist()}
+    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in table.to_pylist()]
     first = rows[0]
     order = _order(rows)
     maps = [_heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
@@ -87,6 +89,7 @@ def build_view(folder: RunFolder) -> View:
         nulls=_null_reasons(rows),
         failures=folder.read_table("failures").to_pylist(),
         curves=folder.read_table("curves").to_pylist(),
+        boards=[row for row in folder.read_table("boards").to_pylist() if row["board"] == "all"],
         config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
         num_rows=len(rows),
     )
@@ -192,38 +195,41 @@ def _checks(rows: Sequence[Row]) -> list[Row]:
     """What a reader can check by eye, a line a concept."""
     lines = []
     for concept in sorted({row["concept"] for row in rows if row["strategy"] and row["concept"]}):
-        own = [row for row in rows if row["concept"] == concept]
-        best = _best(own, "d1.auroc")
-        permuted = [r["value"] for r in own if r["metric"] == "d1.auroc_permuted" and r["value"] is not None]
-        gain = _best(own, "d2.best_gain.excess")
-        rank = _same_cell(own, gain, "d2.best_gain.null_rank")
+        own = [row for row in rows if row["concept"] == concept and row["value"] is not None]
+        permuted = [row["value"] for row in own if row["metric"] == "d1.auroc_permuted"]
+        best = max(_of_metric(own, "d1.auroc"), key=lambda row: row["value"], default=None)
         lines.append(
             {
                 "concept": concept,
                 "best": best,
                 "permuted": fmean(permuted) if permuted else None,
-                "gain": gain,
-                "null_p95": _same_cell(own, gain, "d2.best_gain.null_p95"),
-                "null_rank": rank,
+                **_gain_check(own),
             }
         )
     return lines
 
 
-def _best(rows: Sequence[Row], metric: str) -> Row | None:
-    valued = [row for row in rows if row["metric"] == metric and row["value"] is not None]
-    return max(valued, key=lambda row: row["value"], default=None)
-
-
-def _same_cell(rows: Sequence[Row], anchor: Row | None, metric: str) -> float | None:
-    if anchor is None:
-        return None
-    same = (
-        r
-        for r in rows
-        if r["metric"] == metric and r["strategy"] == anchor["strategy"] and r["layer"] == anchor["layer"]
+def _gain_check(rows: Sequence[Row]) -> Row:
+    """The gain of the strategy that was best on the openings it was chosen on, read on the others."""
+    chosen = max(
+        _of_metric(rows, "d2.best_strength"), key=lambda row: row["details"]["gain_where_chosen"], default=None
     )
-    return next((row["value"] for row in same), None)
+    if chosen is None:
+        return {}
+    same = {row["metric"]: row for row in rows if row["strategy"] == chosen["strategy"]}
+    excess = same.get("d2.best_gain.excess")
+    if excess is None:
+        return {}
+    return {
+        "strategy": chosen["strategy"],
+        "gain": excess["details"]["value_at_null_strengths"],
+        "null_p95": same["d2.best_gain.null_p95"]["value"],
+        "null_rank": same["d2.best_gain.null_rank"]["value"],
+    }
+
+
+def _of_metric(rows: Sequence[Row], metric: str) -> list[Row]:
+    return [row for row in rows if row["metric"] == metric]
 
 
 def _coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:

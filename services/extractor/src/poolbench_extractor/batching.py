@@ -52,7 +52,7 @@ def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], Non
         run(batch)
         return
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         if len(batch) == 1:
             raise DeviceMemoryError(
@@ -67,7 +67,8 @@ def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], Non
     run_halving(batch[middle:], run)
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a device or on the host."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return any(phrase in str(error).lower() for phrase in _OUT_OF_MEMORY)

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from poolbench.errors import CellError
 from poolbench.pooling.signals import Signals, from_source
+from poolbench_extractor import gradients
+from poolbench_extractor.batching import is_out_of_memory
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.inflow import attention_inflow, watching
 from poolbench_extractor.model import Decoder
@@ -69,7 +71,6 @@ class Captured:
             row.update(dict.fromkeys(names, error))
 
 
-@torch.inference_mode()
 def capture(
     decoder: Decoder,
     batch: Sequence[Encoded],
@@ -78,7 +79,7 @@ def capture(
     signals: Mapping[int, Collection[str]] | None = None,
     padding_side: str = "right",
 ) -> Captured:
-    """Runs the model on a batch up to the deepest of ``layers``.
+    """Runs the model on a batch up to the deepest of ``layers``, or to its loss and back where that is asked for.
 
     Args:
         decoder: The model.
@@ -86,16 +87,68 @@ def capture(
         layers: Blocks whose output is kept.
         signals: What strategies need at some of ``layers``; names that the model does not give are ignored.
         padding_side: ``right`` or ``left``; changes nothing but rounding.
+
+    Returns:
+        States and signals. What the model cannot give is refused there with a reason; the rest is complete.
     """
+    needs = signals or {}
+    by_loss = {layer: names for layer, asked in needs.items() if (names := from_source("loss", asked))}
+    refusal = gradients.obstacle(decoder) if by_loss else None
+    if by_loss and refusal is None:
+        try:
+            return _capture(decoder, batch, layers, needs, by_loss, padding_side)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            refusal = CellError("failed", f"{decoder.source} cannot be differentiated: {reason}")
+    captured = _capture(decoder, batch, layers, needs, {}, padding_side)
+    if refusal is not None:
+        captured.refuse({name for names in by_loss.values() for name in names}, refusal)
+    return captured
+
+
+def _capture(
+    decoder: Decoder,
+    batch: Sequence[Encoded],
+    layers: Sequence[int],
+    needs: Mapping[int, Collection[str]],
+    by_loss: Mapping[int, Collection[str]],
+    padding_side: str,
+) -> Captured:
     inputs, captured, real_BT = _padded(decoder, batch, padding_side)
     with ExitStack() as stack:
         stack.enter_context(decoder.lock)
+        stack.enter_context(torch.enable_grad() if by_loss else torch.inference_mode())
         for layer in layers:
-            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, layer == max(layers)))
-        stack.enter_context(_watching_attention(decoder, signals or {}, captured, real_BT))
-        with suppress(_DeepEnoughError):
-            decoder.backbone(**inputs, use_cache=False)
+            last = layer == max(layers) and not by_loss
+            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, last))
+        stack.enter_context(_watching_attention(decoder, needs, captured, real_BT))
+        if by_loss:
+            _run_with_loss(decoder, inputs, batch, by_loss, captured)
+        else:
+            with suppress(_DeepEnoughError):
+                decoder.backbone(**inputs, use_cache=False)
     return captured
+
+
+def _run_with_loss(
+    decoder: Decoder,
+    inputs: Mapping[str, Tensor],
+    batch: Sequence[Encoded],
+    by_loss: Mapping[int, Collection[str]],
+    captured: Captured,
+) -> None:
+    tape = gradients.Tape()
+    with tape.recording(decoder, sorted(by_loss)):
+        decoder.backbone(**inputs, use_cache=False)
+    found = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
+    for layer, names in by_loss.items():
+        captured.signals.setdefault(layer, {}).update({name: found[layer][name] for name in names})
+    for passage, refused in zip(batch, captured.refused, strict=True):
+        error = gradients.obstacle_of(passage)
+        if error is not None:
+            refused |= {name: error for names in by_loss.values() for name in names}
 
 
 def _padded(
@@ -127,7 +180,7 @@ def _padded(
 @contextmanager
 def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) -> Iterator[None]:
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
-        captured.states[layer] = output[0] if isinstance(output, tuple) else output
+        captured.states[layer] = (output[0] if isinstance(output, tuple) else output).detach()
         if deepest:
             raise _DeepEnoughError
 
@@ -154,6 +207,7 @@ def _watching_attention(
         yield
 
 
+@torch.no_grad()
 def _keep_inflow(
     captured: Captured,
     layer: int,

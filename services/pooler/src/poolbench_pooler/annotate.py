@@ -41,8 +41,8 @@ class Pipeline:
         """
         if version not in (None, self.version):
             raise ConfigError(
-                f"pipeline {self.name!r} has version {self.version}, not {version}; install that version, "
-                f"or ask for {self.version}"
+                f"pipeline {self.name!r} has version {self.version}, not {version}. If it was replaced "
+                f"while the cluster ran, restart the cluster; else install that version, or ask for {self.version}"
             )
         return self
 

@@ -13,8 +13,8 @@ from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task, step_key
 from poolbench.errors import RestrictedError
 from poolbench.runtime import ClusterSettings, TaskIO
+from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.base import open_store
 from poolbench_scorer.config import TrainParams, parse_params
 from poolbench_scorer.requests import ScoreRequest, TrainRequest
 

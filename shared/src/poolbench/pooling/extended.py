@@ -11,6 +11,9 @@ from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.registry import StrategySpec, register, strategy
 from poolbench.pooling.window import last_k
 
+#: Cosine of state and gradient up to which bfloat16 rounding may be all of it; elsewhere than behind the last
+#: block the largest of a passage is about .1.
+RIGHT_ANGLE = 1e-3
 SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling modes of its library"
 
 
@@ -97,6 +100,28 @@ def position_weighted(context: TokenContext) -> Weights:
 def mean_sqrt_len(context: TokenContext) -> Weights:
     """Weight 1 / sqrt(T) on every real token."""
     return _scaled(context, np.full(context.num_positions, len(context.real) ** -0.5))
+
+
+@strategy(
+    "G1_input_x_gradient",
+    version=1,
+    family="saliency",
+    summary="weight proportional to |h . dL/dh|, state times its loss gradient; an oracle beside S2",
+    needs=("gradient_dot", "gradient", "norms"),
+    reference="Shrikumar et al. 2016, arXiv:1605.01713, input times gradient, at hidden states",
+    board="extended",
+)
+def input_x_gradient(context: TokenContext) -> Weights:
+    """Weight proportional to the first-order change of the loss if the token's state were removed.
+
+    Behind the last block stands a norm alone, whose output does not change when h is scaled: h . dL/dh is zero
+    there, and what is computed is rounding. So where h and its gradient are orthogonal at every token, up to
+    ``RIGHT_ANGLE``, there is nothing to weigh by, and the weights are A1's.
+    """
+    product, lengths = np.abs(context.require("gradient_dot")), context.require("norms") * context.require("gradient")
+    if np.all(product[context.real] <= RIGHT_ANGLE * lengths[context.real]):
+        return context.mean_of(np.empty(0, dtype=np.int64))
+    return context.proportional_to(product)
 
 
 for _k in (4, 8):

@@ -23,7 +23,7 @@ def attention(context: TokenContext) -> Weights:
     return context.proportional_to(context.require("inflow"))
 
 
-not_implemented(
+@strategy(
     "S2_gradient",
     version=1,
     family="saliency",
@@ -31,6 +31,15 @@ not_implemented(
     needs=("gradient",),
     reference=CARD,
 )
+def gradient(context: TokenContext) -> Weights:
+    """Weight proportional to the L2 norm of dL/dh_t, with h_t the token's state at the layer.
+
+    L is the mean over the passage's real tokens that have a position before them of their negative
+    log-likelihood; a BOS predicts the first token. The last token predicts nothing and weighs nothing.
+    """
+    return context.proportional_to(context.require("gradient"))
+
+
 not_implemented(
     "S3_iti_probe",
     version=1,

@@ -11,8 +11,8 @@ from poolbench.queue.leases import open_leases
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
+from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.base import open_store
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

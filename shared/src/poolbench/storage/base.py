@@ -1,14 +1,10 @@
-"""The object-store protocol and how a URI becomes a store."""
+"""The object-store protocol."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlparse
-
-from poolbench.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -42,21 +38,3 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Removes an object; a missing one is no error."""
-
-
-def open_store(uri: str) -> ObjectStore:
-    """The store that ``uri`` names: a folder (``/data/store``, ``file:///data/store``) or ``s3://bucket/prefix``.
-
-    S3 endpoint and credentials come from POOLBENCH_S3_ENDPOINT, POOLBENCH_S3_ACCESS_KEY and
-    POOLBENCH_S3_SECRET_KEY: deployment facts, never part of a configuration file.
-    """
-    scheme = urlparse(uri).scheme
-    if scheme in ("", "file"):
-        from poolbench.storage.folder import FolderStore
-
-        return FolderStore(Path(urlparse(uri).path if scheme else uri))
-    if scheme == "s3":
-        from poolbench.storage.s3 import S3Store
-
-        return S3Store.from_environment(uri)
-    raise ConfigError(f"object store {uri!r}: unknown scheme {scheme!r}; use a folder, file:// or s3://bucket/prefix")

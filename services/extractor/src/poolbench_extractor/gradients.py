@@ -1,0 +1,192 @@
+"""Loss gradients at hidden states: one backward pass, from the next-token loss to the asked layers and no deeper.
+
+Parameters never require gradients, so the blocks below the shallowest asked layer run without an autograd
+graph: it begins at that layer's states. The loss of a passage is the mean, over its real tokens that have a
+position before them, of -log p(token | all before it); a BOS thus predicts the first token, and without one
+the first token is not predicted. Special tokens and padding are never predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from poolbench.errors import CellError
+from poolbench_extractor.encode import Encoded
+from poolbench_extractor.model import Decoder
+
+#: Bytes that one chunk of float32 logits may take; several arrays of this size live at once.
+HEAD_BYTES = 64 * 2**20
+
+#: Signals of the mean loss, [B, T], from hidden states and gradients [B, T, D].
+OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "gradient": lambda _h_BTD, g_BTD: g_BTD.norm(dim=-1),
+    "gradient_dot": lambda h_BTD, g_BTD: (h_BTD.float() * g_BTD).sum(-1),
+}
+
+
+def obstacle(decoder: Decoder) -> CellError | None:
+    """Why no passage of this model can have gradients, where that is known beforehand."""
+    if getattr(decoder.model, "is_quantized", False) or getattr(decoder.model, "hf_quantizer", None) is not None:
+        return CellError("failed", f"no loss gradient: the weights of {decoder.source} are quantised; load it without")
+    return None
+
+
+def obstacle_of(passage: Encoded) -> CellError | None:
+    """Why this passage has no gradients: the last token's is zero, so there must be one before it."""
+    if len(passage.context.real) < 2:
+        name = passage.context.passage_id
+        return CellError("too_few", f"no loss gradient: passage {name!r} has one token, and no next one to predict")
+    return None
+
+
+@dataclass
+class Tape:
+    """What one forward pass leaves for its backward pass.
+
+    Attributes:
+        states: Hidden states of the asked layers [B, T, D]; the shallowest are the leaf of the graph.
+        output: What the trunk returned: the states that the language-model head reads.
+    """
+
+    states: dict[int, Tensor] = field(default_factory=dict)
+    output: Any = None
+
+    @contextmanager
+    def recording(self, decoder: Decoder, layers: Sequence[int]) -> Iterator[None]:
+        """Within it, forward passes are recorded from the shallowest of ``layers`` to the head."""
+        handles = [
+            decoder.blocks[layer].register_forward_hook(
+                lambda _module, _args, output, layer=layer: self._record(layer, output)
+            )
+            for layer in layers
+        ]
+        handles.append(_trunk(decoder).register_forward_hook(self._finish))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _record(self, layer: int, output: Any) -> Any:
+        h_BTD = output[0] if isinstance(output, tuple) else output
+        if h_BTD.requires_grad:
+            self.states[layer] = h_BTD
+            return output
+        leaf_BTD = self.states[layer] = h_BTD.detach().requires_grad_()
+        return (leaf_BTD, *output[1:]) if isinstance(output, tuple) else leaf_BTD
+
+    def _finish(self, _module: nn.Module, _args: Any, output: Any) -> None:
+        self.output = output
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The tokens that are predicted.
+
+    Attributes:
+        row: Passage of each, [N].
+        position: Padded position that predicts it, [N].
+        token: Its vocabulary id, [N].
+        count: Number of them in each passage, [B].
+    """
+
+    row: Tensor
+    position: Tensor
+    token: Tensor
+    count: Tensor
+
+    @classmethod
+    def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:
+        """The real tokens of each passage that have a position before them."""
+        own = [passage.context.real[passage.context.real > 0] for passage in batch]
+        counts = [len(positions) for positions in own]
+        columns = (
+            np.repeat(np.arange(len(batch)), counts),
+            np.concatenate([start + positions - 1 for start, positions in zip(starts, own, strict=True)]),
+            np.concatenate([passage.token_ids[positions] for passage, positions in zip(batch, own, strict=True)]),
+            np.asarray(counts),
+        )
+        return cls(*map(torch.from_numpy, columns))
+
+
+def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict[str, Tensor]]:
+    """All signals of ``OF_GRADIENT`` at the layers of a tape, by layer and name.
+
+    The sum of the losses goes back and is divided by their number at the end, in float32: gradients of a mean
+    over hundreds of tokens would underflow in float16.
+
+    Raises:
+        RuntimeError: If the model cannot be differentiated.
+    """
+    z_BTD: Tensor = tape.output[0]
+    _, seed_BTD = head_gradient(decoder, tape.output, targets)
+    gradients = torch.autograd.grad(z_BTD, list(tape.states.values()), seed_BTD)
+    found = {}
+    for (layer, h_BTD), gradient_BTD in zip(tape.states.items(), gradients, strict=True):
+        count_B11 = targets.count.clamp(min=1).to(gradient_BTD.device)[:, None, None]
+        mean_BTD = gradient_BTD.float() / count_B11
+        found[layer] = {name: signal(h_BTD.detach(), mean_BTD) for name, signal in OF_GRADIENT.items()}
+    return found
+
+
+def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tensor, Tensor]:
+    """The loss of every predicted token, and the gradient of their sum at the states that the head reads.
+
+    Logits exist for a chunk of tokens at a time, never for all.
+
+    Returns:
+        Float32 [N] and a tensor like ``output``'s states, [B, T, D].
+    """
+    z_BTD: Tensor = output[0].detach()
+    row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
+    z_ND = z_BTD[row, position]
+    seed_BTD = torch.zeros_like(z_BTD)
+    vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
+    step = max(1, HEAD_BYTES // (4 * vocabulary))
+    losses = []
+    for start in range(0, len(z_ND), step):
+        chunk = slice(start, start + step)
+        part_nD = z_ND[chunk].requires_grad_()
+        logits_nV = head_logits(decoder, output, part_nD).float()
+        loss_n = nn.functional.cross_entropy(logits_nV, token[chunk].to(logits_nV.device), reduction="none")
+        (seed_BTD[row[chunk], position[chunk]],) = torch.autograd.grad(loss_n.sum(), part_nD)
+        losses.append(loss_n.detach())
+    return torch.cat(losses), seed_BTD
+
+
+def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
+    """The model's own logits [N, V] from final states: its forward, with the trunk answering ``z_ND``.
+
+    Whatever the architecture does to its logits (biases, scales, soft caps) is thereby done.
+    """
+    answer = copy(output)
+    answer["last_hidden_state"] = z_ND[None]
+    placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
+    with _answering(_trunk(decoder), answer):
+        return decoder.model(input_ids=placeholder, use_cache=False).logits[0]
+
+
+def _trunk(decoder: Decoder) -> nn.Module:
+    """The module whose output the language-model head reads."""
+    return decoder.model.get_decoder()
+
+
+@contextmanager
+def _answering(module: nn.Module, answer: Any) -> Iterator[None]:
+    """Within it, calls of ``module`` return ``answer``."""
+    before = vars(module).get("forward")  # a module spread over devices has a forward of its own
+    module.forward = lambda *_args, **_kwargs: answer
+    try:
+        yield
+    finally:
+        del module.forward
+        if before is not None:
+            module.forward = before
