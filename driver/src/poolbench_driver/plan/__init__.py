@@ -50,9 +50,8 @@ def make_plan(
         present: Keys of the committed artifacts.
     """
     layers = model.layers(config.layers)
-    plan = Plan(
-        config, model, layers, layers[-1], list(strategies), absent=dict(absent or {}), present=frozenset(present)
-    )
+    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    plan.absent, plan.present = dict(absent or {}), frozenset(present)
     if plan.steers:
         plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
