@@ -219,7 +219,7 @@ def _vectors(artifacts: Artifacts) -> dict[str, pa.Table]:
     return {key: artifacts.read_table(key) for key in {path.split("/")[1] for path in listed}}
 
 
-def test_both_ways_to_vectors_agree(running: Running, first: str) -> None:
+def test_both_ways_to_vectors_agree(running: Running) -> None:
     """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
     artifacts = Artifacts(open_store(running.settings.store_uri))
     keeping = (*D1_ONLY, "--keep-activations")
