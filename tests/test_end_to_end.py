@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deploy.local.state import load
 
 from poolbench.config import asset_path
+from poolbench.contracts.tables import vector_matrix
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
@@ -204,6 +207,38 @@ def test_an_unreachable_cluster_is_one_line(running: Running) -> None:
     done = running.call([str(DRIVER), "run", "--preset", "demo"], 60, POOLBENCH_HTTP="http://127.0.0.1:9")
     assert done.returncode != 0
     assert "is the cluster up" in done.stderr and "Traceback" not in done.stderr
+
+
+D1_ONLY = ("--metrics", "d1", "--layers", "2,4")
+ADDED = "A2_max,L6_sentence"
+
+
+def _vectors(artifacts: Artifacts) -> dict[str, pa.Table]:
+    """All pooled vectors in the store by key."""
+    listed = (info.path for info in artifacts.store.list("artifacts/extractor.extract"))
+    return {key: artifacts.read_table(key) for key in {path.split("/")[1] for path in listed}}
+
+
+def test_both_ways_to_vectors_agree(running: Running) -> None:
+    """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
+    artifacts = Artifacts(open_store(running.settings.store_uri))
+    keeping = (*D1_ONLY, "--keep-activations")
+    running.run(*keeping)
+    before = set(_vectors(artifacts))
+    done, _ = running.run(*keeping, "--strategies", f"{STRATEGIES},{ADDED}")
+    assert sorted(sent(done)) == ["pooler.pool"] * 4 + ["prober.probe"] * 2
+    pooled = {key: table for key, table in _vectors(artifacts).items() if key not in before}
+    assert len(pooled) == 2 * 2 * 2  # strategies, splits, layers
+    for key in {info.path.split("/")[1] for info in artifacts.store.list("artifacts/")}:
+        if key in pooled or key.startswith(("extractor.states", "prober.probe")):
+            artifacts.delete(key)
+    done, _ = running.run(*D1_ONLY, "--strategies", f"{STRATEGIES},{ADDED}")
+    assert set(sent(done)) == {"extractor.extract", "prober.probe"}
+    for key, table in pooled.items():
+        device = artifacts.read_table(key)
+        a, b = (vector_matrix(t["vector"]) for t in (table, device))
+        assert (np.linalg.norm(a - b, axis=1) <= 1e-5 * np.linalg.norm(b, axis=1)).all(), key
+        assert table["applied"].equals(device["applied"]) and table["status"].equals(device["status"])
 
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:

@@ -6,18 +6,18 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
-from poolbench.contracts.tables import states_schema, vector_matrix
+from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError
 from poolbench.pooling import TokenContext, all_strategies
 from poolbench.pooling.align import tokens_of_words
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.kept import KEPT_SIGNALS, pool_kept
+from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.signals import SIGNALS
+from poolbench.pooling.states import KeptPassage, states_table
 
 UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_annotations]
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
@@ -107,27 +107,18 @@ def test_alignment_by_overlap(token: tuple[int, int], expected: list[int]) -> No
 
 def test_kept_states_give_the_same_vectors() -> None:
     contexts, states, signals = zip(*[passage(n, n) for n in (12, 6)], strict=True)
-    rows = [
-        {
-            "passage_id": c.passage_id,
-            "token_ids": [0] * len(h),
-            "token_start": c.offsets[:, 0].tolist(),
-            "token_end": c.offsets[:, 1].tolist(),
-            "special": c.special.tolist(),
-            "hidden": h.tolist(),
-            "inflow": given["inflow"].tolist(),
-            "status": "ok",
-        }
-        for c, h, given in zip(contexts, states, signals, strict=True)
+    kept = [
+        KeptPassage(n, c.passage_id, h.numpy(), c.special, c.token_ids, c.offsets, {"inflow": given["inflow"]})
+        for n, (c, h, given) in enumerate(zip(contexts, states, signals, strict=True))
     ]
-    rows.append({"passage_id": "late", "status": "failed", "reason": "too long"})
-    tables = pool_kept(pa.Table.from_pylist(rows, schema=states_schema(8)), REQUESTS)
+    late = KeptPassage(2, "late", error=CellError("failed", "too long"))
+    tables = pool_kept([states_table([late, kept[1]], 8), states_table(kept[:1], 8)], REQUESTS)
     direct, _ = pool_layer(
         states, Plan.of(contexts, REQUESTS), [{"inflow": g["inflow"].astype(np.float32)} for g in signals]
     )
     for index, request in enumerate(REQUESTS):
         table = tables[request.id]
-        if not set(request.strategy.needs) & SIGNALS.keys() <= {"norms", *KEPT_SIGNALS}:
+        if not request.strategy.served_by_kept_states:
             assert table["status"].to_pylist() == ["failed"] * 3
             continue
         np.testing.assert_allclose(vector_matrix(table["vector"])[:2], direct[:, index], rtol=1e-5, atol=1e-6)

@@ -14,6 +14,7 @@ from poolbench.errors import ConfigError
 from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
 from poolbench_driver.assemble import assemble
 from poolbench_driver.corpora import absent_concepts
+from poolbench_driver.imports import imported_model, is_imported
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import Plan, make_plan, wanted_scorers
 from poolbench_driver.progress import STAGES, Display
@@ -39,8 +40,8 @@ class Job:
         lines = [
             f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
             f"concepts {', '.join(self.config.concepts)}",
-            f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}, "
-            f"steering at layer {plan.steering_layer}",
+            f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}"
+            + (f", steering at layer {plan.steering_layer}" if plan.steers else ""),
             f"{len(todo)} of {len(plan.tasks)} tasks to do, {num_generations(plan)} generations in all",
         ]
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
@@ -103,15 +104,29 @@ def prepare(config: RunConfig, session: Session) -> Job:
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
     """
+    if is_imported(config.model) and "metrics" not in config.model_fields_set:
+        config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
     concepts = _concepts(config.concepts)
     strategies = _strategies(config.strategies)
     resolved = config.model_copy(
         update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
     )
-    model = describe_model(resolved, session.services)
-    absent = absent_concepts(resolved, _neighbours(resolved))
-    plan = make_plan(resolved, model, strategies, annotator_version(config.annotator), absent)
-    return Job(resolved, plan, session)
+    return Job(resolved, _planned(resolved, strategies, session), session)
+
+
+def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Session) -> Plan:
+    if is_imported(config.model):
+        model = imported_model(config, session.artifacts)
+    else:
+        model = describe_model(config, session.services)
+    return make_plan(
+        config,
+        model,
+        strategies,
+        annotator_version(config.annotator),
+        absent=absent_concepts(config, _neighbours(config)),
+        present=committed_keys(session.artifacts),
+    )
 
 
 def _neighbours(config: RunConfig) -> list[str]:

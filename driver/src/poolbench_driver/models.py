@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
-from poolbench.errors import ModelError
+from poolbench.errors import LayerError, ModelError
 from poolbench_driver.client import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -19,13 +19,25 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"
 ASSETS = ("annotator",)
 
 
+#: The states of a model by concept, split and layer: artifact keys.
+StatesKeys = Mapping[tuple[str, str, int], str]
+
+
 @dataclass(frozen=True)
 class ModelInfo:
-    """A resolved model."""
+    """A resolved model.
+
+    Attributes:
+        ref: Its name, source, revision and dtype.
+        num_blocks: Decoder blocks.
+        width: Width D of the hidden states.
+        imported: Where the states of imported activations lie; empty for a model that can be run.
+    """
 
     ref: ModelRef
     num_blocks: int
     width: int
+    imported: StatesKeys = field(default_factory=dict)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -33,12 +45,25 @@ class ModelInfo:
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def layers(self, layers: Sequence[int | float] | None) -> list[int]:
-        """Block indices from indices or depths; None gives the default depths."""
+        """Block indices from indices or depths; None gives the default depths, or all imported ones.
+
+        Raises:
+            LayerError: If the model has no such block, or it was not imported.
+        """
+        if self.imported:
+            return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
         return resolve_layers(None if layers is None else list(layers), self.num_blocks)
 
     def layer(self, layer: int | float) -> int:
         """One block index."""
         return self.layers([layer])[0]
+
+
+def _imported_layers(layers: Sequence[int | float] | None, known: list[int]) -> list[int]:
+    wrong = [layer for layer in layers or () if isinstance(layer, float) or layer not in known]
+    if wrong:
+        raise LayerError(f"layer {wrong[0]} was not imported; --layers may name {', '.join(map(str, known))}")
+    return known if layers is None else sorted({int(layer) for layer in layers})
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:

@@ -19,6 +19,7 @@ from poolbench.errors import ConfigError
 STAGES = {
     "pooler.annotate": "annotate passages",
     "extractor.extract": "extract and pool",
+    "pooler.pool": "pool kept states",
     "extractor.calibrate": "calibrate norms",
     "prober.probe": "probe (D1)",
     "prober.nulls": "null directions",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -13,8 +14,7 @@ from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matr
 from poolbench.errors import InputError
 from poolbench.pooling import Words, all_strategies
 from poolbench.pooling.batch import Request
-from poolbench.pooling.kept import KEPT_SIGNALS, pool_kept
-from poolbench.pooling.signals import SIGNALS
+from poolbench.pooling.kept import pool_kept
 from poolbench_extractor.batching import DeviceMemoryError, make_batches, run_halving
 from poolbench_extractor.capture import capture
 from poolbench_extractor.config import BatchLimits
@@ -146,10 +146,11 @@ def test_states_that_are_not_finite_become_rows(build: Callable[..., Decoder], l
 
 def test_kept_states_pool_to_the_same_vectors(decoder: Decoder, texts: list[str]) -> None:
     passages = passages_of([*texts, "word " * 200])
-    tables = extract(decoder, passages, {1: REQUESTS}, keep=[1])
+    shards: list[pa.Table] = []
+    tables = extract(decoder, passages, {1: REQUESTS}, keep={1: shards.append})
     rows = [{"passage_id": passage_id, **_row(words)} for passage_id, words in passages.words.items()]
-    kept = [r for r in REQUESTS if set(r.strategy.needs) & SIGNALS.keys() <= {"norms", *KEPT_SIGNALS}]
-    again = pool_kept(tables["states/1"], kept, table_from_rows(rows, ANNOTATIONS))
+    kept = [request for request in REQUESTS if request.strategy.served_by_kept_states]
+    again = pool_kept(shards, kept, table_from_rows(rows, ANNOTATIONS))
     for request in kept:
         table = tables[f"{request.id}/1"]
         here, there = (vector_matrix(t["vector"]) for t in (table, again[request.id]))

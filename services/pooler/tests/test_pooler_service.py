@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, require_columns, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
+from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.runtime.http import build_api
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
@@ -81,19 +82,9 @@ def test_unknown_parameter(artifacts: Artifacts) -> None:
 
 
 def state_table(num_tokens: int, width: int) -> tuple[pa.Table, np.ndarray]:
-    from poolbench.contracts.tables import states_schema
-
     hidden = np.random.default_rng(0).normal(size=(num_tokens, width)).astype(np.float32)
-    row = {
-        "passage_id": "p",
-        "token_ids": list(range(num_tokens)),
-        "token_start": list(range(num_tokens)),
-        "token_end": list(range(1, num_tokens + 1)),
-        "special": [True] + [False] * (num_tokens - 1),
-        "hidden": hidden.tolist(),
-        "status": "ok",
-    }
-    return table_from_rows([row], states_schema(width)), hidden
+    special = np.arange(num_tokens) == 0
+    return states_table([KeptPassage(0, "p", hidden, special)], width), hidden
 
 
 def test_pool_handler_does_what_is_missing(artifacts: Artifacts) -> None:

@@ -71,6 +71,23 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
+def _activations(_: Path) -> Rows:
+    from poolbench_driver.imports import list_imports
+    from poolbench_driver.session import open_session
+
+    return [
+        {
+            "name": record.name,
+            "revision": record.revision,
+            "layers": ",".join(map(str, record.layers)),
+            "width": record.width,
+            "concepts": ",".join(record.concepts),
+            "imported_at": record.created_at,
+        }
+        for record in list_imports(open_session().artifacts)
+    ]
+
+
 def _runs(output: Path) -> Rows:
     from poolbench_driver.rundir import list_runs
 
@@ -82,6 +99,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
     "concepts": _concepts,
     "models": _models,
     "scorers": _scorers,
+    "activations": _activations,
     "runs": _runs,
     "suites": _suites,
 }
@@ -92,7 +110,7 @@ def ls(
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List strategies, concepts, models, scorers, runs or suites."""
+    """List strategies, concepts, models, scorers, activations, runs or suites."""
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS)
     rows = KINDS[kind](output)

@@ -32,6 +32,7 @@ def run(
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many passages a concept (train and test).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
+    activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
     keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
     output: Output = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
@@ -58,7 +59,10 @@ def run(
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.session import check_session, open_session
 
-    settings = load_run_config(config, {name: value for name, value in flags.items() if value is not None})
+    given = {name: value for name, value in flags.items() if value is not None}
+    if activations:
+        given = {**_import_settings(activations, model), **given}
+    settings = load_run_config(config, given)
     shown = open_display(display)
     job = prepare(settings, open_session())  # wrong names come first: they need no cluster to be told
     if dry_run:
@@ -159,6 +163,16 @@ def register(app: typer.Typer) -> None:
 
 def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
+
+
+def _import_settings(name: str, model: str | None) -> dict[str, Any]:
+    """The settings that measure all of an import; flags and file may still narrow them."""
+    from poolbench_driver.imports import load_import
+    from poolbench_driver.session import open_session
+
+    if model is not None:
+        raise typer.BadParameter("--activations and --model name two models; give one")
+    return load_import(open_session().artifacts, name).settings()
 
 
 def _layers(text: str | None) -> list[int | float] | None:

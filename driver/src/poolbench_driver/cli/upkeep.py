@@ -25,6 +25,7 @@ def gc(
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
     """Remove artifacts that no run below --output needs."""
+    from poolbench_driver.imports import imported_keys
     from poolbench_driver.job import prepare
     from poolbench_driver.rundir import list_runs
     from poolbench_driver.session import open_session
@@ -33,7 +34,7 @@ def gc(
     runs = list_runs(output)
     if not runs and delete:
         raise ConfigError(f"no run lies in {output}, so nothing says what is needed; nothing was deleted")
-    keep = scorer_keys(session.artifacts)
+    keep = scorer_keys(session.artifacts) | imported_keys(session.artifacts)
     for folder in runs:  # one that cannot be planned stops everything: what it needs is unknown
         plan = prepare(folder.config(), session).plan
         keep |= set(plan.local) | {key for task in plan.tasks.values() for key in task.outputs.values()}

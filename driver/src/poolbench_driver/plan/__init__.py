@@ -1,12 +1,13 @@
-"""The plan: a pure function from configuration to tasks. Which of them are done, the object store says.
+"""The plan: a pure function from configuration and present artifacts to tasks. Which are done, the store says.
 
 Every key is known before anything runs, because keys are derivations. So the plan is always the whole job;
-a rerun sends what is not committed, and a changed setting moves only the keys that depend on it.
+a rerun sends what is not committed, and a changed setting moves only the keys that depend on it. What is
+present decides nothing but who makes vectors: where states were kept, the pooler, without the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from poolbench.concepts import get_concept
 from poolbench.config import RunConfig
@@ -36,6 +37,7 @@ def make_plan(
     strategies: Sequence[StrategySpec],
     annotator_version: str | None = None,
     absent: Mapping[str, str] | None = None,
+    present: Collection[str] = (),
 ) -> Plan:
     """Plans a run.
 
@@ -45,9 +47,13 @@ def make_plan(
         strategies: Registered strategies to rank, implemented or not.
         annotator_version: Version of the spaCy pipeline; another one makes other annotations.
         absent: Neighbours that the corpus has no passages of, with the reason: they get no scorer.
+        present: Keys of the committed artifacts.
     """
-    layers, steering = model.layers(config.layers), model.layer(config.steering_layer)
-    plan = Plan(config, model, layers, steering, list(strategies), absent=dict(absent or {}))
+    layers = model.layers(config.layers)
+    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    plan.absent, plan.present = dict(absent or {}), frozenset(present)
+    if plan.steers:
+        plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
     concepts = [get_concept(name) for name in config.concepts]
     for concept in concepts:

@@ -54,6 +54,7 @@ class Plan:
     layers: list[int]
     steering_layer: int
     strategies: list[StrategySpec]
+    present: frozenset[str] = frozenset()  # what was committed when the plan was made
     local: dict[str, LocalStep] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
     concepts: dict[str, ConceptPlan] = field(default_factory=dict)

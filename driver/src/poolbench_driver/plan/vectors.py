@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from poolbench.contracts.tasks import Task, step_key
+from poolbench.pooling.registry import StrategySpec
 from poolbench_driver.plan.job import ConceptPlan, Plan, scored_concepts
 
 
@@ -14,8 +16,9 @@ def plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers: 
     for split in splits:
         cells.passages[split] = plan.add_passages(cells.concept, split)
         inputs = {"passages": cells.passages[split], "idf_passages": cells.passages["train"]}
-        cells.annotations[split] = plan.add_step("pooler.annotate", "annotations", inputs, plan.annotator)
-        _plan_extraction(plan, cells, split, layers)
+        if not plan.model.imported:  # nobody knows where imported tokens lie in the text
+            cells.annotations[split] = plan.add_step("pooler.annotate", "annotations", inputs, plan.annotator)
+        _plan_split(plan, cells, split, layers)
 
 
 def plan_neighbour_vectors(plan: Plan) -> None:
@@ -26,26 +29,78 @@ def plan_neighbour_vectors(plan: Plan) -> None:
             plan_vectors(plan, cells, ("train",), [plan.steering_layer])
 
 
-def _plan_extraction(plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int]) -> None:
-    inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
-    base = {**plan.model.params, "include_bos": plan.config.include_bos}
-    outputs: dict[str, str] = {}
-    for spec in plan.pooled:
-        # Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline
-        # recomputes no more than it must.
-        used = inputs if spec.reads_annotations else {"passages": inputs["passages"]}
-        for layer in layers:
-            key = step_key("extractor.extract", {**base, "strategy": spec.identity(), "layer": layer}, used)
-            outputs[f"{spec.id}/{layer}"] = cells.vectors[split, spec.id, layer] = key
-    if plan.config.keep_activations:
-        for layer in layers:
-            states = step_key("extractor.states", {**base, "layer": layer}, {"passages": inputs["passages"]})
-            outputs[f"states/{layer}"] = states
-    strategies = [{"id": spec.id, "params": spec.resolve()} for spec in plan.pooled]
+def _plan_split(plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int]) -> None:
+    """Vectors of one split: from kept states where they serve, else by the extractor in one pass over the model."""
+    extracted: dict[str, str] = {}
+    for layer in layers:
+        states, pooled = _states_key(plan, cells, split, layer), []
+        for spec in plan.pooled:
+            key = cells.vectors[split, spec.id, layer] = _vectors_key(plan, cells, split, spec, layer)
+            if _serves(plan, states, spec, key):
+                pooled.append(spec)
+            else:
+                extracted[f"{spec.id}/{layer}"] = key
+        if pooled:
+            _plan_pooling(plan, cells, split, layer, pooled)
+        if plan.config.keep_activations and not plan.model.imported:
+            extracted[f"states/{layer}"] = states
+    if extracted:
+        _plan_extraction(plan, cells, split, layers, extracted)
+
+
+def _plan_extraction(
+    plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int], outputs: dict[str, str]
+) -> None:
     params = {
-        **base,
-        "strategies": strategies,
+        **_reading(plan),
+        "strategies": _strategies(plan.pooled),
         "layers": list(layers),
         "keep_activations": plan.config.keep_activations,
     }
+    inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
     plan.add(Task(kind="extractor.extract", inputs=inputs, outputs=outputs, params=params))
+
+
+def _plan_pooling(plan: Plan, cells: ConceptPlan, split: str, layer: int, specs: Sequence[StrategySpec]) -> None:
+    """Vectors from the kept states of one layer; the model is not loaded."""
+    inputs = {f"states/{layer}": _states_key(plan, cells, split, layer)}
+    if split in cells.annotations and any(spec.reads_annotations for spec in specs):
+        inputs["annotations"] = cells.annotations[split]
+    outputs = {f"{spec.id}/{layer}": cells.vectors[split, spec.id, layer] for spec in specs}
+    plan.add(Task(kind="pooler.pool", inputs=inputs, outputs=outputs, params={"strategies": _strategies(specs)}))
+
+
+def _serves(plan: Plan, states: str, spec: StrategySpec, vectors: str) -> bool:
+    """Whether kept states give these vectors: always where they are all there is of a model."""
+    missing = states in plan.present and vectors not in plan.present
+    return bool(plan.model.imported) or (missing and spec.served_by_kept_states)
+
+
+def _vectors_key(plan: Plan, cells: ConceptPlan, split: str, spec: StrategySpec, layer: int) -> str:
+    """The key of vectors, whoever makes them.
+
+    Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline recomputes
+    no more than it must.
+    """
+    if plan.model.imported:
+        inputs = {"states": _states_key(plan, cells, split, layer)}
+    else:
+        inputs = {"passages": cells.passages[split]}
+        if spec.reads_annotations:
+            inputs["annotations"] = cells.annotations[split]
+    return step_key("extractor.extract", {**_reading(plan), "strategy": spec.identity(), "layer": layer}, inputs)
+
+
+def _states_key(plan: Plan, cells: ConceptPlan, split: str, layer: int) -> str:
+    if plan.model.imported:
+        return plan.model.imported[cells.concept.id, split, layer]
+    return step_key("extractor.states", {**_reading(plan), "layer": layer}, {"passages": cells.passages[split]})
+
+
+def _reading(plan: Plan) -> dict[str, Any]:
+    """The model and how it reads its input: what every key of vectors and states depends on."""
+    return {**plan.model.params, "include_bos": plan.config.include_bos}
+
+
+def _strategies(specs: Iterable[StrategySpec]) -> list[dict[str, Any]]:
+    return [{"id": spec.id, "params": spec.resolve()} for spec in specs]

@@ -1,4 +1,4 @@
-"""Passages in, pooled vectors (or kept states) out: the functions behind tasks and requests alike."""
+"""Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests alike."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import Words
-from poolbench.pooling.kept import KEPT_SIGNALS
-from poolbench.pooling.signals import from_source
+from poolbench.pooling.signals import KEPT_SIGNALS, from_source
 from poolbench_extractor.batching import make_batches, run_halving
 from poolbench_extractor.capture import Captured, capture
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.model import Decoder
-from poolbench_extractor.states import StateCollector
+from poolbench_extractor.states import Sink, StateKeeper
 
 Progress = Callable[[int, int], None]
 DEFAULT_LIMITS = BatchLimits()
@@ -48,7 +47,7 @@ def extract(
     passages: Passages,
     wanted: Mapping[int, Sequence[Request]],
     *,
-    keep: Sequence[int] = (),
+    keep: Mapping[int, Sink] | None = None,
     reading: Reading = Reading(),
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
@@ -58,12 +57,12 @@ def extract(
         decoder: The model.
         passages: What to read.
         wanted: Requests by layer.
-        keep: Layers whose per-token states are returned as well.
+        keep: Takes the per-token states of each layer to be kept, shard by shard.
         reading: Special tokens, window and batch sizes.
         progress: Called with passages done and their number.
 
     Returns:
-        VECTORS by ``<strategy>/<layer>`` and STATES by ``states/<layer>``.
+        VECTORS by ``<strategy>/<layer>``.
     """
     encoded = _encode(decoder, passages, reading)
     return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
@@ -74,12 +73,12 @@ def extract_encoded(
     encoded: Sequence[Encoded],
     wanted: Mapping[int, Sequence[Request]],
     *,
-    keep: Sequence[int] = (),
+    keep: Mapping[int, Sink] | None = None,
     limits: BatchLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """As ``extract``, from passages that are tokens already."""
-    work = _Extraction(decoder, encoded, wanted, keep)
+    work = _Extraction(decoder, encoded, wanted, keep or {})
     _run(
         decoder,
         encoded,
@@ -89,7 +88,7 @@ def extract_encoded(
         limits=limits,
         progress=progress,
     )
-    return work.tables()
+    return work.finish()
 
 
 class _Extraction:
@@ -100,7 +99,7 @@ class _Extraction:
         decoder: Decoder,
         encoded: Sequence[Encoded],
         wanted: Mapping[int, Sequence[Request]],
-        keep: Sequence[int],
+        keep: Mapping[int, Sink],
     ) -> None:
         ids = [passage.context.passage_id for passage in encoded]
         self._encoded = encoded
@@ -109,7 +108,7 @@ class _Extraction:
             layer: VectorCollector(ids, [request.id for request in requests], decoder.width)
             for layer, requests in self._wanted.items()
         }
-        self._kept = {layer: StateCollector(encoded, decoder.width) for layer in keep}
+        self._kept = {layer: StateKeeper(encoded, decoder.width, sink) for layer, sink in keep.items()}
 
     @property
     def layers(self) -> list[int]:
@@ -137,15 +136,17 @@ class _Extraction:
             if layer in self._kept:
                 self._kept[layer].add(batch, states, signals)
 
-    def tables(self) -> dict[str, pa.Table]:
-        """All tables by role, with the passages that could not be run as failed rows."""
+    def finish(self) -> dict[str, pa.Table]:
+        """Ends the kept states; all tables by role, with the passages that could not be run as failed rows."""
         tables: dict[str, pa.Table] = {}
         for layer, collector in self._pooled.items():
             for passage in self._encoded:
                 if passage.error is not None:
                     collector.fail(passage.index, passage.error)
             tables |= {f"{request.id}/{layer}": collector.table(request.id) for request in self._wanted[layer]}
-        return tables | {f"states/{layer}": states.table() for layer, states in self._kept.items()}
+        for kept in self._kept.values():
+            kept.close()
+        return tables
 
 
 def calibrate(

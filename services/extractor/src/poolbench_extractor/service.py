@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from transformers.utils.logging import disable_progress_bar
@@ -14,7 +15,7 @@ from poolbench.pooling.batch import Request
 from poolbench_extractor import core
 from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams
 from poolbench_extractor.model import DecoderCache, describe
-from poolbench_extractor.tasks import missing_outputs, parse_params, read_passages, reading_of, reporting
+from poolbench_extractor.tasks import STATES, missing_outputs, parse_params, read_passages, reading_of, reporting
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -37,10 +38,13 @@ class ExtractorService:
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
         passages, reading = read_passages(task, io), reading_of(params)
-        with reporting(decoder.device, io):
-            tables = core.extract(decoder, passages, wanted, keep=keep, reading=reading, progress=io.progress)
-        for role, table in tables.items():
-            io.write_table(role, table, meta={"model_revision": decoder.revision})
+        meta = {"model_revision": decoder.revision}
+        with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
+            sinks = {layer: stack.enter_context(io.writing_shards(f"{STATES}/{layer}", meta)) for layer in keep}
+            with reporting(decoder.device, io):
+                tables = core.extract(decoder, passages, wanted, keep=sinks, reading=reading, progress=io.progress)
+            for role, table in tables.items():
+                io.write_table(role, table, meta=meta)
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
         """``extractor.calibrate``: mean residual norms on the fixed calibration texts."""

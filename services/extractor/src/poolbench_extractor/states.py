@@ -1,60 +1,65 @@
-"""Collects per-token hidden states into STATES tables (``--keep-activations``)."""
+"""Hands per-token hidden states on as shards while batches complete (``--keep-activations``)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import torch
 from torch import Tensor
 
-from poolbench.contracts.tables import states_schema
-from poolbench.pooling.signals import Signals
+from poolbench.pooling.signals import KEPT_SIGNALS, Signals
+from poolbench.pooling.states import SHARD_BYTES, KeptPassage, ShardWriter
 from poolbench_extractor.encode import Encoded
 
+#: Takes the shards of one layer.
+Sink = Callable[[pa.Table], None]
 
-class StateCollector:
-    """Rows of one layer, filled in any order and written in passage order.
 
-    Half-precision states are stored as float32, which holds them exactly.
+class StateKeeper:
+    """The states of one layer on their way to a sink; at most a shard of them is held here.
+
+    States keep the dtype that they have in the model; shards come in the order in which batches run.
     """
 
-    def __init__(self, encoded: Sequence[Encoded], width: int) -> None:
-        self._encoded = list(encoded)
-        self._width = width
-        self._hidden: list[np.ndarray | None] = [None] * len(self._encoded)
-        self._inflow: list[np.ndarray | None] = [None] * len(self._encoded)
+    def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
+        self._writer = ShardWriter(sink, width, shard_bytes)
+        self._failed = [passage for passage in encoded if passage.error is not None]
+        self._done: set[int] = set()
 
     def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
-        """The states [T, D] and the signals of a batch of passages."""
+        """The states [T, D] and the signals of a batch; passages that were here before are left out."""
         for passage, h_TD, given in zip(batch, states, signals, strict=True):
-            self._hidden[passage.index] = h_TD.float().cpu().numpy()
-            inflow = given.get("inflow")
-            self._inflow[passage.index] = inflow if isinstance(inflow, np.ndarray) else None
+            if passage.index in self._done:
+                continue  # memory ran out later in the batch, and its halves are run again
+            captured = {name: given[name] for name in KEPT_SIGNALS if isinstance(given.get(name), np.ndarray)}
+            self._writer.add(_kept(passage, _stored(h_TD), captured))
+            self._done.add(passage.index)
 
-    def table(self) -> pa.Table:
-        """The STATES table."""
-        contexts = [passage.context for passage in self._encoded]
-        errors = [passage.error for passage in self._encoded]
-        columns = [
-            pa.array([context.passage_id for context in contexts], pa.string()),
-            pa.array([context.token_ids for context in contexts], pa.list_(pa.int32())),
-            pa.array([context.offsets[:, 0] for context in contexts], pa.list_(pa.int32())),
-            pa.array([context.offsets[:, 1] for context in contexts], pa.list_(pa.int32())),
-            pa.array([context.special for context in contexts], pa.list_(pa.bool_())),
-            self._hidden_column(),
-            pa.array(self._inflow, pa.list_(pa.float32())),
-            pa.array([error.status if error else "ok" for error in errors], pa.string()),
-            pa.array([str(error) if error else None for error in errors], pa.string()),
-        ]
-        return pa.Table.from_arrays(columns, schema=states_schema(self._width))
+    def close(self) -> None:
+        """Hands on the rest, and the passages that could not be run."""
+        for passage in self._failed:
+            self._writer.add(_kept(passage, None, {}))
+        self._writer.close()
 
-    def _hidden_column(self) -> pa.ListArray:
-        """Nested lists from flat memory, without a Python object a number."""
-        lengths = [0 if h_TD is None else len(h_TD) for h_TD in self._hidden]
-        parts = [h_TD.reshape(-1) for h_TD in self._hidden if h_TD is not None]
-        flat = pa.array(np.concatenate(parts) if parts else np.zeros(0, np.float32))
-        vectors = pa.FixedSizeListArray.from_arrays(flat, self._width)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-        missing = pa.array([h_TD is None for h_TD in self._hidden])
-        return pa.ListArray.from_arrays(offsets, vectors, mask=missing)
+
+def _kept(passage: Encoded, hidden_TD: np.ndarray | None, signals: Signals) -> KeptPassage:
+    context = passage.context
+    return KeptPassage(
+        position=passage.index,
+        passage_id=context.passage_id,
+        hidden_TD=hidden_TD,
+        special=context.special,
+        token_ids=context.token_ids,
+        offsets=context.offsets,
+        signals={name: value for name, value in signals.items() if isinstance(value, np.ndarray)},
+        error=passage.error,
+    )
+
+
+def _stored(h_TD: Tensor) -> np.ndarray:
+    """A copy on the host in the states' own dtype, bfloat16 as its bits; a view would keep the batch alive."""
+    if h_TD.dtype is torch.bfloat16:
+        return np.array(h_TD.contiguous().view(torch.int16).cpu().numpy().view(np.uint16))
+    return np.array(h_TD.cpu().numpy())

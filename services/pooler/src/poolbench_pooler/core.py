@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import ANNOTATIONS, require_columns, states_schema, table_from_rows
+from poolbench.contracts.tables import ANNOTATIONS, require_columns, table_from_rows
 from poolbench.errors import InputError
+from poolbench.pooling.states import KeptPassage, states_table
 from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
 from poolbench_pooler.config import AnnotateParams, PoolRequest
 from poolbench_pooler.keywords import DocumentFrequencies
@@ -94,16 +95,16 @@ def states_of(request: PoolRequest) -> pa.Table:
         if values is not None and len(values) != num_tokens:
             raise InputError(f"{name} has {len(values)} entries for {num_tokens} hidden states; they must agree")
     offsets = request.offsets or [(index, index + 1) for index in range(num_tokens)]
-    row = {
-        "passage_id": "0",
-        "token_ids": [0] * num_tokens,
-        "token_start": [start for start, _ in offsets],
-        "token_end": [end for _, end in offsets],
-        "special": request.special or [False] * num_tokens,
-        "hidden": np.asarray(request.hidden_states, dtype=np.float32).tolist(),
-        "inflow": request.inflow,
-        "status": "ok",
-    }
-    if all(row["special"]):
+    special = np.array(request.special or [False] * num_tokens, dtype=bool)
+    if special.all():
         raise InputError("special marks every token; at least one must be a real token")
-    return table_from_rows([row], states_schema(width))
+    passage = KeptPassage(
+        position=0,
+        passage_id="0",
+        hidden_TD=np.asarray(request.hidden_states, dtype=np.float32),
+        special=special,
+        token_ids=np.zeros(num_tokens, np.int64),
+        offsets=np.asarray(offsets, dtype=np.int64),
+        signals={} if request.inflow is None else {"inflow": np.asarray(request.inflow)},
+    )
+    return states_table([passage], width)

@@ -55,7 +55,7 @@ class PoolerService:
         annotations = io.table("annotations") if "annotations" in task.inputs else None
         requests = {request.id: request for request in _requests(_strategies(task.params))}
         for layer, wanted in _by_layer(io.missing).items():
-            states = io.table(f"states/{layer}")
+            states = io.shards(f"states/{layer}")
             tables = pool_kept(states, [_pick(requests, name) for name in wanted], annotations)
             for strategy_id, table in tables.items():
                 io.write_table(f"{strategy_id}/{layer}", table)
@@ -94,7 +94,7 @@ class PoolerService:
             asked = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
         wanted = [StrategyRequest(id=item) if isinstance(item, str) else item for item in request.strategies]
-        tables = pool_kept(states, _requests(wanted), annotations)
+        tables = pool_kept([states], _requests(wanted), annotations)
         rows = {name: table.drop_columns(["passage_id"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 

@@ -29,12 +29,14 @@ class PooledVectors:
         usable: Rows with a finite vector [n].
         applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
         statuses: Status of each row, null where it is fine.
+        reasons: Why a row has no vector, where its maker said so.
     """
 
     matrix_nD: np.ndarray
     usable: np.ndarray
     applied: np.ndarray
     statuses: tuple[str | None, ...]
+    reasons: tuple[str | None, ...] = ()
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Passages) -> Self:
@@ -53,7 +55,8 @@ class PooledVectors:
         table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids]))
         matrix = vector_matrix(table["vector"]).astype(np.float64)
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
-        return cls(matrix, _finite_rows(matrix), applied, tuple(table["status"].to_pylist()))
+        states = (tuple(table[name].to_pylist()) for name in ("status", "reason"))
+        return cls(matrix, _finite_rows(matrix), applied, *states)
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
@@ -82,9 +85,11 @@ class PooledVectors:
         return rows
 
     def _missing_reason(self) -> tuple[str, str]:
-        lost = [self.statuses[row] or "non_finite" for row in np.flatnonzero(~self.usable)]
-        status = Counter(lost).most_common(1)[0][0]
-        return status, f"{len(lost)} of {len(self.usable)} passages have no finite vector"
+        rows = np.flatnonzero(~self.usable)
+        status = Counter(self.statuses[row] or "non_finite" for row in rows).most_common(1)[0][0]
+        said = [self.reasons[row] for row in rows if self.reasons and self.reasons[row]]
+        example = f", e.g. {said[0]}" if said else ""
+        return status, f"{len(rows)} of {len(self.usable)} passages have no finite vector{example}"
 
 
 def _finite_rows(matrix_nD: np.ndarray) -> np.ndarray:

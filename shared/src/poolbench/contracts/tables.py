@@ -122,20 +122,30 @@ def vectors_schema(width: int) -> pa.Schema:
     )
 
 
-def states_schema(width: int) -> pa.Schema:
-    """Kept hidden states of one layer, a row a passage; T positions with special tokens, width D."""
+#: Arrow type of kept states by their dtype. Arrow has no bfloat16: its bits are stored as they are, in uint16.
+HIDDEN_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa.uint16()}
+
+
+def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
+    """Kept hidden states of one layer, a row a passage; T positions with special tokens, width D.
+
+    The metadata's ``hidden_dtype`` says which of ``HIDDEN_TYPES`` the states have: the one they had in the model,
+    so that nothing is lost and nothing is stored twice as large. Imported states have neither token ids nor ranges.
+    """
     return pa.schema(
         [
             ("passage_id", pa.string()),
+            ("position", pa.int32()),  # row in the passages; shards come in order of completion
             ("token_ids", pa.list_(pa.int32())),
             ("token_start", pa.list_(pa.int32())),  # character range of each token
             ("token_end", pa.list_(pa.int32())),
             ("special", pa.list_(pa.bool_())),  # added by the tokenizer: no real token
-            ("hidden", pa.list_(pa.list_(pa.float32(), width))),  # null where the passage failed
-            ("inflow", pa.list_(pa.float32())),  # attention inflow per token; null where not captured
+            ("hidden", pa.list_(pa.list_(HIDDEN_TYPES[dtype], width))),  # null where the passage failed
+            ("signals", pa.map_(pa.string(), pa.list_(pa.float32()))),  # by name: T values, or H x T
             ("status", pa.string()),
             ("reason", pa.string()),
-        ]
+        ],
+        metadata={"hidden_dtype": dtype},
     )
 
 

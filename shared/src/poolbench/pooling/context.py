@@ -83,7 +83,7 @@ class TokenContext:
 
     Attributes:
         passage_id: Seeds strategies that draw at random.
-        offsets: Character range of each position in the text, [T, 2].
+        offsets: Character range of each position in the text, [T, 2]; [0, 2] where nobody knows.
         special: True at tokens the tokenizer added ([T]); they are no real tokens.
         token_ids: Vocabulary ids, [T].
         words: Annotation of the passage, where there is one.
@@ -130,8 +130,10 @@ class TokenContext:
         """The annotation of this passage.
 
         Raises:
-            CellError: If the passage was not annotated.
+            CellError: If the passage was not annotated, or its tokens cannot be aligned with words.
         """
+        if len(self.offsets) < self.num_positions:
+            raise CellError("failed", f"the tokens of passage {self.passage_id!r} have no character offsets")
         if self.words is None:
             raise CellError("failed", f"passage {self.passage_id!r} has no annotation; run pooler.annotate")
         return self.words

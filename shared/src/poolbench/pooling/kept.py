@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from poolbench.contracts.tables import require_columns, states_schema
-from poolbench.errors import CellError, InputError
+from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import TokenContext, Words
-from poolbench.pooling.signals import Signals
-
-#: Signals that kept states carry, as columns of the STATES table; the others need the model.
-KEPT_SIGNALS = ("inflow",)
+from poolbench.pooling.signals import SIGNALS, Signals
+from poolbench.pooling.states import KeptPassage, read_states, width_of
 
 
 def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
@@ -27,63 +24,64 @@ def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
 
 
 def pool_kept(
-    states: pa.Table, requests: Sequence[Request], annotations: pa.Table | None = None
+    shards: Iterable[pa.Table], requests: Sequence[Request], annotations: pa.Table | None = None
 ) -> dict[str, pa.Table]:
-    """Pools a STATES table with every request.
+    """Pools kept states with every request, one shard in memory at a time.
 
     Args:
-        states: Kept states of one layer.
+        shards: STATES tables of one layer, in any order.
         requests: What to pool with.
         annotations: ANNOTATIONS of the same passages, for linguistic strategies.
 
     Returns:
-        A VECTORS table by strategy id.
+        A VECTORS table by strategy id, in the order of the passages.
 
     Raises:
-        InputError: If the table lacks columns.
+        InputError: If a shard is no table of states, or a passage is there twice.
     """
-    require_columns(states, states_schema(1), "the kept states")
-    width = _width(states)
     words = words_by_passage(annotations)
-    collector = VectorCollector(states["passage_id"].to_pylist(), [request.id for request in requests], width)
-    for index, passage in enumerate(_rows(states)):
-        if passage["status"] != "ok":
-            collector.fail(index, CellError(passage["status"], passage["reason"]))
-            continue
-        plan = Plan.of([_context(passage, words)], requests)
-        vectors, outcomes = pool_layer([torch.from_numpy(passage["hidden"])], plan, [_signals(passage)])
-        collector.add(index, vectors[0], outcomes[0])
-    return {request.id: collector.table(request.id) for request in requests}
+    positions: list[int] = []
+    parts: dict[str, list[pa.Table]] = {request.id: [] for request in requests}
+    for shard in shards:
+        passages = read_states(shard)
+        collector = _pool_shard(passages, width_of(shard), requests, words)
+        positions += [passage.position for passage in passages]
+        for strategy_id, tables in parts.items():
+            tables.append(collector.table(strategy_id))
+    if len(set(positions)) < len(positions):
+        raise InputError(f"the kept states hold {len(positions) - len(set(positions))} passages twice; keep them again")
+    order = pa.array(np.argsort(positions, kind="stable"))
+    return {strategy_id: pa.concat_tables(tables).take(order) for strategy_id, tables in parts.items()}
 
 
-def _context(passage: Mapping, words: Mapping[str, Words]) -> TokenContext:
+def _pool_shard(
+    passages: Sequence[KeptPassage], width: int, requests: Sequence[Request], words: Mapping[str, Words]
+) -> VectorCollector:
+    collector = VectorCollector([p.passage_id for p in passages], [request.id for request in requests], width)
+    for index, passage in enumerate(passages):
+        if passage.error is not None:
+            collector.fail(index, passage.error)
+        elif passage.hidden_TD is not None:
+            plan = Plan.of([_context(passage, words)], requests)
+            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], plan, [_signals(passage)])
+            collector.add(index, vectors[0], outcomes[0])
+    return collector
+
+
+def _context(passage: KeptPassage, words: Mapping[str, Words]) -> TokenContext:
+    if passage.special is None:
+        raise InputError(f"the kept states of passage {passage.passage_id!r} do not say which tokens are special")
     return TokenContext(
-        passage_id=passage["passage_id"],
-        offsets=np.stack([passage["token_start"], passage["token_end"]], axis=1).astype(np.int64),
-        special=np.asarray(passage["special"], dtype=bool),
-        token_ids=np.asarray(passage["token_ids"]),
-        words=words.get(passage["passage_id"]),
+        passage_id=passage.passage_id,
+        offsets=passage.offsets,
+        special=passage.special,
+        token_ids=passage.token_ids,
+        words=words.get(passage.passage_id),
     )
 
 
-def _signals(passage: Mapping) -> Signals:
-    return {name: np.asarray(passage[name]) for name in KEPT_SIGNALS if passage[name] is not None}
-
-
-def _rows(states: pa.Table) -> Iterator[dict]:
-    """Rows as dictionaries, with ``hidden`` as a float32 array [T, D] and no trip through Python floats."""
-    small = states.drop_columns(["hidden"])
-    for batch_small, batch in zip(small.to_batches(), states.to_batches(), strict=True):
-        hidden = batch.column("hidden")
-        width = hidden.type.value_type.list_size
-        for row, fields in enumerate(batch_small.to_pylist()):
-            cell = hidden[row].values if hidden[row].is_valid else None
-            matrix = None if cell is None else np.array(cell.flatten(), dtype=np.float32).reshape(-1, width)
-            yield {**fields, "hidden": matrix}
-
-
-def _width(states: pa.Table) -> int:
-    kind = states.schema.field("hidden").type
-    if not (pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
-        raise InputError(f"kept states: column hidden is {kind}; it must be list<fixed_size_list<float>>")
-    return kind.value_type.list_size
+def _signals(passage: KeptPassage) -> Signals:
+    """The captured signals in their shapes: [H, T] where a signal is per head."""
+    known = {name: values for name, values in passage.signals.items() if name in SIGNALS}
+    num = len(passage.hidden_TD) if passage.hidden_TD is not None else 0
+    return {name: v.reshape(-1, num) if SIGNALS[name].per_head else v for name, v in known.items()}

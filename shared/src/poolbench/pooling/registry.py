@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling.context import Reduction, TokenContext, Weights
-from poolbench.pooling.signals import SIGNALS
+from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 
 Board = Literal["card", "extended"]
 StrategyFunction = Callable[..., Weights | Reduction]
@@ -20,6 +20,8 @@ StrategyFunction = Callable[..., Weights | Reduction]
 #: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
 NEEDS = ("annotation", *SIGNALS, "labels")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
+#: What kept states can give; whoever asks for more needs the model.
+KEPT_NEEDS = frozenset({"annotation", *from_source("states", SIGNALS), *KEPT_SIGNALS})
 
 #: Third-party packages put a function that registers their strategies, or a module that does, here.
 ENTRY_POINT_GROUP = "poolbench.pooling"
@@ -75,6 +77,11 @@ class StrategySpec:
     def reads_annotations(self) -> bool:
         """Whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
+
+    @property
+    def served_by_kept_states(self) -> bool:
+        """Whether its vectors can be made from kept states, without the model."""
+        return KEPT_NEEDS.issuperset(self.needs)
 
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What of it enters artifact keys: id, version and the parameters in force."""

@@ -46,6 +46,9 @@ SIGNALS: dict[str, Signal] = {
     )
 }
 
+#: Captured signals that kept states carry; those made from the states alone are made again when they are pooled.
+KEPT_SIGNALS = ("inflow",)
+
 
 def from_source(source: Source, names: Iterable[str]) -> list[str]:
     """Those of ``names`` that are signals made from ``source``, in alphabetical order."""

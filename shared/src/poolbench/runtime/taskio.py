@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,10 @@ class TaskIO:
         """
         return self._artifacts.read_table(self._input(role))
 
+    def shards(self, role: str) -> Iterator[pa.Table]:
+        """The table of an input shard by shard, where it need not fit into memory."""
+        return self._artifacts.read_shards(self._input(role))
+
     def file(self, role: str, name: str) -> bytes:
         """One file of an input that is not a table."""
         return self._artifacts.read(self._input(role), name)
@@ -59,6 +64,18 @@ class TaskIO:
     def write_files(self, role: str, files: Mapping[str, bytes], meta: Mapping[str, Any] | None = None) -> None:
         """Commits an output that is a set of files, such as model weights."""
         self._artifacts.write(self._output(role), files, meta=meta, producer=self._measured())
+        self.missing.discard(role)
+
+    @contextmanager
+    def writing_shards(self, role: str, meta: Mapping[str, Any] | None = None) -> Iterator[Callable[[pa.Table], None]]:
+        """Takes an output table shard by shard, and commits it at the end; an error removes what was written."""
+        writer = self._artifacts.writer(self._output(role))
+        try:
+            yield writer.add_shard
+        except BaseException:
+            writer.discard()
+            raise
+        writer.commit(meta=meta, producer=self._measured())
         self.missing.discard(role)
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:

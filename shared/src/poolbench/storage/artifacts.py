@@ -8,46 +8,18 @@ attempt wins and a late duplicate adopts the winner; a reader checks the hashes 
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from poolbench import __version__
-from poolbench.contracts.keys import is_restricted
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.storage.base import ObjectStore
+from poolbench.storage.manifest import Manifest, folder_of, manifest_path
+from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
-MANIFEST_VERSION = 1
-TABLE_FILE = "table.arrow"
-
-
-class FileEntry(BaseModel):
-    """One payload file of an artifact."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str
-    num_bytes: int
-    sha256: str
-
-
-class Manifest(BaseModel):
-    """What was committed under a key, by whom and how long it took."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    schema_version: int = MANIFEST_VERSION
-    key: str
-    attempt: str
-    files: dict[str, FileEntry]
-    num_rows: int | None = None
-    meta: dict[str, Any] = Field(default_factory=dict)  # what readers need to know: width, model ...
-    producer: dict[str, Any] = Field(default_factory=dict)  # task, host, versions, timings
-    created_at: str
+__all__ = ["Artifacts", "Manifest"]
 
 
 class Artifacts:
@@ -58,12 +30,12 @@ class Artifacts:
 
     def exists(self, key: str) -> bool:
         """Whether ``key`` is committed."""
-        return self.store.exists(_manifest_path(key))
+        return self.store.exists(manifest_path(key))
 
     def manifest(self, key: str) -> Manifest:
         """The manifest of ``key``. Raises NotFoundError when it is not committed."""
         try:
-            return Manifest.model_validate_json(self.store.get(_manifest_path(key)))
+            return Manifest.model_validate_json(self.store.get(manifest_path(key)))
         except NotFoundError:
             raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
         except ValidationError:
@@ -81,30 +53,22 @@ class Artifacts:
         """Commits ``files`` under ``key``, or adopts what another attempt committed first."""
         if self.exists(key):
             return self.manifest(key)
-        attempt = uuid.uuid4().hex[:12]
-        entries = {}
+        writer = self.writer(key)
         for name, data in files.items():
-            path = f"{folder_of(key)}/{attempt}/{name}"
-            self.store.put(path, data)
-            entries[name] = FileEntry(path=path, num_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-        manifest = Manifest(
-            key=key,
-            attempt=attempt,
-            files=entries,
-            num_rows=num_rows,
-            meta=dict(meta or {}),
-            producer={"code_version": __version__, **(producer or {})},
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        )
-        won = self.store.put(_manifest_path(key), manifest.model_dump_json().encode(), if_absent=True)
-        if not won:
-            for entry in entries.values():
-                self.store.delete(entry.path)
+            writer.put(name, data)
+        writer.commit(num_rows=num_rows, meta=meta, producer=producer)
         return self.manifest(key)
+
+    def writer(self, key: str) -> ArtifactWriter:
+        """An attempt at ``key`` whose files are written one by one."""
+        return ArtifactWriter(self.store, key)
 
     def read(self, key: str, name: str) -> bytes:
         """One file of an artifact. Raises NotFoundError, or IntegrityError when it was damaged."""
-        files = self.manifest(key).files
+        return self._read(self.manifest(key), name)
+
+    def _read(self, manifest: Manifest, name: str) -> bytes:
+        key, files = manifest.key, manifest.files
         if name not in files:
             raise NotFoundError(f"artifact {key} has no file {name!r}; it has {', '.join(files)}")
         entry = files[name]
@@ -132,34 +96,18 @@ class Artifacts:
         return self.write(key, {TABLE_FILE: data}, num_rows=table.num_rows, meta=meta, producer=producer)
 
     def read_table(self, key: str) -> pa.Table:
-        """The table of an artifact."""
-        return table_from_bytes(self.read(key, TABLE_FILE))
+        """The table of an artifact, all its shards together."""
+        return pa.concat_tables(self.read_shards(key))
+
+    def read_shards(self, key: str) -> Iterator[pa.Table]:
+        """The shards of a table one after another, each read when it is its turn; most tables have one."""
+        manifest = self.manifest(key)
+        names = [name for name in sorted(manifest.files) if name.endswith(".arrow")]
+        for name in names or [TABLE_FILE]:
+            yield table_from_bytes(self._read(manifest, name))
 
     def delete(self, key: str) -> None:
         """Removes an artifact, manifest first so that a reader never sees half of it."""
-        self.store.delete(_manifest_path(key))
+        self.store.delete(manifest_path(key))
         for info in list(self.store.list(f"{folder_of(key)}/")):
             self.store.delete(info.path)
-
-
-def folder_of(key: str) -> str:
-    """The folder of an artifact in the store."""
-    return f"{'restricted' if is_restricted(key) else 'artifacts'}/{key}"
-
-
-def table_to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC file, zstd-compressed."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()
-
-
-def table_from_bytes(data: bytes) -> pa.Table:
-    """The table in an Arrow IPC file."""
-    return pa.ipc.open_file(pa.BufferReader(data)).read_all()
-
-
-def _manifest_path(key: str) -> str:
-    return f"{folder_of(key)}/manifest.json"

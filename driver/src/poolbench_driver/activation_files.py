@@ -1,0 +1,174 @@
+"""Published activations: one ``.npy`` file a passage, in any of the layouts that are about.
+
+| content of a file | layers |
+|---|---|
+| numbers ``[T, D]`` | one, named by the caller |
+| numbers ``[L, T, D]`` | L, named by the caller in their order |
+| an object: a dictionary of layer to ``[T, D]`` (keys ``15``, ``"15"`` or ``"layer_15"``) | named in the file |
+| an object: a sequence of L arrays ``[T, D]`` | L, named by the caller in their order |
+
+An object is a pickle: to read it is to run what is in it, so it is read only where the caller trusts the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import ConfigError, InputError
+
+_LAYER_NAME = re.compile(r"(?:layer|block)?[_. -]?(\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class FileIndex:
+    """The files below a folder by the passage that they may be of: file name or path, without ``.npy``."""
+
+    root: Path
+    files: Mapping[str, Sequence[Path]]
+
+    @classmethod
+    def below(cls, folder: Path, concept: str) -> FileIndex:
+        """The files of a concept: below a folder of its name where there is one.
+
+        Raises:
+            InputError: If there is none.
+        """
+        root = folder / concept if (folder / concept).is_dir() else folder
+        found: dict[str, list[Path]] = {}
+        for file in sorted(root.rglob("*.npy")):
+            for name in {file.stem, file.relative_to(root).with_suffix("").as_posix()}:
+                found.setdefault(name, []).append(file)
+        if not found:
+            raise InputError(f"{root} holds no .npy file; expected one a passage, named <passage id>.npy")
+        return cls(root, found)
+
+    def find(self, passage_id: str, split: str) -> Path:
+        """The file of one passage; of several of its name, the one in a folder that is named after the split.
+
+        Raises:
+            InputError: If there is none, or more than one.
+        """
+        found = self.files.get(passage_id, ())
+        if len(found) > 1:
+            found = [file for file in found if self._is_of(file, split)]
+        if len(found) == 1:
+            return found[0]
+        several = ", ".join(str(file) for file in self.files.get(passage_id, ()))
+        what = f"several files ({several})" if several else "no file"
+        raise InputError(f"passage {passage_id!r} ({split}) has {what} in {self.root}; expected one {passage_id}.npy")
+
+    def _is_of(self, file: Path, split: str) -> bool:
+        """Whether the file lies in a folder such as ``train`` or ``train_pos``."""
+        return any(part.split("_")[0] == split for part in file.relative_to(self.root).parent.parts)
+
+
+@dataclass(frozen=True)
+class ActivationReader:
+    """Reads per-token states from files.
+
+    Attributes:
+        layers: The blocks that a file's arrays are of, in their order; of a dictionary, those that are wanted.
+            None takes what a dictionary names.
+        trust_pickle: Whether files may hold objects, code included.
+    """
+
+    layers: tuple[int, ...] | None = None
+    trust_pickle: bool = False
+
+    def read(self, file: Path) -> dict[int, np.ndarray]:
+        """The states of one passage by layer, [T, D], float16 or float32.
+
+        Raises:
+            InputError: If the file is unreadable, an object that nobody trusts, or of no known layout.
+            ConfigError: If it does not say which layers it holds, and ``layers`` does not either.
+        """
+        found = self._by_layer(self._load(file), file)
+        return {layer: _states(values, file) for layer, values in found.items()}
+
+    def _load(self, file: Path) -> Any:
+        try:
+            with file.open("rb") as stream:
+                has_objects = _header(stream).hasobject
+                if has_objects and not self.trust_pickle:
+                    raise InputError(
+                        f"{file} holds Python objects (a pickle), and reading it would run any code in it; "
+                        "where you trust its origin, say --trust-pickle"
+                    )
+                stream.seek(0)
+                return np.lib.format.read_array(stream, allow_pickle=has_objects)
+        except OSError as error:
+            raise InputError(f"{file}: {error.strerror}") from None
+        except InputError:
+            raise
+        except Exception as error:  # a pickle may raise anything
+            raise InputError(f"{file} is not a readable .npy file: {error}") from None
+
+    def _by_layer(self, content: np.ndarray, file: Path) -> dict[int, Any]:
+        if content.dtype.hasobject:
+            item = content.item() if content.ndim == 0 else list(content)
+            if isinstance(item, Mapping):
+                return self._from_names(item, file)
+            if content.ndim == 1 and all(np.ndim(part) == 2 for part in item):
+                return self._in_order(item, file)
+            content = np.asarray(_numbers(item, file))
+        if content.ndim == 2:
+            return self._in_order([content], file)
+        if content.ndim == 3:
+            return self._in_order(list(content), file)
+        raise InputError(f"{file} has shape {content.shape}; [T, D] or [layers, T, D] is needed")
+
+    def _from_names(self, item: Mapping, file: Path) -> dict[int, Any]:
+        found = {_layer_number(name, file): values for name, values in item.items()}
+        missing = [layer for layer in self.layers or () if layer not in found]
+        if missing:
+            raise InputError(f"{file} has no layer {missing[0]}; it has {', '.join(map(str, sorted(found)))}")
+        return {layer: found[layer] for layer in self.layers or sorted(found)}
+
+    def _in_order(self, parts: Sequence[Any], file: Path) -> dict[int, Any]:
+        if self.layers is None:
+            raise ConfigError(
+                f"{file} holds {len(parts)} layers without names; say which blocks they are, e.g. --layers 7,15,23"
+            )
+        if len(self.layers) != len(parts):
+            raise InputError(f"{file} holds {len(parts)} layers; --layers names {len(self.layers)}")
+        return dict(zip(self.layers, parts, strict=True))
+
+
+def _header(stream: Any) -> np.dtype:
+    """The dtype that a ``.npy`` file declares, without reading what follows."""
+    version = np.lib.format.read_magic(stream)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in read:
+        raise InputError(f"version {version} of the .npy format is not read here")
+    return read[version](stream)[2]
+
+
+def _layer_number(name: Any, file: Path) -> int:
+    match = _LAYER_NAME.fullmatch(str(name).strip())
+    if match is None:
+        raise InputError(f"{file}: {name!r} names no layer; keys such as 15, '15' or 'layer_15' do")
+    return int(match.group(1))
+
+
+def _numbers(values: Any, file: Path) -> np.ndarray:
+    try:
+        return np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError):
+        raise InputError(f"{file} holds {type(values).__name__}, which is no array of numbers") from None
+
+
+def _states(values: Any, file: Path) -> np.ndarray:
+    """One layer as float16 or float32; float64, which no model computes in, is rounded."""
+    array = np.asarray(values)
+    if array.dtype.hasobject:
+        array = _numbers(values, file)
+    if array.dtype.kind != "f" or array.ndim != 2 or 0 in array.shape:
+        raise InputError(f"{file} has a layer of shape {array.shape} and type {array.dtype}; floats [T, D] are needed")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and is told as such
+        return np.ascontiguousarray(array, dtype=np.float16 if array.dtype == np.float16 else np.float32)

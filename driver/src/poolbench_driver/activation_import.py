@@ -1,0 +1,179 @@
+"""Turns activation files into STATES artifacts, one concept and split at a time, one shard in memory a layer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from poolbench.concepts import get_concept
+from poolbench.contracts.tasks import step_key
+from poolbench.corpora.io import read_concept
+from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.pooling.states import KeptPassage, ShardWriter
+from poolbench.storage import Artifacts
+from poolbench_driver.activation_files import ActivationReader, FileIndex
+from poolbench_driver.imports import ActivationImport, StatesEntry, checked_name, save_import
+
+SPLITS = ("train", "test")
+Say = Callable[[str], None]
+
+
+@dataclass
+class Importer:
+    """Imports activations of a corpus under a name.
+
+    Attributes:
+        artifacts: Where they go.
+        folder: Files ``<passage id>.npy``, in a folder of the concept's name or anywhere below.
+        corpus: Passages in the published layout.
+        reader: Reads a file.
+        bos: Whether position 0 is a special token; None finds out by the passages' ``token_count``.
+        say: Takes lines for the user.
+        width: Width of the first file; all others must agree.
+    """
+
+    artifacts: Artifacts
+    folder: Path
+    corpus: Path
+    reader: ActivationReader
+    bos: bool | None = None
+    say: Say = print
+    width: int | None = field(default=None, init=False)
+
+    def run(self, name: str, concepts: Sequence[str]) -> ActivationImport:
+        """Imports the train and test passages of some concepts; what is there already is not read again.
+
+        Raises:
+            InputError: If a passage has no file, or a file is malformed; names the file.
+            ConfigError: If layers or BOS are left open and the files do not tell.
+        """
+        checked_name(name)
+        entries = [entry for concept in concepts for entry in self._concept(concept)]
+        assert self.width is not None and self.bos is not None
+        record = ActivationImport(
+            name=name,
+            corpus=str(self.corpus.resolve()),
+            width=self.width,
+            bos=self.bos,
+            states=tuple(entries),
+        )
+        save_import(self.artifacts, record)
+        return record
+
+    def _concept(self, concept: str) -> Iterator[StatesEntry]:
+        passages = read_concept(self.corpus, concept)
+        files = FileIndex.below(self.folder, concept)
+        for split in SPLITS:
+            rows = passages.filter(pc.equal(passages["split"], split)).to_pylist()
+            located = [(row, files.find(row["passage_id"], split)) for row in rows]
+            keys = self._keys(concept, split, located)
+            self._import_split(f"{concept}/{split}", located, keys)
+            for layer, key in keys.items():
+                yield StatesEntry(concept=concept, split=split, layer=layer, key=key)
+
+    def _keys(self, concept: str, split: str, located: Sequence[tuple[dict, Path]]) -> dict[int, str]:
+        """The key of each layer; the first file tells which layers there are, and settles what is open."""
+        row, file = located[0]
+        first = self.reader.read(file)
+        states = next(iter(first.values()))
+        self.width = self.width or states.shape[1]
+        if self.bos is None:
+            self.bos = _guess_bos(row, len(states), file)
+            self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by token_count)")
+        identity = {"concept": concept, "split": split, "bos": self.bos, "files": _digest(located)}
+        sensitive = get_concept(concept).sensitive
+        return {
+            layer: step_key("import.states", {**identity, "layer": layer}, {}, restricted=sensitive) for layer in first
+        }
+
+    def _import_split(self, label: str, located: Sequence[tuple[dict, Path]], keys: Mapping[int, str]) -> None:
+        missing = {layer: key for layer, key in keys.items() if not self.artifacts.exists(key)}
+        if not missing:
+            self.say(f"{label}: {len(located)} passages, there already")
+            return
+        assert self.width is not None
+        with ExitStack() as stack:
+            writers = {
+                layer: stack.enter_context(_Layer(self.artifacts, key, self.width)) for layer, key in missing.items()
+            }
+            bad = [self._import_passage(n, row, file, writers) for n, (row, file) in enumerate(located)]
+        self.say(f"{label}: {len(located)} passages, layers {', '.join(map(str, missing))}")
+        if any(bad):
+            self.say(f"warning: {label}: {sum(bad)} files hold NaN or infinity; their passages are rows that say so")
+
+    def _import_passage(self, position: int, row: dict, file: Path, writers: Mapping[int, _Layer]) -> bool:
+        """Adds one passage to each layer; returns whether its states are not finite."""
+        found = self.reader.read(file)
+        self._check(row, found, file, writers)
+        special = np.arange(len(next(iter(found.values())))) < int(bool(self.bos))
+        bad = False
+        for layer, writer in writers.items():
+            finite = bool(np.isfinite(found[layer]).all())
+            error = None if finite else CellError("non_finite", f"{file.name} holds NaN or infinity at layer {layer}")
+            bad |= not finite
+            writer.add(KeptPassage(position, row["passage_id"], found[layer] if finite else None, special, error=error))
+        return bad
+
+    def _check(self, row: dict, found: Mapping[int, np.ndarray], file: Path, layers: Mapping[int, object]) -> None:
+        lost = sorted(set(layers) - set(found))
+        if lost:
+            raise InputError(f"{file} has no layer {lost[0]}, which the first file has")
+        shapes = {layer: found[layer].shape for layer in layers}
+        widths = {shape[1] for shape in shapes.values()} - {self.width}
+        if widths:
+            raise InputError(f"{file} has states of width {widths.pop()}; the first file has width {self.width}")
+        lengths = {shape[0] for shape in shapes.values()}
+        if len(lengths) > 1:
+            raise InputError(f"{file} has layers of {sorted(lengths)} tokens; all layers of a passage have as many")
+        if lengths.pop() <= int(bool(self.bos)):
+            raise InputError(f"{file} holds no real token, only the BOS; import with --no-bos if it is none")
+
+
+class _Layer:
+    """The states of one layer on their way to an artifact: committed at the end, removed after an error."""
+
+    def __init__(self, artifacts: Artifacts, key: str, width: int) -> None:
+        self._writer = artifacts.writer(key)
+        self._shards = ShardWriter(self._writer.add_shard, width)
+        self.add = self._shards.add
+
+    def __enter__(self) -> _Layer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._writer.discard()
+            return
+        self._shards.close()
+        self._writer.commit(producer={"step": "import activations"})
+
+
+def _guess_bos(row: dict, num_positions: int, file: Path) -> bool:
+    """Whether a file has one position more than its passage has tokens.
+
+    Raises:
+        ConfigError: If it has neither as many nor one more.
+    """
+    count = row["token_count"]
+    if count is None or num_positions - count not in (0, 1):
+        raise ConfigError(
+            f"{file} has {num_positions} positions and its passage a token_count of {count}, which does not tell "
+            "whether position 0 is a BOS token; say --bos or --no-bos"
+        )
+    return bool(num_positions - count)
+
+
+def _digest(located: Sequence[tuple[dict, Path]]) -> str:
+    """Hash of the files' contents with the passages that they belong to, in order."""
+    total = hashlib.sha256()
+    for row, file in located:
+        with file.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").digest()
+        total.update(row["passage_id"].encode() + b"\0" + content)
+    return total.hexdigest()[:32]

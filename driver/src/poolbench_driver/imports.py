@@ -1,0 +1,152 @@
+"""Imported activations: published per-token states as kept states, measured without the model.
+
+Each (concept, split, layer) becomes one STATES artifact, whose key holds a hash of the files. What an import
+holds is noted under ``activations/<name>.json``; ``import:<name>`` is then a model id.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from poolbench.config import ModelRef, RunConfig, StrictModel
+from poolbench.contracts.keys import digest
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
+from poolbench.storage import Artifacts
+from poolbench_driver.models import ModelInfo
+
+PREFIX = "import:"
+_FOLDER = "activations/"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class StatesEntry(StrictModel):
+    """The states of one concept, split and layer."""
+
+    concept: str
+    split: str
+    layer: int
+    key: str
+
+
+class ActivationImport(StrictModel):
+    """What was imported under a name.
+
+    Attributes:
+        name: Chosen by the user.
+        corpus: Folder of the passages.
+        width: Width D of the states.
+        bos: Whether position 0 of every passage is a special token.
+        states: Where the states lie.
+        created_at: When.
+    """
+
+    name: str
+    corpus: str
+    width: int
+    bos: bool
+    states: tuple[StatesEntry, ...]
+    created_at: str = ""
+
+    @property
+    def revision(self) -> str:
+        """Hash of what was imported: the same files give the same one."""
+        return "import-" + digest(sorted(entry.key for entry in self.states), 12)
+
+    @property
+    def concepts(self) -> list[str]:
+        """The concepts in the order of the import."""
+        return list(dict.fromkeys(entry.concept for entry in self.states))
+
+    @property
+    def layers(self) -> list[int]:
+        """The blocks, ascending."""
+        return sorted({entry.layer for entry in self.states})
+
+    def settings(self) -> dict[str, Any]:
+        """The settings of a run that measures all of it."""
+        return {
+            "model": PREFIX + self.name,
+            "corpus": {"source": self.corpus},
+            "concepts": self.concepts,
+            "metrics": ["d1"],
+        }
+
+
+def is_imported(model: str) -> bool:
+    """Whether a model id names imported activations."""
+    return model.startswith(PREFIX)
+
+
+def checked_name(name: str) -> str:
+    """A name that may stand in a path.
+
+    Raises:
+        ConfigError: If it may not.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"name {name!r}: use up to 64 letters, digits, '.', '_' and '-', the first no sign")
+    return name
+
+
+def save_import(artifacts: Artifacts, record: ActivationImport) -> None:
+    """Notes an import; one of the same name is replaced."""
+    stamped = record.model_copy(update={"created_at": datetime.now(UTC).isoformat(timespec="seconds")})
+    artifacts.store.put(f"{_FOLDER}{record.name}.json", stamped.model_dump_json().encode())
+
+
+def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
+    """The import of this name.
+
+    Raises:
+        UnknownNameError: With the nearest names there are.
+        IntegrityError: If what was noted is damaged.
+    """
+    path = f"{_FOLDER}{checked_name(name)}.json"
+    try:
+        return ActivationImport.model_validate_json(artifacts.store.get(path))
+    except NotFoundError:
+        raise UnknownNameError("import of activations", name, import_names(artifacts)) from None
+    except ValidationError:
+        raise IntegrityError(f"{path} is damaged; import the activations again") from None
+
+
+def import_names(artifacts: Artifacts) -> list[str]:
+    """The names of all imports."""
+    return [Path(info.path).stem for info in artifacts.store.list(_FOLDER) if info.path.endswith(".json")]
+
+
+def list_imports(artifacts: Artifacts) -> list[ActivationImport]:
+    """All imports."""
+    return [load_import(artifacts, name) for name in import_names(artifacts)]
+
+
+def imported_keys(artifacts: Artifacts) -> set[str]:
+    """The states of all imports, which no run makes again."""
+    return {entry.key for record in list_imports(artifacts) for entry in record.states}
+
+
+def imported_model(config: RunConfig, artifacts: Artifacts) -> ModelInfo:
+    """The model that imported activations stand for.
+
+    Raises:
+        UnknownNameError: If there is no such import.
+        ConfigError: If the run asks for what it cannot give: steering, another concept, a BOS as real token.
+    """
+    record = load_import(artifacts, config.model.removeprefix(PREFIX))
+    if set(config.metrics) != {"d1"}:
+        raise ConfigError(f"{config.model} are states without a model, and cannot be steered; use --metrics d1")
+    if config.include_bos:
+        raise ConfigError("include_bos is settled when activations are imported; import them with --no-bos")
+    if unknown := [name for name in config.concepts if name not in record.concepts]:
+        known = ", ".join(record.concepts)
+        raise ConfigError(f"{config.model} has no concept {unknown[0]}; it has {known} (--concepts)")
+    states = {(entry.concept, entry.split, entry.layer): entry.key for entry in record.states}
+    if gone := [key for key in states.values() if not artifacts.exists(key)]:
+        raise NotFoundError(f"{config.model}: {len(gone)} of its artifacts are gone; import the activations again")
+    ref = ModelRef(config.model, config.model, record.revision, "as imported")
+    return ModelInfo(ref, max(record.layers) + 1, record.width, states)

@@ -1,0 +1,126 @@
+"""Kept states that are present make vectors; the plan stays a pure function of configuration and what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from poolbench.config import ModelRef, load_run_config
+from poolbench.contracts.tasks import Task
+from poolbench.pooling.registry import all_strategies, get_strategy
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan import Plan, make_plan
+
+MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
+FEW = ("A1_mean", "L3_entity")
+#: Asks for a gradient, so kept states cannot give it.
+GRADIENT = next(s for s in all_strategies() if "gradient" in s.needs)
+
+
+def plan_of(strategies: Iterable[str], present: Iterable[str] = (), **overrides: object) -> Plan:
+    settings = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "layers": [2, 5], **overrides}
+    specs = [get_strategy(name) for name in strategies]
+    return make_plan(load_run_config(None, settings), MODEL, specs, "1", present=frozenset(present))
+
+
+def tasks(plan: Plan, kind: str) -> list[Task]:
+    return [task for task in plan.tasks.values() if task.kind == kind]
+
+
+def keys(plan: Plan) -> set[str]:
+    return set(plan.local) | {key for task in plan.tasks.values() for key in task.outputs.values()}
+
+
+def finished() -> set[str]:
+    """The store after a run that kept its states."""
+    return keys(plan_of(FEW, keep_activations=True))
+
+
+def test_without_kept_states_the_extractor_makes_everything() -> None:
+    plan = plan_of(FEW, keep_activations=True)
+    assert not tasks(plan, "pooler.pool")
+    for task in tasks(plan, "extractor.extract"):
+        assert set(task.outputs) == {f"{name}/{layer}" for name in (*FEW, "states") for layer in (2, 5)}
+
+
+def test_a_finished_run_is_planned_as_it_was() -> None:
+    first = plan_of(FEW, keep_activations=True)
+    again = plan_of(FEW, finished(), keep_activations=True)
+    assert again.tasks == first.tasks
+
+
+def test_an_added_strategy_is_pooled_from_kept_states() -> None:
+    present = finished()
+    plan = plan_of([*FEW, "A2_max", "L6_sentence"], present, keep_activations=True)
+    todo = [task for task in plan.tasks.values() if not present.issuperset(task.outputs.values())]
+    assert {task.kind for task in todo} == {"pooler.pool", "prober.probe"}
+    pooling = tasks(plan, "pooler.pool")
+    assert sorted(tuple(sorted(task.outputs)) for task in pooling) == sorted(
+        [("A2_max/2", "L6_sentence/2"), ("A2_max/5", "L6_sentence/5")] * 2  # train and test
+    )
+    for task in pooling:
+        assert present.issuperset(task.inputs.values())
+        assert set(task.inputs) == {next(role for role in task.inputs if role.startswith("states/")), "annotations"}
+
+
+def test_vectors_have_the_same_keys_whoever_makes_them() -> None:
+    wanted = [*FEW, "A2_max"]
+    assert plan_of(wanted, finished()).concepts["contrast"].vectors == plan_of(wanted).concepts["contrast"].vectors
+
+
+def test_states_serve_a_run_that_keeps_none_itself() -> None:
+    plan = plan_of([*FEW, "A2_max"], finished())
+    assert tasks(plan, "pooler.pool") and not any("states/2" in task.outputs for task in plan.tasks.values())
+
+
+def test_annotations_are_read_only_where_a_strategy_asks() -> None:
+    assert all("annotations" not in task.inputs for task in tasks(plan_of(["A2_max"], finished()), "pooler.pool"))
+
+
+def test_what_kept_states_lack_goes_to_the_extractor() -> None:
+    assert not GRADIENT.served_by_kept_states and get_strategy("S1_attention").served_by_kept_states
+    if not GRADIENT.implemented:
+        return
+    plan = plan_of([*FEW, "A2_max", GRADIENT.id], finished())
+    assert all(not role.startswith(GRADIENT.id) for task in tasks(plan, "pooler.pool") for role in task.outputs)
+    assert any(f"{GRADIENT.id}/2" in task.outputs for task in tasks(plan, "extractor.extract"))
+
+
+def test_a_layer_without_states_is_extracted() -> None:
+    present = finished()
+    plan = plan_of([*FEW, "A2_max"], present, layers=[2, 4])
+    assert {role for task in tasks(plan, "pooler.pool") for role in task.outputs} == {"A2_max/2"}
+    (train, test) = tasks(plan, "extractor.extract")
+    assert {"A2_max/4", "A1_mean/4", "A1_mean/2"} <= set(train.outputs) == set(test.outputs)
+
+
+def test_each_key_has_one_producer() -> None:
+    plan = plan_of([*FEW, "A2_max"], finished(), keep_activations=True)
+    made = [key for task in plan.tasks.values() for key in task.outputs.values()]
+    assert len(made) == len(set(made))
+
+
+IMPORTED = ModelInfo(
+    ModelRef("import:mine", "import:mine", "import-0123", "as imported"),
+    num_blocks=6,
+    width=256,
+    imported={("contrast", s, n): f"import.states.{s}.{n}" for s in ("train", "test") for n in (2, 5)},
+)
+
+
+def test_imported_states_are_pooled_and_nothing_is_extracted() -> None:
+    config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
+    wanted = [get_strategy(name) for name in ("A1_mean", "L3_entity", "S1_attention")]
+    plan = make_plan(config, IMPORTED, wanted)
+    assert {task.service for task in plan.tasks.values()} == {"pooler", "prober"} and plan.layers == [2, 5]
+    assert not tasks(plan, "pooler.annotate")
+    inputs = {key for task in tasks(plan, "pooler.pool") for key in task.inputs.values()}
+    assert inputs == set(IMPORTED.imported.values())
+
+
+def test_other_imported_files_move_the_vectors() -> None:
+    config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
+    moved = {name: f"{key}.changed" for name, key in IMPORTED.imported.items()}
+    other = ModelInfo(IMPORTED.ref, 6, 256, moved)
+    plans = [make_plan(config, model, [get_strategy("A1_mean")]) for model in (IMPORTED, other)]
+    before, after = (set(plan.concepts["contrast"].vectors.values()) for plan in plans)
+    assert not before & after

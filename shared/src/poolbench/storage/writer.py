@@ -1,0 +1,86 @@
+"""One attempt at an artifact: files one after another, then the manifest that commits them all."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench import __version__
+from poolbench.storage.base import ObjectStore
+from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path
+
+TABLE_FILE = "table.arrow"
+SHARD_FILE = "table-{:05d}.arrow"
+
+
+class ArtifactWriter:
+    """Writes the files of an artifact as they come, so that it need not fit into memory.
+
+    Nobody sees them before ``commit``. An attempt that ends without is cleared by ``discard``, and one that is
+    killed by ``poolbench-driver gc``.
+    """
+
+    def __init__(self, store: ObjectStore, key: str) -> None:
+        self._store, self.key = store, key
+        self._attempt = uuid.uuid4().hex[:12]
+        self._files: dict[str, FileEntry] = {}
+        self._num_rows = 0
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes one file."""
+        path = f"{folder_of(self.key)}/{self._attempt}/{name}"
+        self._store.put(path, data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._files[name] = FileEntry(path=path, num_bytes=len(data), sha256=sha256)
+
+    def add_shard(self, table: pa.Table) -> None:
+        """Writes the next part of a table; parts may differ in what their schemas say beside the columns."""
+        self.put(SHARD_FILE.format(len(self._files)), table_to_bytes(table))
+        self._num_rows += table.num_rows
+
+    def commit(
+        self,
+        *,
+        num_rows: int | None = None,
+        meta: Mapping[str, Any] | None = None,
+        producer: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Makes the files the artifact; False when another attempt was first, and then they are removed."""
+        manifest = Manifest(
+            key=self.key,
+            attempt=self._attempt,
+            files=self._files,
+            num_rows=self._num_rows or num_rows,
+            meta=dict(meta or {}),
+            producer={"code_version": __version__, **(producer or {})},
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        won = self._store.put(manifest_path(self.key), manifest.model_dump_json().encode(), if_absent=True)
+        if not won:
+            self.discard()
+        return won
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        for entry in self._files.values():
+            self._store.delete(entry.path)
+        self._files = {}
+
+
+def table_to_bytes(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC file, zstd-compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def table_from_bytes(data: bytes) -> pa.Table:
+    """The table in an Arrow IPC file."""
+    return pa.ipc.open_file(pa.BufferReader(data)).read_all()

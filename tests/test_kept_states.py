@@ -1,0 +1,178 @@
+"""Kept and imported states through the plan and the services' own handlers, without a cluster.
+
+What a run executes is executed here task by task in one process, so that the two ways to the same vectors, the
+extractor on the device and the pooler from kept states, meet under the same keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poolbench.config import asset_path, load_run_config
+from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.tasks import Task
+from poolbench.corpora.io import write_corpus
+from poolbench.corpora.manifest import CorpusManifest
+from poolbench.corpora.planted import build_planted
+from poolbench.pooling.registry import all_strategies, get_strategy
+from poolbench.pooling.states import read_states
+from poolbench.runtime.taskio import TaskIO
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.activation_files import ActivationReader
+from poolbench_driver.activation_import import Importer
+from poolbench_driver.assemble import assemble
+from poolbench_driver.imports import imported_model
+from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.run import committed_keys
+
+LAYERS = [1, 4]
+FIRST = ["A1_mean", "S1_attention"]
+SERVED = [s.id for s in all_strategies() if s.implemented and s.served_by_kept_states]
+BUDGET = {"num_train": 40, "num_test": 20, "num_bootstrap": 50}
+SETTINGS: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "budget": BUDGET}
+
+
+@pytest.fixture(scope="module")
+def handlers() -> dict[str, Callable[[Task, TaskIO], None]]:
+    """The tasks that these runs consist of, by kind."""
+    from poolbench_extractor.service import create as extractor
+    from poolbench_pooler.service import create as pooler
+    from poolbench_prober.service import create as prober
+
+    for asset in ("demo_lm", "annotator"):
+        asset_path(asset)
+    return {**extractor().handlers, **pooler().handlers, **prober().handlers}
+
+
+class Runner:
+    """A store, and plans carried out in it."""
+
+    def __init__(self, folder: Path, handlers: dict[str, Callable[[Task, TaskIO], None]]) -> None:
+        self.artifacts, self.handlers = Artifacts(FolderStore(folder)), handlers
+
+    def plan(self, strategies: Iterable[str], **settings: Any) -> Plan:
+        config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
+        specs = [get_strategy(name) for name in strategies]
+        model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
+        return make_plan(config, model, specs, annotator_version("annotator"), committed_keys(self.artifacts))
+
+    def carry_out(self, plan: Plan) -> Counter[str]:
+        """Does what is missing; returns the kinds of the tasks done."""
+        done: Counter[str] = Counter()
+        for step in plan.local.values():
+            if not self.artifacts.exists(step.key):
+                self.artifacts.write_table(step.key, step.build())
+        for task in plan.tasks.values():
+            io = TaskIO(task, self.artifacts)
+            if io.missing:
+                self.handlers[task.kind](task, io)
+                done[task.kind] += 1
+                assert not io.missing
+        return done
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory, handlers: dict[str, Any]) -> Runner:
+    """A store after a run of two strategies that kept its states."""
+    runner = Runner(tmp_path_factory.mktemp("kept"), handlers)
+    done = runner.carry_out(runner.plan(FIRST, keep_activations=True))
+    assert done == {"pooler.annotate": 2, "extractor.extract": 2, "prober.probe": 2}
+    return runner
+
+
+def test_added_strategies_never_touch_the_model_and_agree_with_it(
+    kept: Runner, handlers: dict[str, Any], tmp_path: Path
+) -> None:
+    pooled = kept.plan(SERVED, keep_activations=True)
+    done = kept.carry_out(pooled)
+    assert done == {"pooler.pool": 4, "prober.probe": 2}
+    extracted = Runner(tmp_path, handlers)
+    other = extracted.plan(SERVED)
+    wanted = other.concepts["contrast"].vectors
+    assert wanted == pooled.concepts["contrast"].vectors
+    assert set(extracted.carry_out(other)) == {"pooler.annotate", "extractor.extract", "prober.probe"}
+    for (split, strategy, layer), key in wanted.items():
+        here, there = kept.artifacts.read_table(key), extracted.artifacts.read_table(key)
+        for name in ("passage_id", "applied", "token_share", "status", "reason"):
+            assert here[name].equals(there[name]), (strategy, name)
+        a, b = vector_matrix(here["vector"]), vector_matrix(there["vector"])
+        gaps = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
+        assert gaps.max() <= 1e-5, (split, strategy, layer, gaps.max())
+
+
+def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
+    assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
+
+
+@pytest.fixture(scope="module")
+def published(kept: Runner, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same states as somebody else would publish them: a corpus, and a dictionary of layers a passage."""
+    corpus, files = tmp_path_factory.mktemp("corpus"), tmp_path_factory.mktemp("files")
+    budget = load_run_config(None, SETTINGS).budget
+    sizes = {"num_train": budget.num_train, "num_test": budget.num_test, "num_scorer": budget.num_scorer}
+    table = build_planted("contrast", **sizes, seed=0)
+    write_corpus(table, corpus, CorpusManifest(revision="1", tokenizer="words", window=(0, 1000), recipe="a test"))
+    (files / "contrast").mkdir()
+    states: dict[str, dict[int, np.ndarray]] = {}
+    for task in kept.plan(FIRST, keep_activations=True).tasks.values():
+        for role, key in task.outputs.items():
+            if role.startswith("states/"):
+                for shard in kept.artifacts.read_shards(key):
+                    for passage in read_states(shard):
+                        states.setdefault(passage.passage_id, {})[int(role.rpartition("/")[2])] = passage.hidden_TD
+    for passage_id, by_layer in states.items():
+        holder = np.empty((), dtype=object)
+        holder[()] = by_layer
+        np.save(files / "contrast" / f"{passage_id.replace('/', '_')}.npy", holder, allow_pickle=True)
+    for file in (corpus / "contrast").glob("*.jsonl"):  # file names hold no slash, so published ids do not either
+        rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+        lines = [json.dumps({**row, "id": row["id"].replace("/", "_")}) + "\n" for row in rows]
+        file.write_text("".join(lines), "utf-8")
+    return corpus, files
+
+
+def test_d1_of_imported_activations_is_that_of_the_model(kept: Runner, published: tuple[Path, Path]) -> None:
+    corpus, files = published
+    reader = ActivationReader(None, trust_pickle=True)
+    record = Importer(kept.artifacts, files, corpus, reader, bos=True, say=lambda _: None).run("mine", ["contrast"])
+    config = load_run_config(None, {**record.settings(), "budget": {**BUDGET, "name": "demo"}})
+    names = ["A1_mean", "A2_max", "W2_last_k", "L3_entity", "S1_attention"]
+    model = imported_model(config, kept.artifacts)
+    plan = make_plan(config, model, [get_strategy(n) for n in names], None, committed_keys(kept.artifacts))
+    assert set(kept.carry_out(plan)) == {"pooler.pool", "prober.probe"}
+    rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
+    found = {(r["strategy"], r["layer"]): r for r in rows if r["metric"] == "d1.auroc"}
+    for layer in LAYERS:
+        for name in names[:3]:
+            assert found[name, layer]["status"] == "ok" and 0 <= found[name, layer]["value"] <= 1
+        assert "no character offsets" in found["L3_entity", layer]["reason"]
+        assert "no inflow" in found["S1_attention", layer]["reason"]
+        assert {found[name, layer]["status"] for name in names[3:]} == {"failed"}
+    assert {r["model_revision"] for r in rows} == {record.revision}
+    direct = kept.plan(names[:1])
+    assert not kept.carry_out(direct)
+    measured = assemble(direct, kept.artifacts, {}, "run")["results"].to_pylist()
+    for row in measured:
+        if row["metric"] == "d1.auroc":
+            assert found["A1_mean", row["layer"]]["value"] == pytest.approx(row["value"], abs=1e-6)
+
+
+def test_an_import_without_code_in_it_needs_no_trust(
+    kept: Runner, published: tuple[Path, Path], tmp_path: Path
+) -> None:
+    corpus, files = published
+    (tmp_path / "contrast").mkdir()
+    for file in (files / "contrast").glob("*.npy"):
+        np.save(tmp_path / "contrast" / file.name, np.load(file, allow_pickle=True).item()[4])
+    importer = Importer(kept.artifacts, tmp_path, corpus, ActivationReader((4,)), bos=True, say=lambda _: None)
+    plain = importer.run("plain", ["contrast"])
+    assert plain.layers == [4]
