@@ -53,7 +53,7 @@ def _plan_extraction(
 ) -> None:
     params = {
         **_reading(plan),
-        "strategies": _strategies(plan.pooled),
+        "strategies": _strategies(cells, plan.pooled),
         "layers": list(layers),
         "keep_activations": plan.config.keep_activations,
     }
@@ -67,7 +67,8 @@ def _plan_pooling(plan: Plan, cells: ConceptPlan, split: str, layer: int, specs:
     if split in cells.annotations and any(spec.reads_annotations for spec in specs):
         inputs["annotations"] = cells.annotations[split]
     outputs = {f"{spec.id}/{layer}": cells.vectors[split, spec.id, layer] for spec in specs}
-    plan.add(Task(kind="pooler.pool", inputs=inputs, outputs=outputs, params={"strategies": _strategies(specs)}))
+    params = {"strategies": _strategies(cells, specs)}
+    plan.add(Task(kind="pooler.pool", inputs=inputs, outputs=outputs, params=params))
 
 
 def _serves(plan: Plan, states: str, spec: StrategySpec, vectors: str) -> bool:
@@ -88,7 +89,8 @@ def _vectors_key(plan: Plan, cells: ConceptPlan, split: str, spec: StrategySpec,
         inputs = {"passages": cells.passages[split]}
         if spec.reads_annotations:
             inputs["annotations"] = cells.annotations[split]
-    return step_key("extractor.extract", {**_reading(plan), "strategy": spec.identity(), "layer": layer}, inputs)
+    identity = spec.identity(spec.params_for(cells.concept.triggers))
+    return step_key("extractor.extract", {**_reading(plan), "strategy": identity, "layer": layer}, inputs)
 
 
 def _states_key(plan: Plan, cells: ConceptPlan, split: str, layer: int) -> str:
@@ -102,5 +104,6 @@ def _reading(plan: Plan) -> dict[str, Any]:
     return {**plan.model.params, "include_bos": plan.config.include_bos}
 
 
-def _strategies(specs: Iterable[StrategySpec]) -> list[dict[str, Any]]:
-    return [{"id": spec.id, "params": spec.resolve()} for spec in specs]
+def _strategies(cells: ConceptPlan, specs: Iterable[StrategySpec]) -> list[dict[str, Any]]:
+    triggers = cells.concept.triggers
+    return [{"id": spec.id, "params": spec.resolve(spec.params_for(triggers))} for spec in specs]
