@@ -150,6 +150,6 @@ def test_http(service: ExtractorService, saved_llama: Path) -> None:
     described = client.get("/model", params={"model": str(saved_llama)}).json()
     assert (described["num_blocks"], described["width"], described["window"]) == (4, 32, 128)
     assert client.get("/health").json()["model"] == str(saved_llama)
-    for wrong, status in (({"strategy": "A1_men"}, 404), ({"layer": 7}, 400), ({"texts": ["a " * 500]}, 400)):
+    for wrong, status in (({"strategy": "A1_men"}, 404), ({"layer": 7}, 400), ({"ids": ["a"]}, 400)):
         refused = client.post("/embed", json={**body, **wrong})
         assert refused.status_code == status and refused.json()["error"]["message"]

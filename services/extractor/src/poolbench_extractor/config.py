@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -57,16 +57,6 @@ class ExtractParams(CalibrateParams):
         return {item.id: Request.of(item.id, item.params) for item in self.strategies}
 
 
-class EmbedRequest(ModelParams):
-    """Body of ``POST /embed``."""
-
-    texts: list[str] = Field(min_length=1, max_length=1024)
-    model: str = "demo"
-    strategy: str = "A1_mean"
-    params: dict[str, Any] = Field(default_factory=dict)
-    layer: int = -1
-
-
 @dataclass(frozen=True)
 class Deployment:
     """Facts of where the extractor runs.
@@ -100,3 +90,31 @@ class BatchLimits(StrictModel):
     max_tokens: int = Field(default=8192, gt=0)
     max_passages: int = Field(default=64, gt=0)
     padding_side: str = Field(default="right", pattern="^(left|right)$")
+
+
+class EmbedRequest(ModelParams):
+    """Body of ``POST /embed``.
+
+    Attributes:
+        texts: What to read; a text that cannot be computed is a row with status and reason.
+        ids: Name the texts, where strategies draw at random; a text without one is named by its content.
+        annotations: Rows of ``POST /pooler/annotate`` for these texts, for strategies that read annotations.
+        layer: Block index; negative ones count from the end.
+        batch_size: Texts of a forward pass at most.
+        padding_side: Changes speed, never results.
+    """
+
+    texts: list[str] = Field(min_length=1, max_length=1024)
+    ids: list[str | None] | None = None
+    annotations: list[dict[str, Any]] | None = None
+    model: str = "demo"
+    strategy: str = "A1_mean"
+    params: dict[str, Any] = Field(default_factory=dict)
+    layer: int = -1
+    batch_size: int | None = Field(default=None, gt=0)
+    padding_side: Literal["left", "right"] = "right"
+
+    def limits(self) -> BatchLimits:
+        """How large the batches get."""
+        given = {} if self.batch_size is None else {"max_passages": self.batch_size}
+        return BatchLimits(padding_side=self.padding_side, **given)

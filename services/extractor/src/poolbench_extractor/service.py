@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from fastapi import Header, Response
+from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
 from poolbench.config import resolve_model
-from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
-from poolbench.errors import InputError
-from poolbench.pooling.batch import Request
-from poolbench_extractor import core
+from poolbench_extractor import core, embedding
 from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams
 from poolbench_extractor.model import DecoderCache, describe
 from poolbench_extractor.tasks import missing_outputs, parse_params, read_passages, reading_of, reporting
@@ -53,19 +52,14 @@ class ExtractorService:
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
-    def embed(self, request: EmbedRequest) -> dict[str, Any]:
-        """Vectors of a few texts."""
-        pooling = Request.of(request.strategy, request.params)
-        decoder = self._models.get(request.reference())
-        layer = decoder.layer(request.layer)
-        passages = core.Passages([str(index) for index in range(len(request.texts))], request.texts)
-        (table,) = core.extract(decoder, passages, {layer: [pooling]}, reading=reading_of(request)).values()
-        failed = [row for row in table.select(["status", "reason"]).to_pylist() if row["status"] != "ok"]
-        if failed:
-            raise InputError(f"{len(failed)} of {len(request.texts)} texts failed: {failed[0]['reason']}")
-        found = {"model": request.model, "model_revision": decoder.revision, "strategy": pooling.id}
-        columns = {name: table[name].to_pylist() for name in ("applied", "token_share")}
-        return {**found, "layer": layer, **columns, "vectors": vector_matrix(table["vector"]).tolist()}
+    def embed(self, request: EmbedRequest, accept: Annotated[str, Header()] = "") -> Response:
+        """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row that says so."""
+        pooling = embedding.unsupervised(request.strategy, request.params)
+        passages = embedding.passages_of(request, pooling)
+        table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
+        if embedding.ARROW_STREAM in accept:
+            return Response(embedding.as_stream(table), media_type=embedding.ARROW_STREAM)
+        return JSONResponse(embedding.as_json(table))
 
     def model(self, model: str = "demo", revision: str = "") -> dict[str, Any]:
         """Revision, depth, width and window of a model, without loading its weights."""
@@ -73,7 +67,8 @@ class ExtractorService:
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""
-        router.add_api_route("/embed", self.embed, methods=["POST"])
+        stream = {200: {"content": {embedding.ARROW_STREAM: {}}}}
+        router.add_api_route("/embed", self.embed, methods=["POST"], response_model=None, responses=stream)
         router.add_api_route("/model", self.model, methods=["GET"])
 
     def health(self) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""``POST /embed``: rows of failure, ids, annotations, batches and padding, JSON and Arrow, clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
+from poolbench.pooling.batch import Request
+from poolbench.pooling.kept import words_by_passage
+from poolbench.runtime.http import build_api
+from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.embedding import ARROW_STREAM, text_id
+from poolbench_extractor.model import Decoder
+from poolbench_extractor.service import create
+
+TOKEN = "only-for-this-test"
+NOTE = {
+    "word_start": [0, 4],
+    "word_end": [3, 7],
+    "upos": ["DET", "NOUN"],
+    "dep": ["det", "root"],
+    "head": [1, 1],
+    "lemma": ["one", "two"],
+    "entity": ["", ""],
+    "sentence": [0, 0],
+    "clause": [0, 0],
+    "keyword": [True, False],
+}
+
+
+@pytest.fixture(scope="module")
+def client(saved_llama: Path) -> TestClient:
+    return TestClient(build_api(create(), TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+@pytest.fixture
+def body(saved_llama: Path, texts: list[str]) -> dict[str, Any]:
+    return {"texts": texts, "model": str(saved_llama), "strategy": "A1_mean", "layer": 1}
+
+
+def ask(client: TestClient, body: dict[str, Any]) -> dict[str, Any]:
+    answer = client.post("/embed", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def ask_arrow(client: TestClient, body: dict[str, Any]) -> pa.Table:
+    answer = client.post("/embed", json=body, headers={"Accept": ARROW_STREAM})
+    assert answer.status_code == 200 and answer.headers["content-type"] == ARROW_STREAM
+    return pa.ipc.open_stream(answer.content).read_all()
+
+
+def test_one_text_that_fails_does_not_take_the_others(client: TestClient, body: dict[str, Any]) -> None:
+    alone = ask(client, body)["vectors"]
+    mixed = ask(client, {**body, "texts": ["", *body["texts"], "long " * 400]})
+    assert mixed["num_failed"] == 2 and mixed["vectors"][0] is None and mixed["vectors"][-1] is None
+    assert mixed["status"] == ["failed", *["ok"] * len(alone), "failed"]
+    assert "no real token" in mixed["reason"][0] and "the window is 128" in mixed["reason"][-1]
+    np.testing.assert_allclose(mixed["vectors"][1:-1], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_json_and_arrow_carry_the_same(client: TestClient, body: dict[str, Any]) -> None:
+    body = {**body, "texts": [*body["texts"], ""], "strategy": "W2_last_k", "params": {"k": 3}}
+    as_json, table = ask(client, body), ask_arrow(client, body)
+    expected = [[np.nan] * 32 if row is None else row for row in as_json["vectors"]]
+    np.testing.assert_array_equal(vector_matrix(table["vector"]), np.asarray(expected, dtype=np.float32))
+    assert table["status"].to_pylist() == as_json["status"] and table["passage_id"].to_pylist() == as_json["ids"]
+    notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    assert notes["params"] == '{"k": 3}' and as_json["params"] == {"k": 3}
+    assert (notes["layer"], as_json["layer"], notes["strategy_version"]) == ("1", 1, "1")
+    assert notes["model_revision"] == as_json["model_revision"] and as_json["model_revision"].startswith("local-")
+    assert notes["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 1}, {"batch_size": 2}, {"padding_side": "left"}])
+@pytest.mark.parametrize("strategy", ["A1_mean", "A2_max", "A7_random", "S1_attention"])
+def test_batches_padding_and_order_change_nothing(
+    client: TestClient, body: dict[str, Any], change: dict[str, Any], strategy: str
+) -> None:
+    body = {**body, "strategy": strategy}
+    usual = np.asarray(ask(client, body)["vectors"])
+    np.testing.assert_allclose(ask(client, {**body, **change})["vectors"], usual, rtol=1e-5, atol=1e-6)
+    turned = ask(client, {**body, "texts": body["texts"][::-1]})["vectors"]
+    np.testing.assert_allclose(turned[::-1], usual, rtol=1e-5, atol=1e-6)
+
+
+def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
+    ids = [f"p{index}" for index in range(len(body["texts"]))]
+    pooled = extract(llama, Passages(ids, body["texts"]), {1: [Request.of("A7_random")]})["A7_random/1"]
+    named = ask(client, {**body, "strategy": "A7_random", "ids": [*ids[:-1], None]})
+    assert named["ids"] == [*ids[:-1], text_id(body["texts"][-1])]
+    np.testing.assert_allclose(named["vectors"][:-1], vector_matrix(pooled["vector"])[:-1], rtol=1e-5, atol=1e-6)
+
+
+def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
+    texts = ["one two", "two one"]
+    rows = [{"passage_id": "0", **NOTE}, {"passage_id": "1", **NOTE}]
+    words = words_by_passage(table_from_rows(rows, ANNOTATIONS))
+    wanted = {1: [Request.of("L1_pos_filtered")]}
+    direct = extract(llama, Passages(["0", "1"], texts, words), wanted)["L1_pos_filtered/1"]
+    answer = ask(client, {**body, "strategy": "L1_pos_filtered", "texts": texts, "annotations": rows})
+    np.testing.assert_allclose(answer["vectors"], vector_matrix(direct["vector"]), rtol=1e-5, atol=1e-6)
+    assert answer["applied"] == [True, True] and answer["token_share"][0] < 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "expected"),
+    [
+        ({"strategy": "L1_pos_filtered"}, 400, "POST /pooler/annotate"),
+        ({"strategy": "L1_pos_filtered", "annotations": [NOTE]}, 400, "1 entries for 5 texts"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{}] * 5}, 400, "lacks the list 'word_start'"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [1]}] * 5}, 400, "differ in length"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 400, "annotations"),
+        ({"strategy": "S3_iti_probe"}, 400, "is supervised"),
+        ({"strategy": "W2_last_k", "params": {"j": 2}}, 400, "allowed: k"),
+        ({"ids": ["a", "a", "b", "c", "d"]}, 400, "stands for two texts"),
+        ({"padding_side": "middle"}, 422, "padding_side"),
+        ({"batch_size": 0}, 422, "batch_size"),
+        ({"layer": 4}, 400, "blocks 0..3"),
+        ({"texts": []}, 422, "texts"),
+    ],
+)
+def test_refusals_say_what_to_do(
+    client: TestClient, body: dict[str, Any], change: dict[str, Any], status: int, expected: str
+) -> None:
+    for headers in ({}, {"Accept": ARROW_STREAM}):
+        answer = client.post("/embed", json={**body, **change}, headers=headers)
+        assert answer.status_code == status, answer.text
+        assert expected in answer.json()["error"]["message"]
