@@ -16,7 +16,8 @@ from poolbench.config import load_run_config
 from poolbench.errors import ConfigError
 from poolbench.pooling import get_strategy
 from poolbench_driver import job
-from poolbench_driver.cli.adhoc import load_array, read_texts
+from poolbench_driver.cli.adhoc import load_array
+from poolbench_driver.texts import read_texts
 
 AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
 

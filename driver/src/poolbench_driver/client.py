@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.runtime.settings import ClusterSettings
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
 SERVICES = ("extractor", "pooler", "prober", "steerer", "scorer")
 CONNECT_TIMEOUT_S = 5.0
 HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model answers late
@@ -55,7 +59,24 @@ class Services:
         """POST /service/verb."""
         return self._call("POST", service, verb, json=body)
 
+    def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
+        """POST /service/verb, answered as an Arrow stream: many numbers need no text."""
+        import pyarrow as pa
+
+        response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
+        try:
+            return pa.ipc.open_stream(response.content).read_all()
+        except pa.ArrowInvalid:
+            raise _no_service(response) from None
+
     def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
+        response = self._send(method, service, verb, **kwargs)
+        try:
+            return dict(response.json())
+        except ValueError:
+            raise _no_service(response) from None
+
+    def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
         path = f"/{service}/{verb}"
         address = f"{self._cluster.http_address}{path}"
         try:
@@ -73,10 +94,11 @@ class Services:
             raise EndpointError(_refused(service))
         if response.is_error:
             raise _service_error(service, response)
-        try:
-            return dict(response.json())
-        except ValueError:
-            raise EndpointError(f"{address} answered, but not as a service of PoolBench does") from None
+        return response
+
+
+def _no_service(response: httpx.Response) -> EndpointError:
+    return EndpointError(f"{response.url} answered, but not as a service of PoolBench does")
 
 
 def _refused(service: str) -> str:

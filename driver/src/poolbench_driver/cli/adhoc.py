@@ -1,4 +1,4 @@
-"""Ad-hoc questions to one service each: embed, probe, steer, score."""
+"""Ad-hoc questions to one service each: probe, steer, score."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import InputError
+from poolbench_driver.texts import read_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,33 +17,6 @@ if TYPE_CHECKING:
     from poolbench_driver.client import Services
 
 Texts = Annotated[Path, typer.Option("--input", help="JSONL with a field 'text', or plain text, one a line.")]
-BATCH = 64
-
-
-def embed(
-    input_: Texts,
-    output: Annotated[Path, typer.Option(help="Where the vectors go (.npy, float32 [texts, width]).")],
-    model: str = "demo",
-    strategy: str = "A1_mean",
-    layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
-) -> None:
-    """Vectors of texts by a model, layer and pooling strategy."""
-    import numpy as np
-
-    _require_folder(output)
-    texts, services = read_texts(input_), _services()
-    vectors: list[list[float]] = []
-    with typer.progressbar(range(0, len(texts), BATCH), label="embedding") as starts:
-        for start in starts:
-            body = {
-                "texts": texts[start : start + BATCH],
-                "model": model,
-                "strategy": strategy,
-                "layer": layer,
-            }
-            vectors += services.post("extractor", "embed", body)["vectors"]
-    np.save(output, np.asarray(vectors, dtype=np.float32))
-    typer.echo(f"{output}: {len(vectors)} vectors of width {len(vectors[0])}")
 
 
 def probe(
@@ -85,11 +59,6 @@ def _services() -> Services:
     return open_session().services
 
 
-def _require_folder(file: Path) -> None:
-    if not file.parent.is_dir():
-        raise InputError(f"{file}: its folder does not exist; create it first")
-
-
 def load_array(file: Path, num_dims: int) -> np.ndarray:
     """The numbers of a .npy file.
 
@@ -107,42 +76,11 @@ def load_array(file: Path, num_dims: int) -> np.ndarray:
     return array
 
 
-def read_texts(file: Path) -> list[str]:
-    """Texts of a JSONL or plain file.
-
-    Raises:
-        InputError: Naming file and line of what is malformed, or that there is nothing.
-    """
-    try:
-        # Not splitlines(): a JSON string may hold U+2028, which is no end of a JSONL line.
-        lines = file.read_text("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
-    except OSError as error:
-        raise InputError(f"{file}: {error.strerror}") from None
-    texts = [_text(line, file, n) for n, line in enumerate(lines, 1) if line.strip()]
-    if not texts:
-        raise InputError(f"{file} is empty; expected one text a line")
-    return texts
-
-
-def _text(line: str, file: Path, number: int) -> str:
-    if file.suffix != ".jsonl":
-        return line
-    try:
-        text = json.loads(line)["text"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InputError(f"{file}, line {number}: expected a JSON object with a field 'text' ({error})") from None
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{file}, line {number}: 'text' is {text!r}; it must be a text that is not empty")
-    return text
-
-
 def _show(answer: dict[str, Any]) -> None:
     typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    for command in (embed, probe, steer, score):
+    for command in (probe, steer, score):
         app.command()(command)

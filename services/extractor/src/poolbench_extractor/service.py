@@ -53,7 +53,7 @@ class ExtractorService:
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header()] = "") -> Response:
-        """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row that says so."""
+        """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)

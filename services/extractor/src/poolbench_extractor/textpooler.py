@@ -108,7 +108,7 @@ class TextPooler:
                 f"{len(reasons)} of {len(encoded)} texts failed, the first one: {reasons[0]}; "
                 'on_failure="nan" makes them rows of NaN'
             )
-        return torch.from_numpy(vector_matrix(table["vector"]))
+        return torch.tensor(vector_matrix(table["vector"]))  # a copy: Arrow's memory is read-only
 
     def _words(self, ids: Sequence[str], texts: Sequence[str]) -> dict[str, Any] | None:
         if self.annotate is None or not self.pooling.strategy.reads_annotations:

@@ -1,0 +1,139 @@
+"""The command ``embed``: vectors of the texts of a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.errors import ConfigError
+from poolbench_driver.texts import TextLine, read_lines
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench.pooling.registry import StrategySpec
+    from poolbench_driver.embedding import Embedder, Reference
+
+EXIT_FAILURES, EXIT_INTERRUPTED = 1, 130
+SIDES = ("left", "right")
+
+Texts = Annotated[Path, typer.Option("--input", help="JSONL with 'text' and perhaps 'id', or plain text, one a line.")]
+
+
+def embed(
+    input_: Texts,
+    output: Annotated[Path, typer.Option(help="Where the vectors go: .npy, .parquet or .safetensors.")],
+    model: Annotated[str, typer.Option(help="Preset id, folder or Hugging Face id.")] = "demo",
+    strategy: Annotated[str, typer.Option(help="Id of a pooling strategy: see `ls strategies`.")] = "A1_mean",
+    layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
+    params: Annotated[str | None, typer.Option(help="Of the strategy: k=4, or a JSON object.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts of a forward pass at most.")] = None,
+    padding_side: Annotated[str, typer.Option(help="left or right; changes speed, never results.")] = "right",
+    idf_texts: Annotated[
+        Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
+    ] = None,
+) -> int:
+    """Vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
+    from poolbench_driver.vector_files import replacing, writer_of
+
+    write, spec = writer_of(output), _strategy(strategy, params)
+    if padding_side not in SIDES:
+        raise ConfigError(f"padding side {padding_side!r} is unknown; allowed: {', '.join(SIDES)}")
+    lines = read_lines(input_)
+    settings: dict[str, Any] = {"model": model, "strategy": strategy, "layer": layer, "padding_side": padding_side}
+    settings |= {"params": parse_params(params), "batch_size": batch_size}
+    try:
+        table = _embed(_embedder(settings, _reference(spec, lines, input_, idf_texts)), lines)
+        with replacing(output) as partial:
+            write(table, partial)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; {output} was not written", err=True)
+        raise SystemExit(EXIT_INTERRUPTED) from None
+    return _report(table, output)
+
+
+def parse_params(given: str | None) -> dict[str, Any]:
+    """Parameters from ``k=4``, several of them with commas between, or a JSON object.
+
+    Raises:
+        ConfigError: If it is neither.
+    """
+    if not given:
+        return {}
+    try:
+        if not given.lstrip().startswith("{"):
+            return dict(_pair(part) for part in given.split(","))
+        return dict(json.loads(given))
+    except ValueError:
+        raise ConfigError(f"--params {given!r} is neither name=value nor a JSON object; write k=4") from None
+
+
+def _pair(part: str) -> tuple[str, Any]:
+    name, sign, value = (piece.strip() for piece in part.partition("="))
+    if not (name and sign and value):
+        raise ValueError(part)
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _strategy(strategy: str, params: str | None) -> StrategySpec:
+    from poolbench.pooling.registry import get_strategy
+
+    spec = get_strategy(strategy)
+    spec.resolve(parse_params(params))
+    return spec
+
+
+def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_texts: Path | None) -> Reference | None:
+    """The texts of the document frequencies; none where the strategy reads no annotation."""
+    from poolbench_driver.embedding import Reference
+
+    if not spec.reads_annotations:
+        if idf_texts is not None:
+            raise ConfigError(f"--idf-texts: strategy {spec.id} reads no annotations; leave it out")
+        return None
+    if idf_texts is None:
+        return Reference.of(lines, f"the input {input_.name}")
+    return Reference.of(read_lines(idf_texts), idf_texts.name)
+
+
+def _embedder(settings: dict[str, Any], reference: Reference | None) -> Embedder:
+    from poolbench_driver.embedding import Embedder
+    from poolbench_driver.session import open_session
+
+    return Embedder(open_session().services, settings, reference)
+
+
+def _embed(embedder: Embedder, lines: list[TextLine]) -> pa.Table:
+    with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
+        return embedder.run(lines, bar.update)
+
+
+def _report(table: pa.Table, output: Path) -> int:
+    """Says what there is and which lines failed; the exit code."""
+    from poolbench_driver.embedding import num_fallbacks
+
+    notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
+    failed = [row for row in table.select(["line", "status", "reason"]).to_pylist() if row["status"] != "ok"]
+    num = table.num_rows - len(failed)
+    typer.echo(f"{output}: {num} vectors of width {notes['width']}; {len(failed)} of {table.num_rows} texts failed")
+    if "idf_source" in notes:
+        typer.echo(f"document frequencies (L5): {notes['idf_source']}", err=True)
+    if fallbacks := num_fallbacks(table):
+        typer.echo(
+            f"{notes['strategy']} found nothing to select in {fallbacks} texts: their vectors are A1's", err=True
+        )
+    for row in failed:
+        typer.echo(f"line {row['line']}: {row['status']}: {row['reason']}", err=True)
+    return EXIT_FAILURES if failed else 0
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command()(embed)

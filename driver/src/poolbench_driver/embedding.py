@@ -1,0 +1,155 @@
+"""Vectors of the texts of a file: requests to the extractor, and first to the pooler where words are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.contracts.tables import vector_column
+from poolbench.errors import EndpointError, InputError
+from poolbench_driver.client import ServiceError, Services
+from poolbench_driver.texts import TextLine
+
+#: Texts of one request; a larger --batch-size raises it up to what the services take.
+REQUEST_TEXTS, MAX_REQUEST_TEXTS = 64, 1_000
+#: Errors that may be one text's alone: the others are asked for again without it.
+SEPARABLE = ("input", "out_of_memory")
+
+Progress = Callable[[int], None]
+Part = tuple[Sequence[TextLine], "pa.Table | str"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Texts that document frequencies come from (L5), and the words that say so."""
+
+    texts: Sequence[str]
+    source: str
+
+    @classmethod
+    def of(cls, lines: Sequence[TextLine], source: str) -> Reference:
+        """At most as many as the pooler takes, the first ones: a text's keywords must not move with its batch."""
+        texts = [line.text for line in lines if line.invalid is None]
+        used = texts[:MAX_REQUEST_TEXTS]
+        count = f"{len(used)}" if len(used) == len(texts) else f"the first {len(used)} of {len(texts)}"
+        return cls(used, f"{count} texts of {source}")
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """Asks the services for vectors.
+
+    Attributes:
+        services: Where they are.
+        settings: Fields of the extractor's request besides the texts.
+        reference: Texts of the document frequencies, where the strategy reads annotations.
+        notes: What the pooler says of its annotations; filled while it answers.
+    """
+
+    services: Services
+    settings: dict[str, Any]
+    reference: Reference | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def run(self, lines: Sequence[TextLine], progress: Progress) -> pa.Table:
+        """A row a line, in their order: id, line, vector, applied, token_share, status and reason.
+
+        Args:
+            lines: The texts.
+            progress: Called with the number of texts that an answer has covered.
+
+        Raises:
+            InputError: If not one text could be computed and no answer told why.
+            PoolbenchError: What is wrong with all texts alike.
+        """
+        parts = []
+        for part in self._parts(lines):
+            parts.append(part)
+            progress(len(part[0]))
+        return _assemble(parts, self.notes)
+
+    def _parts(self, lines: Sequence[TextLine]) -> Iterator[Part]:
+        size = min(max(REQUEST_TEXTS, self.settings.get("batch_size") or 0), MAX_REQUEST_TEXTS)
+        for line in lines:
+            if line.invalid is not None:
+                yield [line], line.invalid
+        sound = [line for line in lines if line.invalid is None]
+        for start in range(0, len(sound), size):
+            yield from self._separated(sound[start : start + size])
+
+    def _separated(self, lines: Sequence[TextLine]) -> Iterator[Part]:
+        """The answer for some texts; where one of them spoils it, the answers without that one."""
+        try:
+            yield lines, self._ask(lines)
+            return
+        except ServiceError as error:
+            if error.code not in SEPARABLE:
+                raise
+            if len(lines) == 1:
+                yield lines, str(error)
+                return
+        middle = len(lines) // 2
+        yield from self._separated(lines[:middle])
+        yield from self._separated(lines[middle:])
+
+    def _ask(self, lines: Sequence[TextLine]) -> pa.Table:
+        texts = [line.text for line in lines]
+        body = {**self.settings, "texts": texts, "ids": [line.id for line in lines]}
+        if self.reference is not None:
+            body["annotations"] = self._annotate(texts, self.reference)
+        return self.services.post_table("extractor", "embed", body)
+
+    def _annotate(self, texts: list[str], reference: Reference) -> list[dict[str, Any]]:
+        answer = self.services.post("pooler", "annotate", {"texts": texts, "idf_texts": list(reference.texts)})
+        named = {"annotator": "pipeline", "annotator_version": "pipeline_version", "dep_scheme": "dep_scheme"}
+        self.notes.update({name: str(answer[key]) for name, key in named.items()}, idf_source=reference.source)
+        return answer["annotations"]
+
+
+def _assemble(parts: Sequence[Part], notes: dict[str, str]) -> pa.Table:
+    """All parts as one table, sorted by line."""
+    tables = [answer for _, answer in parts if isinstance(answer, pa.Table)]
+    if not tables:
+        raise InputError(f"not one text could be embedded; line {parts[0][0][0].number}: {parts[0][1]}")
+    if any(table.schema != tables[0].schema or table.schema.metadata != tables[0].schema.metadata for table in tables):
+        raise EndpointError("the extractor's model changed between two answers; run the same command again")
+    width = tables[0].schema.field("vector").type.list_size
+    rows = [
+        _rows(lines, answer) if isinstance(answer, pa.Table) else _failed(lines, answer, width)
+        for lines, answer in parts
+    ]
+    made = {name.decode(): value.decode() for name, value in (tables[0].schema.metadata or {}).items()}
+    table = pa.concat_tables(rows).sort_by("line")
+    return table.replace_schema_metadata({**made, **notes, "width": str(width)})
+
+
+def _rows(lines: Sequence[TextLine], answer: pa.Table) -> pa.Table:
+    """An answer with its columns named for a reader, and the line of each text."""
+    numbers = pa.array([line.number for line in lines], pa.int64())
+    renamed = answer.rename_columns(["id" if name == "passage_id" else name for name in answer.column_names])
+    return renamed.add_column(1, "line", numbers).replace_schema_metadata(None)
+
+
+def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
+    """Rows without vector."""
+    num = len(lines)
+    columns = {
+        "id": pa.array([line.id for line in lines], pa.string()),
+        "line": pa.array([line.number for line in lines], pa.int64()),
+        "vector": vector_column(np.zeros((num, width), dtype=np.float32), np.zeros(num, dtype=bool)),
+        "applied": pa.array([False] * num),
+        "token_share": pa.array([0.0] * num, pa.float32()),
+        "status": pa.array(["failed"] * num),
+        "reason": pa.array([reason] * num),
+    }
+    return pa.table(columns)
+
+
+def num_fallbacks(table: pa.Table) -> int:
+    """Texts in which the strategy had nothing to select, so that their vectors are those of A1."""
+    rows = zip(table["status"].to_pylist(), table["applied"].to_pylist(), strict=True)
+    return sum(status == "ok" and not applied for status, applied in rows)

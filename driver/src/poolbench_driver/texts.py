@@ -1,0 +1,101 @@
+"""Reads files of texts: JSONL with a field 'text', or plain text, one a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poolbench.errors import InputError
+
+#: Characters of a text that every service takes.
+MAX_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """A text of a file.
+
+    Attributes:
+        number: Its line, from 1.
+        text: May be empty.
+        id: Its field 'id', where it has one.
+    """
+
+    number: int
+    text: str
+    id: str | None = None
+
+    @property
+    def invalid(self) -> str | None:
+        """Why the text is not sent: it is far longer than any window, or JSON spells what is no Unicode."""
+        if len(self.text) > MAX_CHARACTERS:
+            return f"{len(self.text)} characters; a text may have {MAX_CHARACTERS}"
+        try:
+            self.text.encode()
+        except UnicodeEncodeError as error:
+            return f"no valid Unicode: {error.reason} at character {error.start}"
+        return None
+
+
+def read_texts(file: Path) -> list[str]:
+    """Texts of a JSONL or plain file.
+
+    Raises:
+        InputError: Naming file and line of what is malformed or empty, or that there is nothing.
+    """
+    lines = read_lines(file)
+    for line in lines:
+        if not line.text.strip():
+            raise InputError(
+                f"{file}, line {line.number}: 'text' is {line.text!r}; it must be a text that is not empty"
+            )
+    return [line.text for line in lines]
+
+
+def read_lines(file: Path) -> list[TextLine]:
+    """Texts with their line numbers and ids; blank lines count but are none.
+
+    Raises:
+        InputError: Naming file and line of what is malformed, an id that comes twice, or that there is nothing.
+    """
+    try:
+        # Not splitlines(): a JSON string may hold U+2028, which is no end of a JSONL line.
+        lines = file.read_text("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror}") from None
+    parse = _parse if file.suffix == ".jsonl" else _plain
+    texts = [parse(line, number, file) for number, line in enumerate(lines, 1) if line.strip()]
+    if not texts:
+        raise InputError(f"{file} is empty; expected one text a line")
+    _require_unique_ids(texts, file)
+    return texts
+
+
+def _plain(line: str, number: int, _: Path) -> TextLine:
+    return TextLine(number, line)
+
+
+def _parse(line: str, number: int, file: Path) -> TextLine:
+    try:
+        row: dict[str, Any] = json.loads(line)
+        text, name = row["text"], row.get("id")
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}, line {number}: expected a JSON object with a field 'text' ({error})") from None
+    if not isinstance(text, str):
+        raise InputError(f"{file}, line {number}: 'text' is {text!r}; it must be a text")
+    if name is None:
+        return TextLine(number, text)
+    if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).isprintable():
+        raise InputError(f"{file}, line {number}: 'id' is {name!r}; it must be a name or a number")
+    return TextLine(number, text, str(name))
+
+
+def _require_unique_ids(lines: list[TextLine], file: Path) -> None:
+    first: dict[str, int] = {}
+    for line in lines:
+        if line.id is not None and first.setdefault(line.id, line.number) != line.number:
+            raise InputError(f"{file}, line {line.number}: id {line.id!r} is that of line {first[line.id]}; ids differ")

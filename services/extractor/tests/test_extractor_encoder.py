@@ -1,0 +1,199 @@
+"""The encoder objects: the same vectors on every way, and the interface that evaluation tools expect."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import SimilarityFunction
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import CellError, ConfigError, InputError, LayerError, UnknownStrategyError
+from poolbench.pooling.batch import Request
+from poolbench.runtime.http import build_api
+from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.embedding import text_id
+from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
+from poolbench_extractor.model import Decoder
+from poolbench_extractor.service import create
+
+TOKEN = "only-for-this-test"
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
+STRATEGIES = ["A1_mean", "A2_max", "A5_median", "A7_random", "P1_last_token", "P2_first_token", "S1_attention"]
+
+
+def annotate(texts: list[str]) -> list[dict[str, Any]]:
+    """One word a text: its first three characters, a noun."""
+    once = {"upos": "NOUN", "dep": "root", "head": 0, "lemma": "", "entity": "", "sentence": 0, "clause": 0}
+    row = {"word_start": [0], "word_end": [3], "keyword": [True], **{name: [value] for name, value in once.items()}}
+    return [row for _ in texts]
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(build_api(create(), TOKEN), headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "L1_pos_filtered"])
+def test_all_ways_give_the_same_vectors(
+    client: TestClient, saved_llama: Path, llama: Decoder, texts: list[str], strategy: str
+) -> None:
+    encoder = PoolingEncoder(str(saved_llama), strategy, 2, annotate=annotate)
+    vectors = encoder.encode(texts)
+    genuine = encoder.as_sentence_transformer()
+    assert type(genuine) is SentenceTransformer
+    np.testing.assert_allclose(genuine.encode(texts, batch_size=2), vectors, **CLOSE)
+    body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
+    np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
+    if strategy != "L1_pos_filtered":
+        passages = Passages([text_id(text) for text in texts], texts)
+        (table,) = extract(llama, passages, {2: [Request.of(strategy)]}).values()
+        np.testing.assert_allclose(vector_matrix(table["vector"]), vectors, **CLOSE)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_neither_batches_nor_order_matter(llama: Decoder, texts: list[str], strategy: str) -> None:
+    encoder = PoolingEncoder(llama, strategy, 1)
+    usual = encoder.encode(texts)
+    assert isinstance(usual, np.ndarray) and usual.shape == (len(texts), 32) and usual.dtype == np.float32
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=1), usual, **CLOSE)
+    np.testing.assert_allclose(encoder.encode(texts[::-1])[::-1], usual, **CLOSE)
+    np.testing.assert_allclose(np.stack([encoder.encode(text) for text in texts]), usual, **CLOSE)
+
+
+def test_what_encode_returns(llama: Decoder, texts: list[str]) -> None:
+    encoder = PoolingEncoder(llama)
+    arrays = encoder.encode(texts)
+    tensor = encoder.encode(texts, convert_to_tensor=True, show_progress_bar=True)
+    listed = encoder.encode(texts, convert_to_numpy=False, device="cpu")
+    assert isinstance(tensor, torch.Tensor) and isinstance(listed, list)
+    np.testing.assert_array_equal(tensor, arrays)
+    np.testing.assert_array_equal(torch.stack(listed), arrays)
+    unit = encoder.encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(unit, arrays / np.linalg.norm(arrays, axis=1, keepdims=True), **CLOSE)
+    assert encoder.encode(texts[0]).shape == (32,) and encoder.encode([]).shape == (0, 32)
+    assert encoder.get_sentence_embedding_dimension() == encoder.get_embedding_dimension() == 32
+    assert encoder.get_max_seq_length() == encoder.max_seq_length == 128
+    assert encoder.device == torch.device("cpu") and encoder.tokenizer is llama.tokenizer
+
+
+def test_prompts(llama: Decoder) -> None:
+    prompts = {"query": "Find: ", "document": "Text: "}
+    encoder = PoolingEncoder(llama, prompts=prompts, default_prompt_name="query")
+    plain = PoolingEncoder(llama)
+    expected = plain.encode("Find: rain")
+    for found in (
+        encoder.encode("rain"),
+        encoder.encode("rain", prompt_name="query"),
+        plain.encode("rain", prompt="Find: "),
+        encoder.encode_query("rain"),
+        encoder.as_sentence_transformer().encode("rain"),
+        encoder.as_sentence_transformer().encode_query("rain"),
+    ):
+        np.testing.assert_allclose(found, expected, **CLOSE)
+    np.testing.assert_allclose(encoder.encode("rain", prompt=""), plain.encode("rain"), **CLOSE)
+    np.testing.assert_allclose(encoder.encode_document("rain"), plain.encode("Text: rain"), **CLOSE)
+    with pytest.raises(ConfigError, match="known: query, document"):
+        encoder.encode("rain", prompt_name="qery")
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities_are_those_of_sentence_transformers(llama: Decoder, texts: list[str], name: str) -> None:
+    encoder = PoolingEncoder(llama, similarity_fn_name=name)
+    first, second = encoder.encode(texts), encoder.encode(texts[::-1])
+    matrix, pairs = SimilarityFunction.to_similarity_fn(name), SimilarityFunction.to_similarity_pairwise_fn(name)
+    torch.testing.assert_close(encoder.similarity(first, second), matrix(first, second), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(encoder.similarity_pairwise(first, second), pairs(first, second), rtol=1e-4, atol=1e-4)
+    genuine = encoder.as_sentence_transformer()
+    assert genuine.similarity_fn_name == name and encoder.similarity(first[0], second).shape == (1, len(texts))
+    with pytest.raises(ConfigError, match="cosine, dot"):
+        encoder.similarity_fn_name = "angle"
+
+
+def test_long_texts_are_cut_as_a_tokenizer_cuts_and_counted(llama: Decoder, texts: list[str]) -> None:
+    encoder = PoolingEncoder(llama, "P1_last_token", 1, max_seq_length=6)
+    with pytest.warns(TruncationWarning, match=r"4 of 5 texts were cut to 6 tokens"):
+        cut = encoder.encode(texts)
+    assert encoder.num_truncated == 4
+    for text, vector in zip(texts, cut, strict=True):
+        ids = llama.tokenizer(text, truncation=True, max_length=6, return_tensors="pt")["input_ids"]
+        states = llama.model(ids, output_hidden_states=True).hidden_states[2]
+        np.testing.assert_allclose(vector, states[0, -1], **CLOSE)
+    genuine = encoder.as_sentence_transformer()
+    assert genuine.max_seq_length == 6
+    with pytest.warns(TruncationWarning):
+        np.testing.assert_allclose(genuine.encode(texts), cut, **CLOSE)
+    genuine.max_seq_length = 128
+    assert encoder.max_seq_length == 128
+    for wrong in (0, 1, 129):  # one position is the BOS alone
+        with pytest.raises(ConfigError, match=r"outside 2\.\.128"):
+            encoder.max_seq_length = wrong
+
+
+def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
+    with pytest.raises(InputError, match=r"1 of 2 texts failed.*no real token"):
+        PoolingEncoder(llama).encode(["fine", ""])
+    encoder = PoolingEncoder(llama, on_failure="nan")
+    found = encoder.encode(["fine", ""])
+    assert np.isfinite(found[0]).all() and np.isnan(found[1]).all()
+    assert np.isnan(encoder.as_sentence_transformer().encode(["fine", ""])[1]).all()
+    with pytest.raises(InputError, match="sentence 1 is no valid Unicode"):
+        encoder.encode(["fine", "\ud800"])
+    with pytest.raises(InputError, match="sentence 0 is a int"):
+        encoder.encode([3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "expected"),
+    [
+        ({"strategy": "A1_meen"}, UnknownStrategyError, "did you mean A1_mean"),
+        ({"strategy": "L1_pos_filtered"}, ConfigError, "give `annotate`"),
+        ({"strategy": "S3_iti_probe"}, (ConfigError, CellError), "is supervised"),
+        ({"strategy": "W2_last_k", "params": {"j": 1}}, ConfigError, "allowed: k"),
+        ({"layer": 9}, LayerError, r"blocks 0\.\.3"),
+        ({"default_prompt_name": "query"}, ConfigError, "known: none"),
+        ({"on_failure": "skip"}, ConfigError, "raise, nan"),
+    ],
+)
+def test_wrong_arguments(
+    llama: Decoder, arguments: dict[str, Any], error: type[Exception] | tuple[type[Exception], ...], expected: str
+) -> None:
+    with pytest.raises(error, match=expected):
+        PoolingEncoder(llama, **arguments)
+
+
+def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> None:
+    def too_few(given: list[str]) -> Sequence[dict[str, Any]]:
+        return annotate(given)[1:]
+
+    with pytest.raises(InputError, match="4 rows for 5 texts"):
+        PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(texts)
+
+
+def test_without_sentence_transformers(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("sentence_transformers"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return imported(name, *rest, **more)
+
+    monkeypatch.delitem(sys.modules, "poolbench_extractor.sentence", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    encoder = PoolingEncoder(llama)
+    assert encoder.encode("rain").shape == (32,)
+    with pytest.raises(ConfigError, match="sentence-transformers is not installed"):
+        encoder.as_sentence_transformer()
+
+
+def test_a_genuine_one_is_not_saved(llama: Decoder, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="make it again"):
+        PoolingEncoder(llama).as_sentence_transformer().save(str(tmp_path))

@@ -1,0 +1,206 @@
+"""The command ``embed`` against the real extractor and pooler behind HTTP, in a thread, without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from safetensors import safe_open
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.runtime.http import build_api
+from poolbench.runtime.service import load_service
+from poolbench_driver.cli import main
+
+TOKEN = "only-for-this-test"
+TEXTS = [
+    "It rained, although the sun shone.",
+    "The harbour was quiet because no ship came.",
+    "Two.",
+    "If the wind turns, then the boats will leave, but not before noon.",
+]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Extractor and pooler as one HTTP server."""
+    api = FastAPI()
+    for name in ("extractor", "pooler"):
+        api.mount(f"/{name}", build_api(load_service(name), TOKEN))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture
+def environment(address: str, tmp_path: Path) -> dict[str, str]:
+    cluster = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+        "POOLBENCH_HTTP": address,
+        "POOLBENCH_TOKEN": TOKEN,
+    }
+    return {**os.environ, **cluster}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Driver = Callable[..., Ended]
+
+
+@pytest.fixture
+def embed(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Driver:
+    """Runs the command in a folder that holds texts.jsonl; in this process, where a traceback fails the test."""
+    write_jsonl(tmp_path / "texts.jsonl", TEXTS)
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    def run(output: str, *arguments: str, source: str = "texts.jsonl") -> Ended:
+        command = ["poolbench-driver", "embed", "--input", source, "--output", output, *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert TOKEN not in told.out + told.err and not list(tmp_path.glob(".*.part"))
+        return Ended(int(ended.value.code or 0), told.out, told.err)
+
+    return run
+
+
+def write_jsonl(file: Path, texts: list[str]) -> None:
+    file.write_text("".join(json.dumps({"id": f"p{n}", "text": text}) + "\n" for n, text in enumerate(texts)), "utf-8")
+
+
+def test_three_formats_carry_the_same(embed: Driver, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "texts.jsonl", [TEXTS[0], "", *TEXTS[1:], "much too long " * 600])
+    with (tmp_path / "texts.jsonl").open("a") as stream:
+        stream.write('\n{"text": "half \\ud800 a pair"}\n')
+    for name in ("v.npy", "v.parquet", "v.safetensors"):
+        done = embed(name, "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3")
+        assert done.returncode == 1, done.stderr
+        assert "4 vectors of width 256; 3 of 7 texts failed" in done.stdout
+        for expected in ("line 2: failed:", "no real token", "line 6: failed:", "the window is", "line 8: failed:"):
+            assert expected in done.stderr
+    plain = np.load(tmp_path / "v.npy")
+    table = pq.read_table(tmp_path / "v.parquet")
+    assert plain.shape == (7, 256) and plain.dtype == np.float32
+    np.testing.assert_array_equal(vector_matrix(table["vector"]), plain)
+    assert [row is None for row in table["vector"].to_pylist()] == [n in (1, 5, 6) for n in range(7)]
+    assert table["line"].to_pylist() == [1, 2, 3, 4, 5, 6, 8]
+    assert table["id"].to_pylist() == ["p0", "p1", "p2", "p3", "p4", "p5", None]
+    notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items() if name != b"ARROW:schema"}
+    assert (notes["model"], notes["strategy"], notes["params"]) == ("demo", "W2_last_k", '{"k": 2}')
+    assert (notes["layer"], notes["strategy_version"], notes["width"]) == ("3", "1", "256")
+    assert notes["model_revision"].startswith("local-")
+    with safe_open(tmp_path / "v.safetensors", "numpy") as kept:
+        np.testing.assert_array_equal(kept.get_tensor("vectors"), plain)
+        assert kept.get_tensor("ok").tolist() == [not np.isnan(row).any() for row in plain]
+        assert kept.get_tensor("line").tolist() == table["line"].to_pylist()
+        assert notes.items() <= kept.metadata().items()
+        assert json.loads(kept.metadata()["ids"]) == table["id"].to_pylist()
+
+
+def test_batches_and_padding_change_nothing(embed: Driver, tmp_path: Path) -> None:
+    many = [f"{text} {number}" for number in range(30) for text in TEXTS]  # more than one request
+    write_jsonl(tmp_path / "many.jsonl", many)
+    write_jsonl(tmp_path / "turned.jsonl", many[::-1])
+    assert embed("usual.npy", source="many.jsonl").returncode == 0
+    assert embed("left.npy", "--batch-size", "7", "--padding-side", "left", source="many.jsonl").returncode == 0
+    assert embed("turned.npy", "--batch-size", "100", source="turned.jsonl").returncode == 0
+    usual = np.load(tmp_path / "usual.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "left.npy"), usual, rtol=1e-4, atol=1e-5 * np.abs(usual).max())
+    np.testing.assert_allclose(
+        np.load(tmp_path / "turned.npy")[::-1], usual, rtol=1e-4, atol=1e-5 * np.abs(usual).max()
+    )
+
+
+def test_linguistic_strategies_are_annotated_first(embed: Driver, tmp_path: Path) -> None:
+    done = embed("l1.parquet", "--strategy", "L1_pos_filtered")
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(tmp_path / "l1.parquet")
+    assert table["applied"].to_pylist()[0] and table["token_share"].to_pylist()[0] < 1
+    assert table.schema.metadata[b"annotator"] == b"annotator"
+    (tmp_path / "idf.txt").write_text("the rain\nthe sun\nthe boats\n")
+    done = embed("l5.parquet", "--strategy", "L5_keyword", "--idf-texts", "idf.txt")
+    assert done.returncode == 0 and "document frequencies (L5): 3 texts of idf.txt" in done.stderr
+    notes = pq.read_schema(tmp_path / "l5.parquet").metadata
+    assert notes[b"idf_source"] == b"3 texts of idf.txt"
+
+
+def test_a_text_that_no_service_takes_is_one_row(embed: Driver, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "huge.jsonl", [TEXTS[0], "a" * 1_000_001, TEXTS[1]])
+    done = embed("huge.npy", "--strategy", "L1_pos_filtered", source="huge.jsonl")
+    assert done.returncode == 1 and "line 2: failed: 1000001 characters" in done.stderr
+    assert "2 vectors of" in done.stdout
+    assert np.isnan(np.load(tmp_path / "huge.npy")).any(axis=1).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("output", "arguments", "expected"),
+    [
+        ("v.csv", (), "allowed: .npy, .parquet, .safetensors"),
+        ("v", (), "allowed: .npy, .parquet, .safetensors"),
+        ("nowhere/v.npy", (), "its folder does not exist"),
+        ("v.npy", ("--strategy", "A1_meen"), "did you mean A1_mean"),
+        ("v.npy", ("--strategy", "W2_last_k", "--params", "j=3"), "allowed: k"),
+        ("v.npy", ("--strategy", "W2_last_k", "--params", "k"), "write k=4"),
+        ("v.npy", ("--strategy", "W2_last_k", "--params", "{k: 3}"), "write k=4"),
+        ("v.npy", ("--strategy", "S3_iti_probe"), "is supervised"),
+        ("v.npy", ("--layer", "99"), "blocks 0..5"),
+        ("v.npy", ("--model", "dmeo"), "did you mean demo"),
+        ("v.npy", ("--padding-side", "middle"), "left, right"),
+        ("v.npy", ("--batch-size", "0"), "batch-size"),
+        ("v.npy", ("--idf-texts", "texts.jsonl"), "reads no annotations"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_file(
+    embed: Driver, tmp_path: Path, output: str, arguments: tuple[str, ...], expected: str
+) -> None:
+    done = embed(output, *arguments)
+    assert done.returncode == 2 and expected in done.stderr
+    assert not (tmp_path / output).exists()
+
+
+def test_an_interrupt_leaves_what_was_there(environment: dict[str, str], embed: Driver, tmp_path: Path) -> None:
+    assert embed("v.npy").returncode == 0
+    before = (tmp_path / "v.npy").read_bytes()
+    write_jsonl(tmp_path / "many.jsonl", ["The boats will leave. " * 40 + str(n) for n in range(2_000)])
+    command = [sys.executable, "-m", "poolbench_driver.cli", "embed", "--input", "many.jsonl", "--output", "v.npy"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        running.stderr.readline()  # the bar's label: the first request is on its way
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        told = running.stderr.read()
+        assert running.wait(60) == 130 and "was not written" in told and "Traceback" not in told
+    assert (tmp_path / "v.npy").read_bytes() == before and not list(tmp_path.glob(".*.part"))
