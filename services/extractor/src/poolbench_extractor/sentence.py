@@ -71,5 +71,5 @@ class PooledDecoder(Module):
 
 def sentence_transformer(pooler: TextPooler, *, prompts: Mapping[str, str], **options: Any) -> SentenceTransformer:
     """A ``SentenceTransformer`` with the pooler as its only module."""
-    modules = [PooledDecoder(pooler)]
+    modules: list[Module] = [PooledDecoder(pooler)]
     return SentenceTransformer(modules=modules, device=str(pooler.decoder.device), prompts=dict(prompts), **options)

@@ -67,7 +67,7 @@ class ExtractorService:
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""
-        stream = {200: {"content": {embedding.ARROW_STREAM: {}}}}
+        stream: dict[int | str, dict[str, Any]] = {200: {"content": {embedding.ARROW_STREAM: {}}}}
         router.add_api_route("/embed", self.embed, methods=["POST"], response_model=None, responses=stream)
         router.add_api_route("/model", self.model, methods=["GET"])
 
