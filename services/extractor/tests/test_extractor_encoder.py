@@ -18,16 +18,28 @@ from sentence_transformers.util import SimilarityFunction
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError, ConfigError, InputError, LayerError, UnknownStrategyError
 from poolbench.pooling.batch import Request
+from poolbench.pooling.context import TokenContext
 from poolbench.runtime.http import build_api
 from poolbench_extractor.core import Passages, extract
 from poolbench_extractor.embedding import text_id
+from poolbench_extractor.encode import Encoded
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
 from poolbench_extractor.model import Decoder
 from poolbench_extractor.service import create
+from poolbench_extractor.truncate import truncated
 
 TOKEN = "only-for-this-test"
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
-STRATEGIES = ["A1_mean", "A2_max", "A5_median", "A7_random", "P1_last_token", "P2_first_token", "S1_attention"]
+STRATEGIES = [
+    "A1_mean",
+    "A2_max",
+    "A5_median",
+    "A7_random",
+    "P1_last_token",
+    "P2_first_token",
+    "S1_attention",
+    "S2_gradient",
+]
 
 
 def annotate(texts: list[str]) -> list[dict[str, Any]]:
@@ -136,6 +148,21 @@ def test_long_texts_are_cut_as_a_tokenizer_cuts_and_counted(llama: Decoder, text
     for wrong in (0, 1, 129):  # one position is the BOS alone
         with pytest.raises(ConfigError, match=r"outside 2\.\.128"):
             encoder.max_seq_length = wrong
+
+
+def test_cutting_keeps_special_tokens_on_both_ends() -> None:
+    special = np.array([True, False, False, False, True])
+    offsets = np.array([[0, 0], [0, 1], [1, 2], [2, 3], [3, 3]])
+    context = TokenContext("p", offsets, special, token_ids=np.arange(5))
+    whole = Encoded(0, context, CellError("failed", "too long"))
+    cut = truncated(whole, 3)
+    assert cut.error is None and cut.token_ids.tolist() == [0, 1, 4]
+    assert cut.context.special.tolist() == [True, False, True] and cut.context.offsets.tolist() == [
+        [0, 0],
+        [0, 1],
+        [3, 3],
+    ]
+    assert truncated(whole, 5) is whole and truncated(whole, 2) is whole  # two positions are all special
 
 
 def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:

@@ -101,7 +101,8 @@ class TextPooler:
         if not encoded:
             return torch.zeros((0, self.decoder.width))
         limits, wanted = BatchLimits(max_passages=batch_size), {self.layer: [self.pooling]}
-        (table,) = extract_encoded(self.decoder, encoded, wanted, limits=limits, progress=progress).values()
+        with torch.inference_mode(False):  # sentence-transformers turns it on; gradients (S2) cannot be had inside
+            (table,) = extract_encoded(self.decoder, encoded, wanted, limits=limits, progress=progress).values()
         reasons = [reason for reason in table["reason"].to_pylist() if reason is not None]
         if reasons and self.on_failure == "raise":
             raise InputError(
