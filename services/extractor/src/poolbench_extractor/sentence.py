@@ -9,7 +9,7 @@ from typing import Any
 
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Module
-from torch import Tensor
+from torch import Tensor, nn
 
 from poolbench.errors import ConfigError
 from poolbench_extractor.textpooler import TextPooler
@@ -71,5 +71,5 @@ class PooledDecoder(Module):
 
 def sentence_transformer(pooler: TextPooler, *, prompts: Mapping[str, str], **options: Any) -> SentenceTransformer:
     """A ``SentenceTransformer`` with the pooler as its only module."""
-    modules: list[Module] = [PooledDecoder(pooler)]
+    modules: list[nn.Module] = [PooledDecoder(pooler)]
     return SentenceTransformer(modules=modules, device=str(pooler.decoder.device), prompts=dict(prompts), **options)
