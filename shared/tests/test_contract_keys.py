@@ -76,9 +76,9 @@ def test_a_task_is_known_by_its_outputs_and_restricted_by_its_keys() -> None:
     assert Task.model_validate(task.model_dump(mode="json")) == task
 
 
-def test_every_step_belongs_to_the_corpus_or_a_service() -> None:
-    services = {"corpus", "extractor", "pooler", "prober", "scorer", "steerer"}
-    assert {step.partition(".")[0] for step in STEP_VERSIONS} == services
+def test_every_step_belongs_to_the_driver_or_a_service() -> None:
+    rooms = {"corpus", "import", "extractor", "pooler", "prober", "scorer", "steerer"}
+    assert {step.partition(".")[0] for step in STEP_VERSIONS} == rooms
 
 
 def _row(**changes: Any) -> dict[str, Any]:
