@@ -52,7 +52,7 @@ def test_probe_writes_every_output(artifacts):
     service = create()
     run(service, probe_task(), artifacts)
     measures = artifacts.read_table("measures.A1_mean")
-    assert measures.schema.names == MEASURES.names
+    assert measures.schema.names == [*MEASURES.names, "details"]
     values = dict(zip(measures["metric"].to_pylist(), measures["value"].to_pylist(), strict=True))
     assert values["d1.auroc"] > 0.8
     assert set(artifacts.read_table("measures.P2_first_token")["status"].to_pylist()) == {"collapsed"}

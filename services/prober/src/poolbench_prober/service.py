@@ -47,7 +47,7 @@ class ProberService:
             result = probe_cell(design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params)
             tables = {
                 f"measures/{cell}": measures_table(result),
-                f"directions/{cell}": directions_table(result.directions, vectors.matrix_nD.shape[1]),
+                f"directions/{cell}": directions_table(result.directions, vectors.width, result.readout),
                 f"scores/{cell}": scores_table(result),
             }
             for role in sorted(io.missing & set(tables)):
@@ -61,7 +61,7 @@ class ProberService:
         role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
         vectors = PooledVectors.from_table(io.table(role), train)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
-        io.write_table("nulls", directions_table(directions, vectors.matrix_nD.shape[1]))
+        io.write_table("nulls", directions_table(directions, vectors.width))
 
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /probe`` and ``POST /direction``."""
