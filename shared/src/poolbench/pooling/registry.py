@@ -11,11 +11,12 @@ from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
-from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.signals import SIGNALS
 
 Board = Literal["card", "extended"]
-StrategyFunction = Callable[..., Weights | Reduction]
+Answer = Weights | Parts | Reduction
+StrategyFunction = Callable[..., Answer]
 
 #: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
 NEEDS = ("annotation", *SIGNALS, "labels")
@@ -35,13 +36,16 @@ class StrategySpec:
         version: Raised when the meaning changes; part of artifact keys.
         family: ``position``, ``uniform``, ``window``, ``saliency`` or ``linguistic``.
         summary: One line for listings.
-        function: ``(context, **params) -> Weights | Reduction``; none while not implemented.
+        function: ``(context, **params) -> Weights | Parts | Reduction``; none while not implemented.
         needs: What the function reads from the context, out of ``NEEDS``.
         reference: Where the definition comes from.
         board: ``card`` for the 19 published ones, ``extended`` for the others.
         params: Keyword parameters with their defaults.
         uses_concept_lexicon: Whether it looks at the concept's own words.
         collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
+        readout: What the prober makes vectors of its parts with, out of ``poolbench.readouts``; none where it
+            answers weights or a reduction.
+        on_request: Whether it is run only where it is named, because of what it costs.
     """
 
     id: str
@@ -55,6 +59,8 @@ class StrategySpec:
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
     uses_concept_lexicon: bool = False
     collapses_with_bos: bool = False
+    readout: str | None = None
+    on_request: bool = False
 
     @property
     def implemented(self) -> bool:
@@ -92,17 +98,21 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id} has no parameter {unknown[0]!r}; allowed: {allowed}")
         return {**self.params, **(params or {})}
 
-    def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Weights | Reduction:
-        """Weights over the passage's positions, or the reduction to apply.
+    def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
+        """Weights over the passage's positions, one or several, or the reduction to apply.
 
         Raises:
             CellError: If it is not implemented, or the passage or context lacks what it needs.
+            ConfigError: If it answers parts without naming a readout, or the other way round.
         """
         if self.function is None:
             raise CellError("not_implemented", f"strategy {self.id} is not implemented in this version")
         if len(context.real) == 0:
             raise CellError("failed", f"passage {context.passage_id!r} has no real token")
-        return self.function(context, **self.resolve(params))
+        answer = self.function(context, **self.resolve(params))
+        if isinstance(answer, Parts) != (self.readout is not None):
+            raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")
+        return answer
 
 
 _STRATEGIES: dict[str, StrategySpec] = {}
