@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -58,6 +58,16 @@ class Cell:
     reading: Reading
     rows: np.ndarray
     fields: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, design: Design, vectors: PooledVectors, rows: np.ndarray, params: ProbeParams, fields: dict[str, Any]
+    ) -> Self:
+        """The cell of the usable rows."""
+        train = design.train.take(rows)
+        counts = {"n": len(rows), "num_groups": len(np.unique(train.groups))}
+        reading = Reading(vectors.readout, vectors.num_parts, params.seed, params.primary_c, params.tolerance)
+        return cls(design, params, train, vectors.matrix_nW[rows], reading, rows, fields | counts)
 
     @property
     def folds(self) -> np.ndarray:

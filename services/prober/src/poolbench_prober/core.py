@@ -28,7 +28,7 @@ from poolbench_prober.metrics import (
     selectivity_measure,
     within_pair_measure,
 )
-from poolbench_prober.reading import Reading
+from poolbench_prober.reading import View
 from poolbench_prober.solver import ProbeFit
 from poolbench_prober.vectors import PooledVectors
 
@@ -53,22 +53,31 @@ def probe_cell(design: Design, train: PooledVectors, test: PooledVectors | None,
             raise design.error
     except CellError as error:
         return _blank(error, design, params, fields)
-    passages = design.train.take(rows)
-    fields |= {"n": len(rows), "num_groups": len(np.unique(passages.groups))}
-    reading = Reading(train.readout, train.num_parts, params.seed, params.primary_c, params.tolerance)
-    cell = Cell(design, params, passages, train.matrix_nW[rows], reading, rows, fields)
+    cell = Cell.of(design, train, rows, params, fields)
     try:
         found = _out_of_fold(cell)
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:  # the concept's readout cannot be fitted
-        return _blank(error, design, params, fields)
+        return _blank(error, design, params, cell.fields)
     test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(
         measures=[*_train_measures(cell, found), *test_measures, *domain_measures(cell)],
-        directions=_directions(cell, view.vectors(cell.matrix_nW), fit),
-        scores=[*score_rows(passages, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
+        directions=_directions(cell, view, fit),
+        scores=[*score_rows(cell.train, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
         readout=view.details,
     )
+
+
+def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> CellResult:
+    """The directions alone, the same as ``probe_cell`` finds; neither measures nor scores."""
+    design = Design.build(passages, None, params.model_copy(update={"num_bootstrap": 0}))
+    try:
+        rows = vectors.require_usable(passages.labels)
+        cell = Cell.of(design, vectors, rows, params, {})
+        view, fit = cell.fit_concept(np.arange(len(rows)))
+    except CellError as error:
+        return CellResult([], dict.fromkeys(implemented_directions(), error), [])
+    return CellResult([], _directions(cell, view, fit), [], view.details)
 
 
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
@@ -131,7 +140,8 @@ def _reference_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
     ]
 
 
-def _directions(cell: Cell, vectors_nD: np.ndarray, fit: ProbeFit) -> dict[str, Direction | CellError]:
+def _directions(cell: Cell, view: View, fit: ProbeFit) -> dict[str, Direction | CellError]:
+    vectors_nD = view.vectors(cell.matrix_nW)
     context = direction_context(vectors_nD, cell.train, np.arange(len(cell.rows)), fit, cell.params.seed)
     return {name: _direction_or_error(name, context) for name in implemented_directions()}
 

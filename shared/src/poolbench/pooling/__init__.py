@@ -6,7 +6,14 @@ Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them w
 """
 
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights, Words
-from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, strategy
+from poolbench.pooling.registry import (
+    StrategySpec,
+    all_strategies,
+    card_ids,
+    get_strategy,
+    select_strategies,
+    strategy,
+)
 
 __all__ = [
     "Parts",
@@ -18,5 +25,6 @@ __all__ = [
     "all_strategies",
     "card_ids",
     "get_strategy",
+    "select_strategies",
     "strategy",
 ]

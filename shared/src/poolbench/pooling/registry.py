@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -167,6 +167,24 @@ def all_strategies(board: Board | None = None) -> list[StrategySpec]:
     """Every registered strategy in registration order, optionally of one board."""
     _load()
     return [item for item in _STRATEGIES.values() if board is None or item.board == board]
+
+
+def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
+    """The strategies to run, once each, in the order of the names.
+
+    Args:
+        names: Strategy ids. ``card`` and ``extended`` stand for a board without what is run on request only. None
+            takes the card.
+
+    Raises:
+        UnknownStrategyError: With the nearest valid ids.
+    """
+    chosen: dict[str, StrategySpec] = {}
+    for name in ("card",) if names is None else names:
+        board = all_strategies(name) if name in ("card", "extended") else None  # type: ignore[arg-type]
+        found = [get_strategy(name)] if board is None else [spec for spec in board if not spec.on_request]
+        chosen |= {spec.id: spec for spec in found}
+    return list(chosen.values())
 
 
 def card_ids() -> list[str]:
