@@ -158,7 +158,7 @@ def measure(decoder: Decoder, settings: argparse.Namespace) -> tuple[dict[str, f
     layers = [layer_at_depth(depth, decoder.num_blocks) for depth in DEPTHS]
     vocabulary = decoder.model.config.vocab_size
     passages = random_passages(settings.passages, settings.tokens, vocabulary)
-    requests = tuple(Request.of(spec.id) for spec in all_strategies("card") if spec.implemented)
+    requests = tuple(Request.of(spec.id) for spec in all_strategies("card") if spec.implemented and not spec.on_request)
     limits = BatchLimits(max_tokens=settings.batch_tokens)
     batches = list(make_batches(passages, limits))
 

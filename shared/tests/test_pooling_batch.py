@@ -23,7 +23,7 @@ UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_a
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 
 
-CAPTURED = [name for name, signal in SIGNALS.items() if signal.source != "states" and not signal.per_head]
+CAPTURED = [name for name, signal in SIGNALS.items() if signal.source != "states"]
 
 
 def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[str, np.ndarray]]:

@@ -56,6 +56,8 @@ class ExtractorService:
     def embed(self, request: EmbedRequest) -> dict[str, Any]:
         """Vectors of a few texts."""
         pooling = Request.of(request.strategy, request.params)
+        if pooling.strategy.readout is not None:
+            raise InputError(f"{pooling.id} learns from labels which vectors count; run it, with a corpus, instead")
         decoder = self._models.get(request.reference())
         layer = decoder.layer(request.layer)
         passages = core.Passages([str(index) for index in range(len(request.texts))], request.texts)
