@@ -68,8 +68,9 @@ def strategies() -> str:
     """The strategy tables of both boards."""
     parts = [
         "# Pooling strategies",
-        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by "
-        "default, the extended ones by `--strategies`. *Needs* names what it reads besides the states: "
+        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by default, "
+        "the extended ones and those *on request only* by `--strategies` (`--strategies card,S3_iti_probe`). "
+        "*Needs* names what it reads besides the states: "
         "`annotation` (the pooler's), `labels`, and signals of the layer: "
         + "; ".join(f"`{signal.name}`, {signal.summary}" for signal in SIGNALS.values())
         + ".",
@@ -89,6 +90,7 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
     notes = ["uses the concept's words"] * spec.uses_concept_lexicon + [
         "constant after a BOS"
     ] * spec.collapses_with_bos
+    notes += ["on request only"] * spec.on_request
     status = "; ".join([spec.status, *notes])
     return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, status
 

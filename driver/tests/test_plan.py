@@ -9,7 +9,9 @@ import pytest
 from poolbench.concepts import get_concept
 from poolbench.concepts import registry as concepts
 from poolbench.config import ModelRef, RunConfig, load_run_config
-from poolbench.pooling.registry import card_ids, get_strategy
+from poolbench.pooling.registry import card_ids, get_strategy, select_strategies
+from poolbench.readouts import get_readout
+from poolbench_driver.job import left_out
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, make_plan
 
@@ -18,7 +20,7 @@ MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_bl
 
 def plan_of(model: ModelInfo = MODEL, **overrides: object) -> Plan:
     config = load_run_config(None, {"preset": "demo", **overrides})
-    return make_plan(config, model, [get_strategy(name) for name in card_ids()])
+    return make_plan(config, model, select_strategies())
 
 
 def output_keys(plan: Plan) -> set[str]:
@@ -150,3 +152,38 @@ def test_other_triggers_move_the_vectors_that_look_at_them_alone(monkeypatch: py
     after = make_plan(config, MODEL, specs).concepts["causation"].vectors
     moved = {strategy for (split, strategy, layer), key in before.items() if after[split, strategy, layer] != key}
     assert moved == {"L2_dependency_trigger"}
+
+
+def supervised_plan(names: list[str], **overrides: object) -> Plan:
+    return make_plan(load_run_config(None, {"preset": "demo", **overrides}), MODEL, select_strategies(names))
+
+
+def test_what_is_run_on_request_is_planned_only_where_it_is_named() -> None:
+    assert "S3_iti_probe" not in {spec.id for spec in plan_of().strategies}
+    assert "S3_iti_probe" in left_out(select_strategies())
+    named = select_strategies(["card", "S3_iti_probe", "A1_mean"])
+    assert {spec.id for spec in named} == set(card_ids()) and len(named) == 19
+    assert left_out(named) == ""
+    before, after = plan_of(), supervised_plan(["card", "S3_iti_probe"])
+    assert output_keys(before) < output_keys(after)
+
+
+def test_the_readout_enters_the_keys_of_its_own_strategies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = supervised_plan(["A1_mean", "S3_iti_probe"])
+    newer = dataclasses.replace(get_readout("best_heads"), version=99)
+    monkeypatch.setattr("poolbench_driver.plan.probes.get_readout", lambda _: newer)
+    after = supervised_plan(["A1_mean", "S3_iti_probe"])
+    assert _keys_of(before, "extractor.extract") == _keys_of(after, "extractor.extract")
+    for concept, cells in before.concepts.items():
+        same = {cell for cell, key in cells.measures.items() if after.concepts[concept].measures[cell] == key}
+        assert {strategy for strategy, _ in same} == {"A1_mean"}
+
+
+def test_the_prober_makes_the_directions_of_neighbours_where_there_is_a_readout() -> None:
+    assert not _keys_of(supervised_plan(["A1_mean"]), "prober.directions")
+    plan = supervised_plan(["A1_mean", "S3_iti_probe"])
+    (task,) = [task for task in plan.tasks.values() if task.kind == "prober.directions"]
+    (key,) = task.outputs.values()
+    assert plan.neighbours["hedging"].directions == {("S3_iti_probe", plan.steering_layer): key}
+    assert set(task.inputs.values()) <= output_keys(plan) | set(plan.local)
+    assert not _keys_of(supervised_plan(["S3_iti_probe"], metrics=["d1"]), "prober.directions")

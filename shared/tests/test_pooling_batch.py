@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.errors import CellError
 from poolbench.pooling import TokenContext, all_strategies
 from poolbench.pooling.align import first_tokens_of_words, tokens_of_words
@@ -23,7 +23,7 @@ UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_a
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 
 
-CAPTURED = [name for name, signal in SIGNALS.items() if signal.source != "states" and not signal.per_head]
+CAPTURED = [name for name, signal in SIGNALS.items() if signal.source != "states"]
 
 
 def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[str, np.ndarray]]:
@@ -31,11 +31,8 @@ def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[st
     special = np.zeros(length, dtype=bool)
     special[0] = True
     context = TokenContext(f"p{seed}", np.zeros((length, 2), dtype=int), special)
-    return (
-        context,
-        torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32)),
-        {name: rng.random(length) for name in CAPTURED},
-    )
+    states = torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32))
+    return context, states, {name: rng.random((3, length) if SIGNALS[name].per_head else length) for name in CAPTURED}
 
 
 def test_a_passage_alone_equals_itself_in_a_batch() -> None:
@@ -154,3 +151,25 @@ def test_listing_strategies_imports_no_torch() -> None:
     code = "import sys, poolbench.pooling as p; p.all_strategies(); print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.strip() == "False"
+
+
+def test_parts_lie_side_by_side_in_their_row() -> None:
+    contexts, states, signals = zip(*[passage(n, n) for n in (9, 5)], strict=True)
+    requests = [Request.of("S3_iti_probe"), Request.of("A1_mean")]
+    broken = states[0].clone()
+    broken[4] = torch.inf
+    given = [signals[0], signals[0], {}]
+    vectors, outcomes = pool_layer(
+        [states[0], broken, states[1]], Plan.of([*[contexts[0]] * 2, contexts[1]], requests), given
+    )
+    collector = VectorCollector(["good", "broken", "blind", "late"], [r.id for r in requests], 8)
+    for index in range(3):
+        collector.add(index, vectors[index], outcomes[index])
+    collector.fail(3, CellError("failed", "too long"))
+    table = collector.table("S3_iti_probe")
+    assert parts_of(table) == (3, "best_heads") and parts_of(collector.table("A1_mean")) == (1, None)
+    assert table["status"].to_pylist() == ["ok", "non_finite", "failed", "failed"]
+    weights = signals[0]["head_inflow"][:, 1:] / signals[0]["head_inflow"][:, 1:].sum(axis=1, keepdims=True)
+    expected = (weights @ states[0].numpy()[1:]).reshape(-1)
+    np.testing.assert_allclose(vector_matrix(table["vector"])[0], expected, rtol=1e-5, atol=1e-6)
+    assert collector.table("A1_mean")["status"].to_pylist() == ["ok", "non_finite", "ok", "failed"]

@@ -8,8 +8,9 @@ import torch
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling import TokenContext, Words, all_strategies, card_ids, get_strategy
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Plan, Request, pool_layer, split_parts
 from poolbench.pooling.registry import StrategySpec, register
+from poolbench.readouts import get_readout
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
 TEXT = "The cat sat. Dogs ran home"
@@ -34,10 +35,12 @@ WORDS = Words.from_row(
 )
 NORMS = np.linalg.norm(STATES, axis=1)
 INFLOW = np.array([100.0, 1, 1, 1, 1, 1, 1, 1, 3])
+HEAD_INFLOW = np.array([INFLOW, np.r_[50.0, 0, 0, 0, 0, 0, 0, 1, 3]])
 GRADIENTS = np.array([[7, 7], [3, 4], [0, 1], [0, 0], [1, 0], [1, -1], [0, 2], [4, -3], [0, 0]], dtype=np.float32)
 SIGNALS = {
     "norms": NORMS,
     "inflow": INFLOW,
+    "head_inflow": HEAD_INFLOW,
     "gradient": np.linalg.norm(GRADIENTS, axis=1),  # 5 1 0 1 sqrt2 2 5 0 on the real tokens
     "gradient_dot": (GRADIENTS * STATES).sum(axis=1),  # 3 2 0 -1 0 -4 0 0
 }
@@ -120,7 +123,8 @@ def test_vector_by_hand(strategy_id: str, side: str) -> None:
 
 
 def test_every_implemented_strategy_has_a_hand_computation() -> None:
-    assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED)
+    drawn = {"S3_iti_probe"}  # answers parts, and has tests of its own
+    assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED) | drawn
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,7 @@ def test_card_weights_sum_to_one() -> None:
         spec = get_strategy(strategy_id)
         outcome = spec.weigh(ctx) if spec.implemented else None
         if hasattr(outcome, "values"):
-            assert outcome.values.sum() == pytest.approx(1), strategy_id
+            np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=strategy_id)
             assert np.all(outcome.values >= 0), strategy_id
 
 
@@ -165,7 +169,7 @@ def test_special_tokens_carry_weight_in_p2_only() -> None:
     for spec in all_strategies():
         outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if spec.implemented else None
         if hasattr(outcome, "values"):
-            assert (outcome.values[0] != 0) == (spec.id == "P2_first_token"), spec.id
+            assert (outcome.values[..., 0] != 0).any() == (spec.id == "P2_first_token"), spec.id
 
 
 @pytest.mark.parametrize(
@@ -222,6 +226,32 @@ def test_signals_that_are_wrong_fail_the_cell() -> None:
         assert caught.value.status == status
 
 
+def test_each_head_pools_a_vector_of_its_own() -> None:
+    requests = [Request.of("A1_mean"), Request.of("S3_iti_probe"), Request.of("S1_attention")]
+    plan = Plan.of([context()], requests)
+    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [{"inflow": INFLOW, "head_inflow": HEAD_INFLOW}])
+    rows_SD, parts = split_parts(vectors[0], outcomes[0])
+    np.testing.assert_allclose(rows_SD[[0, 2]], [EXPECTED["A1_mean"], EXPECTED["S1_attention"]], rtol=1e-6)
+    assert np.isnan(rows_SD[1]).all()
+    np.testing.assert_allclose(parts[1], [EXPECTED["S1_attention"], (REAL[6] + 3 * REAL[7]) / 4], rtol=1e-6)
+    assert outcomes[0][1].applied
+
+
+def test_uniform_inflow_of_every_head_is_the_mean() -> None:
+    ctx = context(signals={"head_inflow": np.tile(np.r_[7.0, np.full(8, 0.3)], (4, 1))})
+    parts = get_strategy("S3_iti_probe").weigh(ctx)
+    np.testing.assert_allclose(parts.values, np.tile(get_strategy("A1_mean").weigh(ctx).values, (4, 1)))
+
+
+def test_parts_and_readout_come_together() -> None:
+    without = StrategySpec("X", 1, "uniform", "", lambda ctx: get_strategy("S3_iti_probe").weigh(ctx))
+    with pytest.raises(ConfigError, match="names a readout"):
+        without.weigh(context(signals=SIGNALS))
+    for spec in all_strategies():
+        if spec.readout is not None:
+            assert get_readout(spec.readout).id == spec.readout
+
+
 def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
     spec = get_strategy("L2_dependency_rel")
     labels = ["det", "nsubj", "ROOT", "punct", "relcl", "prep", "advmod"]
@@ -265,7 +295,7 @@ def test_failures_name_what_is_missing() -> None:
     with pytest.raises(CellError, match="no real token"):
         get_strategy("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
     with pytest.raises(CellError) as caught:
-        get_strategy("S3_iti_probe").weigh(context())
+        StrategySpec("X", 1, "uniform", "", None).weigh(context())
     assert caught.value.status == "not_implemented"
 
 
@@ -285,4 +315,4 @@ def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
 def test_the_card_has_nineteen_strategies() -> None:
     assert len(card_ids()) == 19
     missing = {spec.id for spec in all_strategies("card") if not spec.implemented}
-    assert missing <= {"S2_gradient", "S3_iti_probe"}
+    assert missing <= {"S2_gradient"}

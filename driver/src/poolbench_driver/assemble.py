@@ -159,7 +159,7 @@ def _filled(rows: list[Row]) -> list[Row]:
 
 
 def _details(row: Row) -> Row:
-    return {"metric": row["metric"], "details": json.dumps(row["details"], sort_keys=True)}
+    return {"metric": row["metric"], "details": _json(row["details"])}
 
 
 def _json(params: Any) -> str:

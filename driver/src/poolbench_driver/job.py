@@ -11,7 +11,7 @@ from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
-from poolbench.pooling.registry import StrategySpec, card_ids, get_strategy
+from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, select_strategies
 from poolbench_driver.assemble import assemble
 from poolbench_driver.corpora import absent_concepts
 from poolbench_driver.imports import imported_model, is_imported
@@ -31,6 +31,7 @@ class Job:
     config: RunConfig
     plan: Plan
     session: Session
+    left_out: str = ""
 
     def describe(self) -> str:
         """What a run would do, for --dry-run."""
@@ -43,12 +44,15 @@ class Job:
             f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}"
             + (f", steering at layer {plan.steering_layer}" if plan.steers else ""),
             f"{len(todo)} of {len(plan.tasks)} tasks to do, {num_generations(plan)} generations in all",
+            *filter(None, [self.left_out]),
         ]
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         """Runs to the report; returns the exit code: 1 after failures or a cancellation."""
         folder.write_state("running", tasks=len(self.plan.tasks))
+        if self.left_out:
+            display.note(self.left_out)
         loop = RunLoop(
             self.plan,
             self.session.artifacts,
@@ -111,7 +115,8 @@ def prepare(config: RunConfig, session: Session) -> Job:
     resolved = config.model_copy(
         update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
     )
-    return Job(resolved, _planned(resolved, strategies, session), session)
+    named = "" if config.strategies is not None else left_out(strategies)
+    return Job(resolved, _planned(resolved, strategies, session), session, named)
 
 
 def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Session) -> Plan:
@@ -153,11 +158,18 @@ def _concepts(names: Sequence[str]) -> list[str]:
 
 
 def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
-    chosen = [get_strategy(name) for name in dict.fromkeys(names or card_ids())]
+    chosen = select_strategies(names or None)
     if not any(spec.implemented for spec in chosen):
         usable = ", ".join(name for name in card_ids() if get_strategy(name).implemented)
         raise ConfigError(f"none of {', '.join(s.id for s in chosen)} is implemented yet; there are {usable}")
     return chosen
+
+
+def left_out(strategies: Sequence[StrategySpec]) -> str:
+    """One line on the card's strategies that run on request only and are not among these; empty if there is none."""
+    chosen = {spec.id for spec in strategies}
+    names = [spec.id for spec in all_strategies("card") if spec.on_request and spec.id not in chosen]
+    return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""
 
 
 class _Recording:

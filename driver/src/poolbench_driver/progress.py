@@ -23,6 +23,7 @@ STAGES = {
     "extractor.calibrate": "calibrate norms",
     "prober.probe": "probe (D1)",
     "prober.nulls": "null directions",
+    "prober.directions": "directions of neighbours",
     "scorer.train": "train scorers",
     "steerer.generate": "steer (D2, D3)",
     "steerer.continue": "continue passages",

@@ -188,6 +188,8 @@ class SteeringRows:
         if neighbour in self.plan.concepts:
             return self.source.table(self.plan.concepts[neighbour].directions[spec.id, layer])
         cells = self.plan.neighbours[neighbour]
+        if (spec.id, layer) in cells.directions:
+            return self.source.table(cells.directions[spec.id, layer])
         vectors = self.source.table(cells.vectors["train", spec.id, layer])
         if isinstance(vectors, Failure):
             return vectors

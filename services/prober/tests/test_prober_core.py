@@ -138,7 +138,7 @@ def test_rows_are_matched_by_id_not_by_order(train, plant, params, make_vectors_
     table = make_vectors_table(train.ids, matrix)
     shuffled = table.take(np.random.default_rng(0).permutation(len(train.ids)))
     found = PooledVectors.from_table(shuffled, train)
-    np.testing.assert_array_equal(found.matrix_nD, matrix.astype(np.float64))
+    np.testing.assert_array_equal(found.matrix_nW, matrix.astype(np.float64))
     with pytest.raises(InputError, match="10 of 120 passages are missing"):
         PooledVectors.from_table(table.slice(10), train)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import MEASURES, vector_matrix
+from poolbench.contracts.tables import MEASURES, vector_matrix, vectors_schema
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.runtime.http import build_api
@@ -52,7 +52,7 @@ def test_probe_writes_every_output(artifacts):
     service = create()
     run(service, probe_task(), artifacts)
     measures = artifacts.read_table("measures.A1_mean")
-    assert measures.schema.names == MEASURES.names
+    assert measures.schema.names == [*MEASURES.names, "details"]
     values = dict(zip(measures["metric"].to_pylist(), measures["value"].to_pylist(), strict=True))
     assert values["d1.auroc"] > 0.8
     assert set(artifacts.read_table("measures.P2_first_token")["status"].to_pylist()) == {"collapsed"}
@@ -85,6 +85,32 @@ def test_nulls_are_unit_vectors(artifacts):
     table = artifacts.read_table("nulls.1")
     assert table["direction_id"].to_pylist()[-1] == "null_019"
     np.testing.assert_allclose(np.linalg.norm(vector_matrix(table["vector"]), axis=1), 1, rtol=1e-6)
+
+
+def test_parts_are_read_out_and_neighbours_get_the_same_directions(artifacts, make_vectors_table):
+    width, num_parts = 6, 4
+    for split in ("train", "test"):
+        passages = Passages.from_table(artifacts.read_table(f"passages.{split}"))
+        parts = np.random.default_rng(1).normal(size=(len(passages.ids), num_parts, width))
+        parts[:, 2, 0] += 3.0 * passages.labels
+        table = make_vectors_table(passages.ids, parts.reshape(len(parts), -1))
+        artifacts.write_table(f"{split}.S3", table.cast(vectors_schema(width, num_parts, "best_heads")))
+    role = "S3_iti_probe/1"
+    inputs = {f"passages/{split}": f"passages.{split}" for split in ("train", "test")}
+    inputs |= {f"{split}/{role}": f"{split}.S3" for split in ("train", "test")}
+    outputs = {f"{part}/{role}": f"{part}.S3" for part in ("measures", "directions", "scores")}
+    run(create(), Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=PARAMS), artifacts)
+    rows = {row["metric"]: row for row in artifacts.read_table("measures.S3").to_pylist()}
+    assert rows["d1.auroc"]["value"] > 0.8
+    assert [found["heads"] for found in json.loads(rows["d1.auroc"]["details"])["readouts"]] == [[2]] * 5
+    own = artifacts.read_table("directions.S3")
+    assert own.schema.field("vector").type.list_size == width
+    assert json.loads(own.schema.metadata[b"readout"])["heads"] == [2]
+
+    inputs = {name: inputs[name] for name in ("passages/train", f"train/{role}")}
+    task = Task(kind="prober.directions", inputs=inputs, outputs={f"directions/{role}": "near.S3"}, params=PARAMS)
+    run(create(), task, artifacts)
+    assert artifacts.read_table("near.S3").equals(own, check_metadata=True)
 
 
 def test_unknown_parameters_are_refused(artifacts):

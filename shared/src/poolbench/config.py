@@ -220,7 +220,8 @@ class RunConfig(StrictModel):
 
     Attributes:
         concepts: Concept ids; neighbours need only their scorer, which the plan adds.
-        strategies: Strategy ids; None takes all of the card.
+        strategies: Strategy ids, or ``card`` and ``extended`` for what these boards run by default; None takes the
+            card. Strategies that are run on request only must be named.
         layers: Block indices or depths for D1; None takes depths .5, .75 and 1.
         steering_layer: Block index or depth of D2 and D3.
         metrics: Which of d1, d2, d3 to measure.

@@ -22,7 +22,7 @@ def _strategies(_: Path) -> Rows:
     return [
         {
             "id": s.id, "version": s.version, "family": s.family, "board": s.board, "status": s.status,
-            "needs": ",".join(s.needs), "summary": s.summary,
+            "needs": ",".join(s.needs), "on request": s.on_request, "summary": s.summary,
         }
         for s in all_strategies()
     ]  # fmt: skip

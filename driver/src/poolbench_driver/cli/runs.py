@@ -26,7 +26,7 @@ def run(
     preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
     model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
-    strategies: Annotated[str | None, typer.Option(help="Comma-separated strategy ids; default: the card's.")] = None,
+    strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
     layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,

@@ -23,7 +23,7 @@ from poolbench_driver.plan.job import (
     scorers_of,
     wanted_scorers,
 )
-from poolbench_driver.plan.probes import plan_null_directions, plan_probes
+from poolbench_driver.plan.probes import plan_neighbour_directions, plan_null_directions, plan_probes
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
 from poolbench_driver.plan.vectors import plan_neighbour_vectors, plan_vectors
@@ -69,4 +69,6 @@ def make_plan(
             plan_steering(plan, cells)
         plan_scores(plan)
         plan_neighbour_vectors(plan)
+        for cells in plan.neighbours.values():
+            plan_neighbour_directions(plan, cells)
     return plan

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from poolbench_prober.config import ProbeParams
 from poolbench_prober.corpus import Passages
 from poolbench_prober.design import Design
 from poolbench_prober.metrics import Resamples
+from poolbench_prober.reading import Reading, View
+from poolbench_prober.solver import ProbeFit, fit_probes
 from poolbench_prober.vectors import PooledVectors
 
 
@@ -26,11 +28,13 @@ class CellResult:
         measures: D1 figures, nulls included.
         directions: Direction by id, or the error that prevented it.
         scores: Rows of PROBE_SCORES.
+        readout: What the readout behind the directions chose, from all train rows; empty without one.
     """
 
     measures: list[Measure]
     directions: dict[str, Direction | CellError]
     scores: list[dict[str, Any]]
+    readout: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Cell:
         design: Design of the concept.
         params: Parameters.
         train: Passages of the usable rows [n].
-        vectors_nD: Their vectors.
+        matrix_nW: Their rows: vectors, or parts that ``reading`` makes vectors of.
+        reading: How rows become vectors.
         rows: Their row numbers in the train split.
         fields: Fields that all measures share.
     """
@@ -49,9 +54,20 @@ class Cell:
     design: Design
     params: ProbeParams
     train: Passages
-    vectors_nD: np.ndarray
+    matrix_nW: np.ndarray
+    reading: Reading
     rows: np.ndarray
     fields: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, design: Design, vectors: PooledVectors, rows: np.ndarray, params: ProbeParams, fields: dict[str, Any]
+    ) -> Self:
+        """The cell of the usable rows."""
+        train = design.train.take(rows)
+        counts = {"n": len(rows), "num_groups": len(np.unique(train.groups))}
+        reading = Reading(vectors.readout, vectors.num_parts, params.seed, params.primary_c, params.tolerance)
+        return cls(design, params, train, vectors.matrix_nW[rows], reading, rows, fields | counts)
 
     @property
     def folds(self) -> np.ndarray:
@@ -67,6 +83,18 @@ class Cell:
     def resamples(self) -> Resamples:
         """Bootstrap over the groups of the rows."""
         return Resamples(self.design.train_weights[:, self.rows], self.train.groups)
+
+    def fit_concept(self, fitted: np.ndarray) -> tuple[View, ProbeFit]:
+        """The concept's primary probe on the rows ``fitted``, and the view of the vectors that it was fitted in.
+
+        Raises:
+            CellError: Where the readout cannot be fitted on these rows.
+        """
+        (view,) = self.reading.views(self.matrix_nW, self.train, fitted, self.labels[:, :1])
+        vectors_nD = view.vectors(self.matrix_nW[fitted])
+        return view, fit_probes(
+            vectors_nD, self.labels[fitted, :1], self.design.labelings.c_K[:1], self.params.tolerance
+        )
 
 
 def score_rows(passages: Passages, split: str, folds: np.ndarray, scores: np.ndarray) -> Iterator[dict[str, Any]]:
@@ -91,3 +119,8 @@ def common_fields(passages: Passages, vectors: PooledVectors, params: ProbeParam
         "coverage": vectors.coverage,
         "seed": params.seed,
     }
+
+
+def chosen(*readouts: Mapping[str, Any]) -> dict[str, Any]:
+    """Details of a measure: what the readouts behind it chose, one a fold; nothing where rows are read as they are."""
+    return {"readouts": [dict(found) for found in readouts]} if any(readouts) else {}

@@ -15,7 +15,7 @@ from poolbench.directions import (
 )
 from poolbench.errors import CellError
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell, CellResult, common_fields, score_rows
+from poolbench_prober.cell import Cell, CellResult, chosen, common_fields, score_rows
 from poolbench_prober.config import NullParams, ProbeParams
 from poolbench_prober.corpus import Passages
 from poolbench_prober.crossval import OutOfFold, direction_context, out_of_fold
@@ -28,7 +28,8 @@ from poolbench_prober.metrics import (
     selectivity_measure,
     within_pair_measure,
 )
-from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.reading import View
+from poolbench_prober.solver import ProbeFit
 from poolbench_prober.vectors import PooledVectors
 
 
@@ -52,26 +53,31 @@ def probe_cell(design: Design, train: PooledVectors, test: PooledVectors | None,
             raise design.error
     except CellError as error:
         return _blank(error, design, params, fields)
-    passages = design.train.take(rows)
-    fields |= {"n": len(rows), "num_groups": len(np.unique(passages.groups))}
-    cell = Cell(design, params, passages, train.matrix_nD[rows], rows, fields)
-    labelings = design.labelings
-    found = out_of_fold(
-        cell.vectors_nD,
-        passages,
-        cell.folds,
-        cell.labels,
-        labelings.c_K,
-        tolerance=params.tolerance,
-        seed=params.seed,
-    )
-    fit = fit_probes(cell.vectors_nD, cell.labels[:, :1], labelings.c_K[:1], params.tolerance)
-    test_measures, test_scores = test_split(cell, fit, test)
+    cell = Cell.of(design, train, rows, params, fields)
+    try:
+        found = _out_of_fold(cell)
+        view, fit = cell.fit_concept(np.arange(len(rows)))
+    except CellError as error:  # the concept's readout cannot be fitted
+        return _blank(error, design, params, cell.fields)
+    test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(
         measures=[*_train_measures(cell, found), *test_measures, *domain_measures(cell)],
-        directions=_directions(cell, fit),
-        scores=[*score_rows(passages, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
+        directions=_directions(cell, view, fit),
+        scores=[*score_rows(cell.train, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
+        readout=view.details,
     )
+
+
+def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> CellResult:
+    """The directions alone, the same as ``probe_cell`` finds; neither measures nor scores."""
+    design = Design.build(passages, None, params.model_copy(update={"num_bootstrap": 0}))
+    try:
+        rows = vectors.require_usable(passages.labels)
+        cell = Cell.of(design, vectors, rows, params, {})
+        view, fit = cell.fit_concept(np.arange(len(rows)))
+    except CellError as error:
+        return CellResult([], dict.fromkeys(implemented_directions(), error), [])
+    return CellResult([], _directions(cell, view, fit), [], view.details)
 
 
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
@@ -82,15 +88,31 @@ def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) ->
     """
     rows = vectors.require_usable(passages.labels)
     kept = passages.take(rows)
+    if vectors.readout is not None:
+        raise CellError("failed", f"null directions need vectors without a readout, not parts for {vectors.readout}")
     return null_directions(
-        vectors.matrix_nD[rows], kept.labels, kept.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
+        vectors.matrix_nW[rows], kept.labels, kept.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
+    )
+
+
+def _out_of_fold(cell: Cell) -> OutOfFold:
+    return out_of_fold(
+        cell.matrix_nW,
+        cell.train,
+        cell.folds,
+        cell.labels,
+        cell.design.labelings.c_K,
+        tolerance=cell.params.tolerance,
+        seed=cell.params.seed,
+        reading=cell.reading,
     )
 
 
 def _train_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
     labels, folds, resamples, fields = cell.train.labels, cell.folds, cell.resamples, cell.fields
     primary = found.probe_nK[:, 0]
-    measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, **fields)]
+    details = chosen(*found.readouts)
+    measures = [auroc_measure("d1.auroc", labels, primary, resamples, folds, details=details, **fields)]
     if cell.train.paired:
         measures.append(within_pair_measure(primary, cell.train.pairs_P2, resamples, **fields))
     measures += _reference_measures(cell, found)
@@ -118,8 +140,9 @@ def _reference_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
     ]
 
 
-def _directions(cell: Cell, fit: ProbeFit) -> dict[str, Direction | CellError]:
-    context = direction_context(cell.vectors_nD, cell.train, np.arange(len(cell.rows)), fit, cell.params.seed)
+def _directions(cell: Cell, view: View, fit: ProbeFit) -> dict[str, Direction | CellError]:
+    vectors_nD = view.vectors(cell.matrix_nW)
+    context = direction_context(vectors_nD, cell.train, np.arange(len(cell.rows)), fit, cell.params.seed)
     return {name: _direction_or_error(name, context) for name in implemented_directions()}
 
 

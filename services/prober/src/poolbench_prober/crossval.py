@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from poolbench.directions import DirectionContext, compute_direction, implemented_directions
 from poolbench.errors import CellError
 from poolbench_prober.corpus import Passages
+from poolbench_prober.reading import Reading
 from poolbench_prober.solver import ProbeFit, fit_probes
+
+AS_IT_IS = Reading()
 
 
 @dataclass(frozen=True)
@@ -20,15 +25,17 @@ class OutOfFold:
         probe_nK: Log-odds of each probe; a column is NaN where a fold did not converge.
         directions: Projections [n] by direction id, or the error that prevented them.
         worst_ratio: Largest gradient ratio of each probe over the folds [K].
+        readouts: What the concept's readout chose in each fold; empty mappings without one.
     """
 
     probe_nK: np.ndarray
     directions: dict[str, np.ndarray | CellError]
     worst_ratio: np.ndarray
+    readouts: tuple[Mapping[str, Any], ...] = ()
 
 
 def out_of_fold(
-    vectors_nD: np.ndarray,
+    matrix_nW: np.ndarray,
     passages: Passages,
     folds: np.ndarray,
     labels_nK: np.ndarray,
@@ -36,34 +43,43 @@ def out_of_fold(
     *,
     tolerance: float,
     seed: int,
+    reading: Reading = AS_IT_IS,
 ) -> OutOfFold:
     """Fits every probe and direction on all folds but one, and scores that one, for each fold.
 
     Args:
-        vectors_nD: Vectors of the passages.
+        matrix_nW: Rows of the passages: vectors, or parts that ``reading`` makes vectors of.
         passages: Labels and pairs of the same rows.
         folds: Fold of each row [n].
         labels_nK: Labels of each probe; column 0 is the concept.
         c_K: Inverse regularisation of each probe.
         tolerance: Of the probes.
         seed: Of directions that draw.
+        reading: How rows become vectors; fitted anew on the training rows of each fold.
+
+    Raises:
+        CellError: Where the concept's readout cannot be fitted in a fold.
     """
     scores = np.full(labels_nK.shape, np.nan)
     worst = np.zeros(len(c_K))
     directions: dict[str, np.ndarray | CellError] = {
         name: np.full(len(folds), np.nan) for name in implemented_directions()
     }
+    readouts: list[Mapping[str, Any]] = []
     for fold in np.unique(folds):
         fitted, held = np.flatnonzero(folds != fold), np.flatnonzero(folds == fold)
-        fit = fit_probes(vectors_nD[fitted], labels_nK[fitted], c_K, tolerance)
-        worst = np.maximum(worst, fit.gradient_ratio)
-        scores[held] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
-        context = direction_context(vectors_nD, passages, fitted, fit, seed)
-        for name, projected in directions.items():
-            if isinstance(projected, np.ndarray):
-                directions[name] = _project(name, context, vectors_nD, held, projected)
+        views = reading.views(matrix_nW, passages, fitted, labels_nK)
+        readouts.append(views[0].details)
+        for view in views:
+            vectors_nD, columns = view.vectors(matrix_nW), view.columns
+            fit = fit_probes(vectors_nD[fitted], labels_nK[np.ix_(fitted, columns)], c_K[columns], tolerance)
+            worst[columns] = np.maximum(worst[columns], fit.gradient_ratio)
+            scores[np.ix_(held, columns)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
+            if columns[0] == 0:
+                context = direction_context(vectors_nD, passages, fitted, fit, seed)
+                _project_all(directions, context, vectors_nD, held)
     scores[:, np.isnan(scores).any(axis=0)] = np.nan
-    return OutOfFold(scores, directions, worst)
+    return OutOfFold(scores, directions, worst, tuple(readouts))
 
 
 def direction_context(
@@ -73,6 +89,14 @@ def direction_context(
     subset = passages.take(rows)
     weights = fit.weights_DK[:, 0] if fit.converged[0] else None
     return DirectionContext(vectors_nD[rows], subset.labels, subset.pairs_P2, seed, weights)
+
+
+def _project_all(
+    directions: dict[str, np.ndarray | CellError], context: DirectionContext, vectors_nD: np.ndarray, held: np.ndarray
+) -> None:
+    for name, projected in directions.items():
+        if isinstance(projected, np.ndarray):
+            directions[name] = _project(name, context, vectors_nD, held, projected)
 
 
 def _project(

@@ -8,14 +8,17 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell, common_fields, score_rows
+from poolbench_prober.cell import Cell, chosen, common_fields, score_rows
 from poolbench_prober.metrics import Resamples, auroc_measure
-from poolbench_prober.solver import ProbeFit, fit_probes
+from poolbench_prober.reading import View
+from poolbench_prober.solver import ProbeFit
 from poolbench_prober.vectors import PooledVectors
 
 
-def test_split(cell: Cell, fit: ProbeFit, test: PooledVectors | None) -> tuple[list[Measure], list[dict[str, Any]]]:
-    """Measure and scores of the probe fitted on all of train, on the test split."""
+def test_split(
+    cell: Cell, view: View, fit: ProbeFit, test: PooledVectors | None
+) -> tuple[list[Measure], list[dict[str, Any]]]:
+    """Measure and scores of the probe fitted on all of train, on the test split read out as train was."""
     passages = cell.design.test
     if test is None or passages is None:
         return [], []
@@ -27,8 +30,8 @@ def test_split(cell: Cell, fit: ProbeFit, test: PooledVectors | None) -> tuple[l
     except CellError as error:
         return [Measure.failed("d1.auroc_test", error, **fields)], []
     kept = passages.take(rows)
-    scores = fit.scores(test.matrix_nD[rows])[:, 0]
-    fields |= {"n": len(rows), "num_groups": len(np.unique(kept.groups))}
+    scores = fit.scores(view.vectors(test.matrix_nW[rows]))[:, 0]
+    fields |= {"details": chosen(view.details), "n": len(rows), "num_groups": len(np.unique(kept.groups))}
     resamples = Resamples(cell.design.test_weights[:, rows], kept.groups)
     measure = auroc_measure("d1.auroc_test", kept.labels, scores, resamples, **fields)
     return [measure], list(score_rows(kept, "test", np.full(len(rows), -1), scores))
@@ -50,7 +53,10 @@ def _held_out_domain(cell: Cell, domain: str) -> Measure:
     if fewest < cell.params.min_domain_class:
         reason = f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
         return Measure.null("d1.auroc_domain", "too_few", reason, **fields)
-    c_K = cell.design.labelings.c_K[:1]
-    fit = fit_probes(cell.vectors_nD[fitted], cell.labels[fitted, :1], c_K, cell.params.tolerance)
-    scores = np.where(fit.converged[0], fit.scores(cell.vectors_nD[held])[:, 0], np.nan)
+    try:
+        view, fit = cell.fit_concept(fitted)
+    except CellError as error:
+        return Measure.failed("d1.auroc_domain", error, **fields)
+    scores = np.where(fit.converged[0], fit.scores(view.vectors(cell.matrix_nW[held]))[:, 0], np.nan)
+    fields["details"] = chosen(view.details)
     return auroc_measure("d1.auroc_domain", labels[held], scores, cell.resamples.take(held), **fields)

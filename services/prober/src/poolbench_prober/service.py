@@ -1,4 +1,4 @@
-"""The prober's adapter: tasks ``prober.probe`` and ``prober.nulls``, and the same functions over HTTP."""
+"""The prober's adapter: tasks ``prober.probe``, ``.nulls`` and ``.directions``, and the same functions over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench_prober.config import NullParams, ProbeParams
-from poolbench_prober.core import null_cell, probe_cell
+from poolbench_prober.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.corpus import Passages
 from poolbench_prober.design import Design
 from poolbench_prober.requests import (
@@ -32,7 +32,11 @@ class ProberService:
     name = "prober"
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {"prober.probe": self.probe, "prober.nulls": self.nulls}
+        self.handlers: dict[str, Handler] = {
+            "prober.probe": self.probe,
+            "prober.nulls": self.nulls,
+            "prober.directions": self.directions,
+        }
         self._num_cells = 0
 
     def probe(self, task: Task, io: TaskIO) -> None:
@@ -47,7 +51,7 @@ class ProberService:
             result = probe_cell(design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params)
             tables = {
                 f"measures/{cell}": measures_table(result),
-                f"directions/{cell}": directions_table(result.directions, vectors.matrix_nD.shape[1]),
+                f"directions/{cell}": directions_table(result.directions, vectors.width, result.readout),
                 f"scores/{cell}": scores_table(result),
             }
             for role in sorted(io.missing & set(tables)):
@@ -61,7 +65,16 @@ class ProberService:
         role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
         vectors = PooledVectors.from_table(io.table(role), train)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
-        io.write_table("nulls", directions_table(directions, vectors.matrix_nD.shape[1]))
+        io.write_table("nulls", directions_table(directions, vectors.width))
+
+    def directions(self, task: Task, io: TaskIO) -> None:
+        """The directions of one concept without the rest of D1: for neighbours that are not measured themselves."""
+        params = ProbeParams.parse(task.params)
+        train = Passages.from_table(io.table("passages/train"))
+        for role in sorted(io.missing):
+            vectors = PooledVectors.from_table(io.table(f"train/{role.partition('/')[2]}"), train)
+            result = direction_cell(train, vectors, params)
+            io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /probe`` and ``POST /direction``."""

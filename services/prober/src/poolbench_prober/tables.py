@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +23,10 @@ from poolbench_prober.cell import CellResult
 
 
 def measures_table(result: CellResult) -> pa.Table:
-    """MEASURES of a cell."""
-    return table_from_rows(to_rows(result.measures), MEASURES)
+    """MEASURES of a cell, with the outcomes that explain a value as JSON in a further column ``details``."""
+    rows = to_rows(result.measures)
+    details = [json.dumps(row["details"], sort_keys=True) if row["details"] else None for row in rows]
+    return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))
 
 
 def scores_table(result: CellResult) -> pa.Table:
@@ -30,8 +34,13 @@ def scores_table(result: CellResult) -> pa.Table:
     return table_from_rows(result.scores, PROBE_SCORES)
 
 
-def directions_table(directions: Mapping[str, Direction | CellError], width: int) -> pa.Table:
-    """DIRECTIONS; one that could not be computed is a null vector with status and reason."""
+def directions_table(
+    directions: Mapping[str, Direction | CellError], width: int, readout: Mapping[str, Any] | None = None
+) -> pa.Table:
+    """DIRECTIONS; one that could not be computed is a null vector with status and reason.
+
+    What a readout chose stands in the schema's metadata, as JSON under ``readout``.
+    """
     matrix = np.zeros((len(directions), width))
     rows: list[tuple[str, float | None, int | None, str | None, str | None]] = []
     for number, (direction_id, found) in enumerate(directions.items()):
@@ -48,4 +57,5 @@ def directions_table(directions: Mapping[str, Direction | CellError], width: int
         column if isinstance(column, pa.Array) else pa.array(column, type=field.type)
         for column, field in zip(columns, schema, strict=True)
     ]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    notes = {"readout": json.dumps(dict(readout), sort_keys=True)} if readout else None
+    return pa.Table.from_arrays(arrays, schema=schema.with_metadata(notes))

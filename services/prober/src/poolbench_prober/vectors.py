@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.errors import CellError, InputError
 from poolbench_prober.corpus import Passages
 
@@ -25,18 +25,22 @@ class PooledVectors:
     """Vectors of one split, a row a passage.
 
     Attributes:
-        matrix_nD: float64 [n, D]; rows that failed are NaN.
+        matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.
         usable: Rows with a finite vector [n].
         applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
         statuses: Status of each row, null where it is fine.
         reasons: Why a row has no vector, where its maker said so.
+        num_parts: Parts P of a row that a readout makes one vector of.
+        readout: Id of that readout; None where the rows are vectors.
     """
 
-    matrix_nD: np.ndarray
+    matrix_nW: np.ndarray
     usable: np.ndarray
     applied: np.ndarray
     statuses: tuple[str | None, ...]
     reasons: tuple[str | None, ...] = ()
+    num_parts: int = 1
+    readout: str | None = None
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Passages) -> Self:
@@ -53,10 +57,12 @@ class PooledVectors:
                 f"are missing, {table.num_rows - len(row_of)} rows are duplicates"
             )
         table = table.take(pa.array([row_of[passage_id] for passage_id in passages.ids]))
-        matrix = vector_matrix(table["vector"]).astype(np.float64)
+        num_parts, readout = parts_of(table)
+        matrix = vector_matrix(table["vector"])
+        matrix = matrix.astype(np.float64) if readout is None else matrix
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
-        states = (tuple(table[name].to_pylist()) for name in ("status", "reason"))
-        return cls(matrix, _finite_rows(matrix), applied, *states)
+        statuses, reasons = (tuple(table[name].to_pylist()) for name in ("status", "reason"))
+        return cls(matrix, _finite_rows(matrix), applied, statuses, reasons, num_parts, readout)
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
@@ -64,6 +70,11 @@ class PooledVectors:
         matrix = np.asarray(matrix_nD, dtype=np.float64)
         usable = _finite_rows(matrix)
         return cls(matrix, usable, usable, (None,) * len(matrix))
+
+    @property
+    def width(self) -> int:
+        """Width D of a vector."""
+        return int(self.matrix_nW.shape[1]) // self.num_parts
 
     @property
     def coverage(self) -> float:
@@ -81,7 +92,7 @@ class PooledVectors:
         if len(rows) < MIN_USABLE * len(self.usable):
             raise CellError(*self._missing_reason())
         _require_coverage(self.applied, labels)
-        _require_variation(self.matrix_nD[rows])
+        _require_variation(self.matrix_nW[rows])
         return rows
 
     def _missing_reason(self) -> tuple[str, str]:
@@ -92,8 +103,8 @@ class PooledVectors:
         return status, f"{len(rows)} of {len(self.usable)} passages have no finite vector{example}"
 
 
-def _finite_rows(matrix_nD: np.ndarray) -> np.ndarray:
-    finite: np.ndarray = np.isfinite(matrix_nD)
+def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
+    finite: np.ndarray = np.isfinite(matrix_nW)
     return np.asarray(finite.all(axis=1))
 
 
@@ -110,7 +121,7 @@ def _require_coverage(applied: np.ndarray, labels: np.ndarray) -> None:
         )
 
 
-def _require_variation(matrix_nD: np.ndarray) -> None:
-    variance = matrix_nD.var(axis=0).sum()
-    if variance <= COLLAPSED_RATIO * (matrix_nD**2).sum(axis=1).mean():
+def _require_variation(matrix_nW: np.ndarray) -> None:
+    variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
+    if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
         raise CellError("collapsed", "all passages have the same vector")

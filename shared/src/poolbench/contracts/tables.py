@@ -108,18 +108,32 @@ FLUENCY = pa.schema([("text_id", pa.string()), ("mean_nll", pa.float64()), ("num
 SCORES = pa.schema([("text_id", pa.string()), ("scorer", pa.string()), ("score", pa.float64())])
 
 
-def vectors_schema(width: int) -> pa.Schema:
-    """Pooled vectors of one strategy at one layer, a row a passage."""
+def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
+    """Pooled vectors of one strategy at one layer, a row a passage.
+
+    A strategy with a readout has ``num_parts`` vectors of ``width`` in a row, one after the other; both are named
+    in the schema's metadata.
+    """
+    notes = None if readout is None else {"num_parts": str(num_parts), "readout": readout}
     return pa.schema(
         [
             ("passage_id", pa.string()),
-            ("vector", pa.list_(pa.float32(), width)),  # null where the passage failed
+            ("vector", pa.list_(pa.float32(), num_parts * width)),  # null where the passage failed
             ("applied", pa.bool_()),  # false: nothing selected, fell back to A1
             ("token_share", pa.float32()),  # share of tokens that carry weight
             ("status", pa.string()),
             ("reason", pa.string()),
-        ]
+        ],
+        metadata=notes,
     )
+
+
+def parts_of(table: pa.Table) -> tuple[int, str | None]:
+    """Vectors in a row of a VECTORS table, and the readout that makes one of them; 1 and None without parts."""
+    notes = table.schema.metadata or {}
+    if b"readout" not in notes:
+        return 1, None
+    return int(notes[b"num_parts"]), notes[b"readout"].decode()
 
 
 #: Arrow type of kept states by their dtype. Arrow has no bfloat16: its bits are stored as they are, in uint16.

@@ -21,6 +21,7 @@ STEP_VERSIONS: dict[str, int] = {
     "extractor.calibrate": 1,
     "prober.probe": 1,
     "prober.nulls": 1,
+    "prober.directions": 1,
     "steerer.generate": 1,
     "steerer.continue": 1,
     "scorer.train": 1,

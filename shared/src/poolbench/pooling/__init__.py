@@ -1,13 +1,22 @@
 """Pooling strategies: from the hidden states of one passage to one vector.
 
-A strategy is a small function from a ``TokenContext`` to weights over tokens or to a reduction.
+A strategy is a small function from a ``TokenContext`` to weights over tokens or to a reduction; a supervised one
+answers several weight vectors, of which a readout (``poolbench.readouts``) makes one vector.
 Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them with torch.
 """
 
-from poolbench.pooling.context import Reduction, TokenContext, Weights, Words
-from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, strategy
+from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights, Words
+from poolbench.pooling.registry import (
+    StrategySpec,
+    all_strategies,
+    card_ids,
+    get_strategy,
+    select_strategies,
+    strategy,
+)
 
 __all__ = [
+    "Parts",
     "Reduction",
     "StrategySpec",
     "TokenContext",
@@ -16,5 +25,6 @@ __all__ = [
     "all_strategies",
     "card_ids",
     "get_strategy",
+    "select_strategies",
     "strategy",
 ]

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from poolbench.errors import CellError
-from poolbench.pooling.context import Reduction, TokenContext, Weights
-from poolbench.pooling.registry import StrategySpec, get_strategy
+from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
+from poolbench.pooling.registry import Answer, StrategySpec, get_strategy
 from poolbench.pooling.signals import Signals
 
 #: What became of one strategy on one passage: what to compute, or why it cannot be.
-Outcome = Weights | Reduction | CellError
+Outcome = Answer | CellError
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Request:
         return self.strategy.id
 
     def outcome(self, context: TokenContext) -> Outcome:
-        """Weights or reduction for this passage, or the error that its row will carry."""
+        """The strategy's answer for this passage, or the error that its row will carry."""
         try:
             return self.strategy.weigh(context, self.params)
         except CellError as error:
@@ -97,7 +97,8 @@ def pool_layer(
         signals: What was captured of each passage at this layer; ``norms`` are added here.
 
     Returns:
-        Vectors [B, S, D] in float32, NaN where an outcome is an error; and the outcomes [B][S].
+        Vectors [B, S, D] in float32, NaN where an outcome is an error; and the outcomes [B][S]. An outcome of parts
+        has NaN in its own row and P further ones behind those of the strategies (see ``split_parts``).
     """
     known = signals or [{}] * len(states)
     if "norms" in plan.needs:
@@ -117,21 +118,31 @@ def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], 
 
     Args:
         h_TD: Hidden states over all positions.
-        weights_ST: One row a strategy; rows of reductions and errors are overwritten.
+        weights_ST: One row a strategy, and the parts behind them; rows of reductions and errors are overwritten.
         outcomes: One a strategy.
         context: Tells which positions are real tokens.
 
     Returns:
-        Float32 [S, D]; NaN in the rows of errors.
+        Float32 [S, D] and the parts behind; NaN in the rows of errors and of strategies with parts.
     """
     h_TD = h_TD.float()
     pooled_SD = weights_ST @ h_TD
     for row, outcome in enumerate(outcomes):
         if isinstance(outcome, Reduction):
             pooled_SD[row] = REDUCTIONS[outcome.op](_real_states(h_TD, context))
-        elif isinstance(outcome, CellError):
+        elif isinstance(outcome, CellError | Parts):
             pooled_SD[row] = torch.nan
     return pooled_SD
+
+
+def split_parts(vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """One passage's rows as vectors [S, D], and the parts [P, D] by number of the strategy."""
+    parts, end = {}, len(outcomes)
+    for index, outcome in enumerate(outcomes):
+        if isinstance(outcome, Parts):
+            start, end = end, end + len(outcome.values)
+            parts[index] = vectors_RD[start:end]
+    return vectors_RD[: len(outcomes)], parts
 
 
 def _median(h_TD: Tensor) -> Tensor:
@@ -161,10 +172,15 @@ def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:
-    """The weight rows of a batch as one float32 tensor [B, S, longest]."""
-    weights = np.zeros((len(outcomes), len(outcomes[0]), max(lengths)), dtype=np.float32)
+    """The weight rows of a batch as one float32 tensor [B, S, longest], parts behind the strategies."""
+    num_parts = [sum(len(outcome.values) for outcome in row if isinstance(outcome, Parts)) for row in outcomes]
+    weights = np.zeros((len(outcomes), len(outcomes[0]) + max(num_parts), max(lengths)), dtype=np.float32)
     for passage, row in enumerate(outcomes):
+        rows = weights[passage, :, : lengths[passage]]
+        parts = split_parts(rows, row)[1]
         for index, outcome in enumerate(row):
             if isinstance(outcome, Weights):
-                weights[passage, index, : lengths[passage]] = outcome.values
+                rows[index] = outcome.values
+            elif isinstance(outcome, Parts):
+                parts[index][:] = outcome.values
     return torch.from_numpy(weights).to(device, non_blocking=True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import vector_column, vectors_schema
 from poolbench.errors import CellError
-from poolbench.pooling.batch import Outcome
+from poolbench.pooling.batch import Outcome, split_parts
+from poolbench.pooling.registry import get_strategy
 
 
 class VectorCollector:
@@ -26,14 +27,22 @@ class VectorCollector:
         self._ids = list(passage_ids)
         self._column = {strategy_id: index for index, strategy_id in enumerate(strategy_ids)}
         self._vectors = np.full((*shape, width), np.nan, dtype=np.float32)
+        self._parts: dict[int, np.ndarray] = {}
         self._applied = np.zeros(shape, dtype=bool)
         self._share = np.zeros(shape, dtype=np.float32)
         self._error: list[list[CellError | None]] = [[None] * num for _ in strategy_ids]
 
-    def add(self, passage: int, vectors_SD: np.ndarray, outcomes: Sequence[Outcome]) -> None:
-        """One passage under every strategy; a vector that is not finite becomes a ``non_finite`` row."""
+    def add(self, passage: int, vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> None:
+        """One passage under every strategy, as ``pool_layer`` gives it.
+
+        A vector that is not finite becomes a ``non_finite`` row.
+        """
+        vectors_SD, parts = split_parts(vectors_RD, outcomes)
         self._vectors[:, passage] = vectors_SD
         finite = np.isfinite(vectors_SD).all(axis=1)
+        for index, parts_PD in parts.items():
+            self._parts_of(index, len(parts_PD))[passage] = parts_PD
+            finite[index] = np.isfinite(parts_PD).all()
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, CellError):
                 self._error[index][passage] = outcome
@@ -53,7 +62,9 @@ class VectorCollector:
         index = self._column[strategy_id]
         errors = self._error[index]
         valid = np.array([error is None for error in errors], dtype=bool)
-        matrix = self._vectors[index]
+        width, parts_nPD = self._vectors.shape[2], self._parts.get(index)
+        num_parts = 1 if parts_nPD is None else parts_nPD.shape[1]
+        matrix = self._vectors[index] if parts_nPD is None else parts_nPD.reshape(len(self._ids), -1)
         columns = [
             pa.array(self._ids, pa.string()),
             vector_column(matrix, valid),
@@ -62,4 +73,12 @@ class VectorCollector:
             pa.array([error.status if error else "ok" for error in errors], pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
         ]
-        return pa.Table.from_arrays(columns, schema=vectors_schema(matrix.shape[1]))
+        schema = vectors_schema(width, num_parts, get_strategy(strategy_id).readout)
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _parts_of(self, index: int, num_parts: int) -> np.ndarray:
+        """The parts of a strategy [n, P, D]; room is made at the first passage."""
+        if index not in self._parts:
+            _, num, width = self._vectors.shape
+            self._parts[index] = np.full((num, num_parts, width), np.nan, dtype=np.float32)
+        return self._parts[index]

@@ -1,4 +1,4 @@
-"""What a strategy sees of one passage, and what it answers: weights or a reduction."""
+"""What a strategy sees of one passage, and what it answers: weights, parts or a reduction."""
 
 from __future__ import annotations
 
@@ -21,6 +21,21 @@ class Weights:
     Attributes:
         values: Float64 [T]; zero on special tokens unless a strategy reads them on purpose.
         applied: False when the strategy found nothing to select and these are A1's weights.
+        token_share: Share of the passage's real tokens that the strategy selected.
+    """
+
+    values: np.ndarray
+    applied: bool = True
+    token_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Several weight vectors a passage, each of which pools a vector of its own; a readout makes one of them.
+
+    Attributes:
+        values: Float64 [P, T]; P is the same for all passages of a model's layer.
+        applied: False when the strategy found nothing to select in a part.
         token_share: Share of the passage's real tokens that the strategy selected.
     """
 
@@ -172,6 +187,16 @@ class TokenContext:
             raise CellError("non_finite", "the saliency of a token is NaN or infinite")
         total = values.sum()
         return Weights(values / total) if total > 0 else self.mean_of(np.empty(0, dtype=np.int64))
+
+    def parts_proportional_to(self, saliency_PT: np.ndarray) -> Parts:
+        """As ``proportional_to``, for each row of a saliency.
+
+        Raises:
+            CellError: If the saliency of a real token is not finite.
+        """
+        rows = [self.proportional_to(saliency_T) for saliency_T in saliency_PT]
+        shares = [row.token_share for row in rows]
+        return Parts(np.stack([row.values for row in rows]), all(row.applied for row in rows), float(np.mean(shares)))
 
     def _uniform(self, selected: np.ndarray) -> np.ndarray:
         values = np.zeros(self.num_positions)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
-from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.plugins import load_plugins
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 
 Board = Literal["card", "extended"]
-StrategyFunction = Callable[..., Weights | Reduction]
+Answer = Weights | Parts | Reduction
+StrategyFunction = Callable[..., Answer]
 
 #: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
 NEEDS = ("annotation", *SIGNALS, "labels")
@@ -35,13 +36,16 @@ class StrategySpec:
         version: Raised when the meaning changes; part of artifact keys.
         family: ``position``, ``uniform``, ``window``, ``saliency`` or ``linguistic``.
         summary: One line for listings.
-        function: ``(context, **params) -> Weights | Reduction``; none while not implemented.
+        function: ``(context, **params) -> Weights | Parts | Reduction``; none while not implemented.
         needs: What the function reads from the context, out of ``NEEDS``.
         reference: Where the definition comes from.
         board: ``card`` for the 19 published ones, ``extended`` for the others.
         params: Keyword parameters with their defaults.
         uses_concept_lexicon: Whether it looks at the concept's own words, given in its parameter ``triggers``.
         collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
+        readout: What the prober makes vectors of its parts with, out of ``poolbench.readouts``; none where it
+            answers weights or a reduction.
+        on_request: Whether it is run only where it is named, because of what it costs.
     """
 
     id: str
@@ -55,6 +59,8 @@ class StrategySpec:
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
     uses_concept_lexicon: bool = False
     collapses_with_bos: bool = False
+    readout: str | None = None
+    on_request: bool = False
 
     @property
     def implemented(self) -> bool:
@@ -101,17 +107,21 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id} has no parameter {unknown[0]!r}; allowed: {allowed}")
         return {**self.params, **(params or {})}
 
-    def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Weights | Reduction:
-        """Weights over the passage's positions, or the reduction to apply.
+    def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
+        """Weights over the passage's positions, one or several, or the reduction to apply.
 
         Raises:
             CellError: If it is not implemented, or the passage or context lacks what it needs.
+            ConfigError: If it answers parts without naming a readout, or the other way round.
         """
         if self.function is None:
             raise CellError("not_implemented", f"strategy {self.id} is not implemented in this version")
         if len(context.real) == 0:
             raise CellError("failed", f"passage {context.passage_id!r} has no real token")
-        return self.function(context, **self.resolve(params))
+        answer = self.function(context, **self.resolve(params))
+        if isinstance(answer, Parts) != (self.readout is not None):
+            raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")
+        return answer
 
 
 _STRATEGIES: dict[str, StrategySpec] = {}
@@ -168,6 +178,24 @@ def all_strategies(board: Board | None = None) -> list[StrategySpec]:
     """Every registered strategy in registration order, optionally of one board."""
     _load()
     return [item for item in _STRATEGIES.values() if board is None or item.board == board]
+
+
+def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
+    """The strategies to run, once each, in the order of the names.
+
+    Args:
+        names: Strategy ids. ``card`` and ``extended`` stand for a board without what is run on request only. None
+            takes the card.
+
+    Raises:
+        UnknownStrategyError: With the nearest valid ids.
+    """
+    chosen: dict[str, StrategySpec] = {}
+    for name in ("card",) if names is None else names:
+        board = all_strategies(name) if name in ("card", "extended") else None  # type: ignore[arg-type]
+        found = [get_strategy(name)] if board is None else [spec for spec in board if not spec.on_request]
+        chosen |= {spec.id: spec for spec in found}
+    return list(chosen.values())
 
 
 def card_ids() -> list[str]:

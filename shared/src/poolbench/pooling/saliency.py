@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import not_implemented, strategy
+from poolbench.pooling.registry import strategy
 
 
 @strategy(
@@ -40,11 +40,16 @@ def gradient(context: TokenContext) -> Weights:
     return context.proportional_to(context.require("gradient"))
 
 
-not_implemented(
+@strategy(
     "S3_iti_probe",
     version=1,
     family="saliency",
     summary="mean over the best quarter of heads, each pooled by its own attention inflow; supervised",
-    needs=("inflow", "labels"),
+    needs=("head_inflow", "labels"),
     reference=CARD + "; heads are ranked inside the training fold only",
+    readout="best_heads",
+    on_request=True,  # as many vectors a passage as the layer has heads
 )
+def head_attention(context: TokenContext) -> Parts:
+    """Of every head, weights proportional to its own inflow; which heads count is learned later."""
+    return context.parts_proportional_to(context.require("head_inflow"))

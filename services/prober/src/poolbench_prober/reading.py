@@ -1,0 +1,121 @@
+"""How the rows of a cell become the vectors that probes see: as they are, or read out of parts, nested.
+
+A readout is fitted on the training rows of whatever is fitted next, and under the labels of the probe that will
+use it: a probe of permuted labels on heads that were chosen with the concept's labels would check nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.readouts import FittedReadout, Training, get_readout
+from poolbench_prober.corpus import Passages
+from poolbench_prober.folds import grouped_folds
+from poolbench_prober.solver import fit_probes
+
+#: Inner folds of a readout. Two: every training row is scored, at the least cost (it grows with the cube of the
+#: rows of a fit), and the halves treat all parts alike.
+INNER_FOLDS = 2
+
+
+@dataclass(frozen=True)
+class View:
+    """The vectors that some probes see.
+
+    Attributes:
+        columns: The probes [k].
+        vectors: From the matrix of any rows [m, P * D] to their vectors [m, D].
+        details: What the readout chose; empty without one.
+    """
+
+    columns: np.ndarray
+    vectors: Callable[[np.ndarray], np.ndarray]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a cell is read.
+
+    Attributes:
+        readout: Id of a registered readout, None where the rows are vectors already.
+        num_parts: Parts P in a row.
+        seed: Of the inner folds.
+        c: Inverse regularisation of the probes that parts are ranked by.
+        tolerance: Of the same.
+    """
+
+    readout: str | None = None
+    num_parts: int = 1
+    seed: int = 0
+    c: float = 1.0
+    tolerance: float = 1e-6
+
+    def views(self, matrix_nW: np.ndarray, passages: Passages, rows: np.ndarray, labels_nK: np.ndarray) -> list[View]:
+        """Views for all probes, fitted on some rows; probes with the same labels share one.
+
+        Args:
+            matrix_nW: All rows of the cell; only ``rows`` are looked at.
+            passages: Groups and labels of all rows.
+            rows: The training rows.
+            labels_nK: Labels of each probe, all rows.
+
+        Raises:
+            CellError: Where the first probe, the concept's, has no readout. Another probe without one has no
+                view, hence no scores.
+        """
+        if self.readout is None:
+            return [View(np.arange(labels_nK.shape[1]), _as_they_are)]
+        columns_of = _equal_columns(labels_nK)
+        distinct_nK = labels_nK[np.ix_(rows, [columns[0] for columns in columns_of])]
+        fitted = self._fit(matrix_nW[rows], passages.take(rows), distinct_nK)
+        if isinstance(fitted[0], CellError):
+            raise fitted[0]
+        pairs = zip(columns_of, fitted, strict=True)
+        return [self._view(columns, found) for columns, found in pairs if not isinstance(found, CellError)]
+
+    def _fit(self, matrix_nW: np.ndarray, passages: Passages, labels_nK: np.ndarray) -> list[FittedReadout | CellError]:
+        assert self.readout is not None
+        folds = grouped_folds(passages.groups, passages.labels, INNER_FOLDS, self.seed)
+
+        def held_out_scores(vectors_nD: np.ndarray) -> np.ndarray:
+            return probe_scores(vectors_nD, labels_nK, folds, self.c, self.tolerance)
+
+        parts_nPD = self._parts(matrix_nW)
+        return list(get_readout(self.readout).fit(Training(parts_nPD, labels_nK, folds, held_out_scores)))
+
+    def _view(self, columns: np.ndarray, found: FittedReadout) -> View:
+        return View(columns, lambda matrix_mW: found.apply(self._parts(matrix_mW)), found.details)
+
+    def _parts(self, matrix_mW: np.ndarray) -> np.ndarray:
+        return matrix_mW.reshape(len(matrix_mW), self.num_parts, -1)
+
+
+def probe_scores(
+    vectors_nD: np.ndarray, labels_nK: np.ndarray, folds: np.ndarray, c: float, tolerance: float
+) -> np.ndarray:
+    """Log-odds [n, K] of each row by probes of all labelings fitted on the other folds; NaN without convergence."""
+    scores_nK = np.full(labels_nK.shape, np.nan)
+    for fold in np.unique(folds):
+        held = folds == fold
+        two = np.flatnonzero((labels_nK[~held] != labels_nK[~held][0]).any(axis=0))  # a probe needs both classes
+        fit = fit_probes(vectors_nD[~held], labels_nK[np.ix_(~held, two)], np.full(len(two), c), tolerance)
+        scores_nK[np.ix_(held, two)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
+    return scores_nK
+
+
+def _as_they_are(matrix_mD: np.ndarray) -> np.ndarray:
+    return matrix_mD
+
+
+def _equal_columns(labels_nK: np.ndarray) -> list[np.ndarray]:
+    """Column numbers by equal content, in the order of their first."""
+    alike: dict[bytes, list[int]] = {}
+    for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
+        alike.setdefault(column.tobytes(), []).append(number)
+    return [np.array(numbers) for numbers in alike.values()]

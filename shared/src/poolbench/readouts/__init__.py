@@ -1,0 +1,26 @@
+"""Readouts: how the parts that a supervised strategy pools become one vector, learned from training rows only.
+
+A strategy whose ``readout`` names one pools several vectors (parts) a passage. The prober fits the readout on the
+training rows of each fold, under the labels of the probe that will use it, and applies it to the rows held out.
+NumPy only.
+"""
+
+from poolbench.readouts.registry import (
+    FittedReadout,
+    ReadoutSpec,
+    Training,
+    all_readouts,
+    get_readout,
+    readout,
+    register_readout,
+)
+
+__all__ = [
+    "FittedReadout",
+    "ReadoutSpec",
+    "Training",
+    "all_readouts",
+    "get_readout",
+    "readout",
+    "register_readout",
+]

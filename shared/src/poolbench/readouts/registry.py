@@ -1,0 +1,138 @@
+"""The readout registry: one small function each, from training rows to a map from parts to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import CellError, ConfigError, UnknownNameError
+
+#: Scores [n, K] of probes on vectors [n, D], each row by a probe fitted without its inner fold.
+HeldOutScores = Callable[[np.ndarray], np.ndarray]
+
+ENTRY_POINT_GROUP = "poolbench.readouts"
+_BUILT_IN = ("heads",)
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training rows of one fold; nothing else exists for a readout.
+
+    Attributes:
+        parts_nPD: P vectors a passage.
+        labels_nK: One column a labeling (the concept, permuted labels, control tasks), 0 or 1.
+        folds: Inner fold of each row [n]; grouped, so that rows that belong together never part.
+        held_out_scores: Scores of vectors [n, D] under every labeling, out of the inner folds; NaN where a probe
+            did not converge.
+    """
+
+    parts_nPD: np.ndarray
+    labels_nK: np.ndarray
+    folds: np.ndarray
+    held_out_scores: HeldOutScores
+
+    @property
+    def num_parts(self) -> int:
+        """Vectors a passage."""
+        return int(self.parts_nPD.shape[1])
+
+
+@dataclass(frozen=True)
+class FittedReadout:
+    """What one labeling taught.
+
+    Attributes:
+        apply: From parts [m, P, D] to vectors [m, D], a row at a time.
+        details: What was chosen, as JSON values, for whoever reads the results.
+    """
+
+    apply: Callable[[np.ndarray], np.ndarray]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: One fitted readout for each labeling of the training rows, or why there is none.
+ReadoutFunction = Callable[[Training], Sequence[FittedReadout | CellError]]
+
+
+@dataclass(frozen=True)
+class ReadoutSpec:
+    """A registered readout.
+
+    Attributes:
+        id: What a strategy's ``readout`` names.
+        version: Raised when the meaning changes; part of the keys of probes that use it.
+        summary: One line.
+        reference: Where the definition comes from.
+        fit: Fits it on training rows.
+    """
+
+    id: str
+    version: int
+    summary: str
+    reference: str
+    fit: ReadoutFunction = field(compare=False)
+
+    def identity(self) -> dict[str, Any]:
+        """What of it enters artifact keys."""
+        return {"id": self.id, "version": self.version}
+
+
+_READOUTS: dict[str, ReadoutSpec] = {}
+
+
+def register_readout(spec: ReadoutSpec) -> ReadoutSpec:
+    """Adds a readout.
+
+    Raises:
+        ConfigError: If the id is taken.
+    """
+    if spec.id in _READOUTS:
+        raise ConfigError(f"readout {spec.id!r} is registered twice; choose another id")
+    _READOUTS[spec.id] = spec
+    return spec
+
+
+def readout(
+    readout_id: str, *, version: int, summary: str, reference: str
+) -> Callable[[ReadoutFunction], ReadoutFunction]:
+    """Registers the decorated function."""
+
+    def decorate(function: ReadoutFunction) -> ReadoutFunction:
+        register_readout(ReadoutSpec(readout_id, version, summary, reference, function))
+        return function
+
+    return decorate
+
+
+def get_readout(readout_id: str) -> ReadoutSpec:
+    """The readout of this id.
+
+    Raises:
+        UnknownNameError: With the nearest valid ids.
+    """
+    _load()
+    if readout_id not in _READOUTS:
+        raise UnknownNameError("readout", readout_id, _READOUTS)
+    return _READOUTS[readout_id]
+
+
+def all_readouts() -> list[ReadoutSpec]:
+    """Every registered readout."""
+    _load()
+    return list(_READOUTS.values())
+
+
+@cache
+def _load() -> None:
+    for module in _BUILT_IN:
+        import_module(f"poolbench.readouts.{module}")
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        loaded = point.load()
+        if callable(loaded):
+            loaded()

@@ -1,0 +1,54 @@
+"""S3 from texts to D1 on the demo model: a head's vectors on the device, heads chosen inside the folds."""
+
+from __future__ import annotations
+
+import pytest
+
+from poolbench.config import resolve_model
+from poolbench.contracts.tables import parts_of
+from poolbench.corpora.planted import build_planted
+from poolbench.pooling.batch import Request
+from poolbench_extractor.core import Passages as Texts
+from poolbench_extractor.core import extract
+from poolbench_extractor.model import load_decoder
+from poolbench_prober.config import ProbeParams
+from poolbench_prober.core import probe_cell
+from poolbench_prober.corpus import Passages
+from poolbench_prober.design import Design
+from poolbench_prober.vectors import PooledVectors
+
+LAYER = 3
+PARAMS = ProbeParams(num_bootstrap=50, num_permutations=3, num_control_words=1)
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Design, and vectors of S3 and A1 by split, of a small planted corpus."""
+    corpus = build_planted("causation", seed=0, num_train=60, num_test=20, num_scorer=0)
+    decoder = load_decoder(resolve_model("demo"))
+    wanted = {LAYER: [Request.of("S3_iti_probe"), Request.of("A1_mean")]}
+    splits, tables = {}, {}
+    for split in ("train", "test"):
+        table = corpus.filter([name == split for name in corpus["split"].to_pylist()])
+        splits[split] = Passages.from_table(table)
+        tables[split] = extract(decoder, Texts(table["passage_id"].to_pylist(), table["text"].to_pylist()), wanted)
+    return Design.build(splits["train"], splits["test"], PARAMS), splits, tables
+
+
+def probed(cells, strategy):
+    design, splits, tables = cells
+    train, test = (PooledVectors.from_table(tables[s][f"{strategy}/{LAYER}"], splits[s]) for s in ("train", "test"))
+    result = probe_cell(design, train, test, PARAMS)
+    return result, {measure.metric: measure for measure in result.measures}
+
+
+def test_heads_become_a_vector_inside_the_folds(cells):
+    assert parts_of(cells[2]["train"][f"S3_iti_probe/{LAYER}"]) == (4, "best_heads")
+    result, found = probed(cells, "S3_iti_probe")
+    assert found["d1.auroc"].status == found["d1.auroc_test"].status == "ok"
+    assert found["d1.auroc"].value > 0.65
+    assert [len(fold["heads"]) for fold in found["d1.auroc"].details["readouts"]] == [1] * 5
+    assert found["d1.auroc_permuted"].value < found["d1.auroc"].value
+    _, mean = probed(cells, "A1_mean")
+    assert result.directions["C1"].vector.shape == (256,)
+    print({name: (found[name].value, mean[name].value) for name in ("d1.auroc", "d1.auroc_test", "d1.auroc_permuted")})
