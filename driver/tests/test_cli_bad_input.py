@@ -76,7 +76,7 @@ def test_mistakes_are_one_line(
 
 
 def test_a_run_of_strategies_that_nobody_wrote_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "select_strategies", lambda names: [replace(get_strategy(n), function=None) for n in names])
+    monkeypatch.setattr(job, "select_strategies", lambda ids: [replace(get_strategy(i), function=None) for i in ids])
     config = load_run_config(None, {"preset": "demo", "strategies": ["A1_mean"]})
     with pytest.raises(ConfigError, match="is implemented yet"):
         job.prepare(config, None)
