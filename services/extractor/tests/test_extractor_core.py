@@ -94,6 +94,18 @@ def test_mean_and_last_token_equal_plain_indexing(llama: Decoder, texts: list[st
         np.testing.assert_allclose(last, h_TD[-1], rtol=1e-4, atol=1e-5)
 
 
+def test_uniform_attention_pools_to_the_mean(build: Callable[..., Decoder], llama: Decoder, texts: list[str]) -> None:
+    blind = build(llama.model.config)
+    with torch.no_grad():
+        for block in blind.blocks:
+            block.self_attn.q_proj.weight.zero_()
+    wanted = [Request.of("A1_mean"), Request.of("S1_attention")]
+    tables = extract(blind, passages_of(texts), {0: wanted, 3: wanted})
+    for layer in (0, 3):
+        mean, inflow = (vector_matrix(tables[f"{request.id}/{layer}"]["vector"]) for request in wanted)
+        np.testing.assert_allclose(inflow, mean, rtol=1e-5, atol=1e-6)
+
+
 def test_include_bos_moves_the_mean_and_leaves_the_last_token(llama: Decoder, texts: list[str]) -> None:
     wanted = {1: [Request.of("A1_mean"), Request.of("P1_last_token")]}
     without, with_bos = (

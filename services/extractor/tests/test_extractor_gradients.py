@@ -15,6 +15,7 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import Signals
 from poolbench_extractor import gradients
 from poolbench_extractor.capture import Captured, capture
+from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import Passages, Reading, extract
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
@@ -203,6 +204,18 @@ def test_a_bos_predicts_the_first_token_and_special_tokens_are_not_predicted(lla
     framed = replace(passages[0], context=replace(passages[0].context, special=special))
     bare = replace(passages[0], context=replace(passages[0].context, special=np.zeros(4, dtype=bool)))
     assert [gradients.Targets.of([item], [0]).position.tolist() for item in (framed, bare)] == [[0, 1], [0, 1, 2]]
+
+
+def test_batches_whose_loss_goes_back_are_smaller(llama: Decoder, texts: list[str]) -> None:
+    sizes: dict[str, list[int]] = {}
+    for name in ("A1_mean", "S2_gradient"):
+        seen = sizes[name] = []
+        handle = llama.blocks[0].register_forward_hook(lambda _m, _a, output, seen=seen: seen.append(len(output)))
+        limits = BatchLimits(max_loss_tokens=1)
+        passages = Passages([str(i) for i in range(5)], texts)
+        extract(llama, passages, {1: [Request.of(name)]}, reading=Reading(limits=limits))
+        handle.remove()
+    assert sizes == {"A1_mean": [5], "S2_gradient": [1] * 5}
 
 
 REQUESTS = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradient", "G1_input_x_gradient")]

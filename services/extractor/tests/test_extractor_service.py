@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from transformers import ByT5Tokenizer
 
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
@@ -130,6 +131,16 @@ def test_a_model_folder_without_tokenizer(
             shutil.copy(file, bare)
     with pytest.raises(ModelError, match="holds no tokenizer"):
         run(service, extraction(bare, ["A1_mean/0"]), artifacts)
+
+
+def test_a_tokenizer_without_offsets(
+    service: ExtractorService, artifacts: Artifacts, saved_llama: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "bytes"
+    shutil.copytree(saved_llama, folder, ignore=shutil.ignore_patterns("*token*"))
+    ByT5Tokenizer().save_pretrained(folder)
+    with pytest.raises(ModelError, match="gives no character offsets; a fast tokenizer is needed"):
+        run(service, extraction(folder, ["A1_mean/0"]), artifacts)
 
 
 def test_a_model_folder_that_changed_since_planning(

@@ -93,10 +93,12 @@ class BatchLimits(StrictModel):
 
     Attributes:
         max_tokens: Positions of a batch, padding included.
+        max_loss_tokens: The same where a loss goes back through the model, and activations must be kept for it.
         max_passages: Passages of a batch.
         padding_side: ``right`` lets the model use its fastest attention; ``left`` is for comparisons.
     """
 
     max_tokens: int = Field(default=8192, gt=0)
+    max_loss_tokens: int = Field(default=4096, gt=0)
     max_passages: int = Field(default=64, gt=0)
     padding_side: str = Field(default="right", pattern="^(left|right)$")

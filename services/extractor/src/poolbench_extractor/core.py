@@ -13,6 +13,7 @@ from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import Words
 from poolbench.pooling.kept import KEPT_SIGNALS
+from poolbench.pooling.signals import from_source
 from poolbench_extractor.batching import make_batches, run_halving
 from poolbench_extractor.capture import Captured, capture
 from poolbench_extractor.config import BatchLimits
@@ -209,6 +210,8 @@ def _run(
 ) -> None:
     """Forward passes over all usable passages; each batch's captures are consumed before the next."""
     done = 0
+    if any(from_source("loss", names) for names in (signals or {}).values()):
+        limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
     def attempt(batch: Sequence[Encoded]) -> None:
         consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
