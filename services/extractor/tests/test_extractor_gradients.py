@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tokenizers import processors
 from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfig, LlamaConfig
 
 from poolbench.pooling.batch import Request
@@ -236,7 +237,11 @@ def test_a_passage_of_one_token_has_no_gradient_and_the_rest_goes_on(llama: Deco
     for name in ("S2_gradient", "G1_input_x_gradient"):
         assert [status for status, _ in rows[name]] == ["too_few", "ok", "failed"]
         assert "one token" in rows[name][0][1] and "no real token" in rows[name][2][1]
-    assert statuses(llama, ["a"])["S2_gradient"][0][0] == "too_few"
+    for bos in (True, False):
+        tokenizer = copy.deepcopy(llama.tokenizer)
+        if not bos:
+            tokenizer._tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+        assert statuses(replace(llama, tokenizer=tokenizer), ["a"])["S2_gradient"][0][0] == "too_few"
 
 
 def test_attention_that_cannot_be_observed(llama: Decoder, texts: list[str]) -> None:
@@ -268,6 +273,18 @@ def test_a_model_that_cannot_be_differentiated(build: Callable[..., Decoder], te
     assert {status for name in ("A1_mean", "S1_attention") for status, _ in rows[name]} == {"ok"}
     assert {status for status, _ in rows["S2_gradient"]} == {"failed"}
     assert "cannot be differentiated" in rows["S2_gradient"][0][1]
+
+
+def test_a_head_that_reads_something_else_is_noticed(build: Callable[..., Decoder], texts: list[str]) -> None:
+    decoder = build(CONFIGS["llama"])
+    decoder.model.get_decoder = lambda: decoder.model.model.norm
+    rows = statuses(decoder, texts[:1])
+    assert rows["A1_mean"][0][0] == "ok" and rows["S2_gradient"][0][0] == "failed"
+    other = build(CONFIGS["llama"])
+    output = other.backbone(torch.tensor([[1, 2]]))
+    decoder.model.get_decoder = lambda: other.backbone
+    with pytest.raises(RuntimeError, match="does not read the output"):
+        gradients.head_logits(decoder, output, output[0][0])
 
 
 def test_states_that_are_not_finite_stay_in_their_row(build: Callable[..., Decoder], texts: list[str]) -> None:

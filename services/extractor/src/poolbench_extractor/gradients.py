@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers.utils import ModelOutput
 
 from poolbench.errors import CellError
 from poolbench_extractor.encode import Encoded
@@ -126,6 +127,8 @@ def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict
     Raises:
         RuntimeError: If the model cannot be differentiated.
     """
+    if not isinstance(tape.output, ModelOutput):
+        raise RuntimeError("the decoder below its language-model head does not answer as those of Transformers do")
     z_BTD: Tensor = tape.output[0]
     _, seed_BTD = head_gradient(decoder, tape.output, targets)
     gradients = torch.autograd.grad(z_BTD, list(tape.states.values()), seed_BTD)
@@ -151,27 +154,33 @@ def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tens
     seed_BTD = torch.zeros_like(z_BTD)
     vocabulary = decoder.model.config.get_text_config(decoder=True).vocab_size
     step = max(1, HEAD_BYTES // (4 * vocabulary))
-    losses = []
+    losses_N = torch.zeros(len(z_ND), device=z_BTD.device)
     for start in range(0, len(z_ND), step):
         chunk = slice(start, start + step)
         part_nD = z_ND[chunk].requires_grad_()
         logits_nV = head_logits(decoder, output, part_nD).float()
         loss_n = nn.functional.cross_entropy(logits_nV, token[chunk].to(logits_nV.device), reduction="none")
         (seed_BTD[row[chunk], position[chunk]],) = torch.autograd.grad(loss_n.sum(), part_nD)
-        losses.append(loss_n.detach())
-    return torch.cat(losses), seed_BTD
+        losses_N[chunk] = loss_n.detach()
+    return losses_N, seed_BTD
 
 
 def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     """The model's own logits [N, V] from final states: its forward, with the trunk answering ``z_ND``.
 
     Whatever the architecture does to its logits (biases, scales, soft caps) is thereby done.
+
+    Raises:
+        RuntimeError: If its forward does not ask the trunk, so that these are no logits of ``z_ND``.
     """
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
     placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
-    with _answering(_trunk(decoder), answer):
-        return decoder.model(input_ids=placeholder, use_cache=False).logits[0]
+    with _answering(_trunk(decoder), answer) as asked:
+        logits_NV = decoder.model(input_ids=placeholder, use_cache=False).logits[0]
+    if len(asked) != 1:
+        raise RuntimeError("its language-model head does not read the output of its decoder")
+    return logits_NV
 
 
 def _trunk(decoder: Decoder) -> nn.Module:
@@ -180,12 +189,18 @@ def _trunk(decoder: Decoder) -> nn.Module:
 
 
 @contextmanager
-def _answering(module: nn.Module, answer: Any) -> Iterator[None]:
-    """Within it, calls of ``module`` return ``answer``."""
+def _answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
+    """Within it, calls of ``module`` return ``answer``; the list tells how often."""
+    asked: list[Any] = []
+
+    def forward(*_args: Any, **_kwargs: Any) -> Any:
+        asked.append(answer)
+        return answer
+
     before = vars(module).get("forward")  # a module spread over devices has a forward of its own
-    module.forward = lambda *_args, **_kwargs: answer
+    module.forward = forward
     try:
-        yield
+        yield asked
     finally:
         del module.forward
         if before is not None:
