@@ -6,7 +6,7 @@ DISPLAY_MODE ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
-BENCHES := $(filter-out common table,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
 
 .DEFAULT_GOAL := help

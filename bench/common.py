@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,12 @@ OUTPUT = Path(__file__).parent / "out"
 PACKAGES = ("torch", "transformers", "numpy", "pyarrow")
 
 
-def write_report(name: str, ratios: dict[str, float], figures: dict[str, Any]) -> Path:
+def write_report(name: str, ratios: Mapping[str, float | None], figures: dict[str, Any]) -> Path:
     """Writes ``bench/out/<name>.json`` and prints its ratios.
 
     Args:
         name: Name of the benchmark.
-        ratios: Value by ratio id.
+        ratios: Value by ratio id; None where the figures say why there is none.
         figures: Everything a reader needs to judge them.
     """
     report = {
@@ -29,14 +30,14 @@ def write_report(name: str, ratios: dict[str, float], figures: dict[str, Any]) -
         "commit": commit(),
         "device": device(),
         "versions": {package: version(package) for package in PACKAGES},
-        "ratios": ratios,
+        "ratios": dict(ratios),
         "figures": figures,
     }
     OUTPUT.mkdir(exist_ok=True)
     path = OUTPUT / f"{name}.json"
     path.write_text(json.dumps(report, indent=2) + "\n")
     for ratio, value in ratios.items():
-        print(f"{ratio:28s} {value:8.3f}")
+        print(f"{ratio:28s} {'null' if value is None else format(value, '.3f'):>8s}")
     return path
 
 

@@ -20,7 +20,9 @@ def main() -> int:
     reports = [json.loads(path.read_text()) for path in sorted(OUTPUT.glob("*.json"))]
     for report in reports:
         for ratio, value in report["ratios"].items():
-            table.add_row(report["name"], ratio, f"{value:.3g}", report["device"], report["commit"])
+            table.add_row(
+                report["name"], ratio, "null" if value is None else f"{value:.3g}", report["device"], report["commit"]
+            )
     Console().print(table if reports else f"nothing in {OUTPUT}: run `make bench`")
     return 0 if reports else 1
 

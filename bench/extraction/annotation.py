@@ -1,0 +1,39 @@
+"""Throughput of annotation on one core, over planted passages."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from poolbench.corpora.planted import build_planted
+from poolbench_pooler.annotate import load_pipeline
+from poolbench_pooler.config import SHIPPED_PIPELINE, AnnotateParams
+from poolbench_pooler.core import annotate_passages
+
+CONCEPT = "causation"
+WINDOW = (300, 400)
+
+
+def annotation_throughput(num: int, window: tuple[int, int] = WINDOW) -> dict[str, Any]:
+    """Passages and words a second of CPU time: what one core does while it has nothing else to do.
+
+    Args:
+        num: Passages; an even number.
+        window: Smallest and largest number of words of a passage.
+    """
+    table = build_planted(CONCEPT, seed=0, num_train=num, num_test=2, num_scorer=2, window=window).slice(0, num)
+    texts, pipeline = table["text"].to_pylist(), load_pipeline(SHIPPED_PIPELINE)
+    annotate_passages(pipeline, table.slice(0, 2), texts, AnnotateParams())
+    start, wall = time.process_time(), time.perf_counter()
+    annotations = annotate_passages(pipeline, table, texts, AnnotateParams())
+    cpu_s, wall_s = time.process_time() - start, time.perf_counter() - wall
+    words = sum(len(row) for row in annotations["word_start"].to_pylist())
+    return {
+        "pipeline": f"{pipeline.name} {pipeline.version}",
+        "passages": len(texts),
+        "words": words,
+        "passages_per_cpu_s": len(texts) / cpu_s,
+        "words_per_cpu_s": words / cpu_s,
+        "cpu_s": cpu_s,
+        "wall_s": wall_s,
+    }

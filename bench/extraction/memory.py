@@ -1,0 +1,117 @@
+"""Peak memory of one way: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from extraction.inputs import Shape, layers_of, random_decoder, random_passages
+from extraction.ways import Work, ours, plain, requests_of
+from poolbench_extractor.config import BatchLimits
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+#: Written to ``clear_refs`` it sets the peak resident set back to the present one.
+RESET_PEAK = "5"
+
+SIDES: dict[str, Callable[[Work], object]] = {
+    "plain": plain,
+    "ours": lambda work: ours(work, requests_of()),
+    "gradient": lambda work: ours(work, requests_of(gradient=True)),
+}
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Bytes before one call, mostly the model's weights, and at its peak."""
+
+    before: int
+    peak: int
+
+    @property
+    def growth(self) -> int:
+        """What the call itself needed at once."""
+        return self.peak - self.before
+
+
+@dataclass(frozen=True)
+class Size:
+    """Model and passages that a process of its own builds for itself."""
+
+    shape: Shape
+    passages: int
+    tokens: int
+    batch_tokens: int
+
+    def work(self, device: str = "cpu") -> Work:
+        """Builds both."""
+        decoder = random_decoder(self.shape, device)
+        passages = random_passages(self.passages, self.tokens, self.shape.vocabulary)
+        return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
+
+
+def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
+    """Peak resident memory of each side in a process of its own; None where the system does not tell it.
+
+    The processes are forked, which spares them the imports, so call it before this one has used a thread pool.
+    """
+    if not (STATUS.exists() and os.access(CLEAR, os.W_OK)):
+        return None
+    peaks = {}
+    for side in SIDES:
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            peaks[side] = pool.submit(_resident_peak, side, size, torch.get_num_threads()).result()
+    return peaks
+
+
+def peaks_on_gpu(work: Work) -> dict[str, Peak]:
+    """Peak allocated memory of each side."""
+    return {side: _allocated_peak(lambda run=run: run(work)) for side, run in SIDES.items()}
+
+
+def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:
+    """Ratios to the plain forward: of growth (without weights, the stricter) and of the whole peak."""
+    if peaks is None:
+        return {"reason": "the system does not tell the peak resident memory of a process"}
+    base = peaks["plain"]
+    return {
+        "bytes": {side: asdict(peak) for side, peak in peaks.items()},
+        "growth_ratio": {side: peak.growth / base.growth for side, peak in peaks.items()},
+        "total_ratio": {side: peak.peak / base.peak for side, peak in peaks.items()},
+    }
+
+
+def _resident_peak(side: str, size: Size, num_threads: int) -> Peak:
+    torch.set_num_threads(num_threads)
+    work = size.work()
+    SIDES[side](work.first(1))  # loads libraries and makes their buffers, which are no part of the work
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    CLEAR.write_text(RESET_PEAK)
+    before = _status("VmRSS")
+    SIDES[side](work)
+    return Peak(before, _status("VmHWM"))
+
+
+def _status(field: str) -> int:
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _allocated_peak(run: Callable[[], object]) -> Peak:
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return Peak(before, torch.cuda.max_memory_allocated())

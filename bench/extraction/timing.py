@@ -1,0 +1,57 @@
+"""Interleaved timing: every round runs each side once, in alternating order, so that drift hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Lap:
+    """One call: wall-clock seconds, and seconds of this process on all its threads."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def lap(run: Callable[[], object]) -> Lap:
+    """Times one call, device work included."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return Lap(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Lap]]:
+    """Times every side once a round; every second round runs them backwards."""
+    laps: dict[str, list[Lap]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            laps[name].append(lap(sides[name]))
+    return laps
+
+
+def warm(sides: Mapping[str, Callable[[], object]]) -> None:
+    """Runs every side once, unmeasured."""
+    for run in sides.values():
+        lap(run)
+
+
+def ratio(numerator: list[Lap], denominator: list[Lap]) -> dict[str, Any]:
+    """Wall-clock ratios of the pairs of each round: median, quartiles, and the median in CPU time beside it."""
+    pairs = list(zip(numerator, denominator, strict=True))
+    wall = sorted(above.wall_s / below.wall_s for above, below in pairs)
+    cpu = [above.cpu_s / below.cpu_s for above, below in pairs]
+    low, middle, high = statistics.quantiles(wall, n=4, method="inclusive") if len(wall) > 1 else wall * 3
+    return {"median": middle, "quartiles": [low, high], "pairs": wall, "median_cpu_time": statistics.median(cpu)}
+
+
+def seconds(laps: Mapping[str, list[Lap]]) -> dict[str, list[dict[str, float]]]:
+    """All laps, for the report."""
+    return {name: [asdict(item) for item in items] for name, items in laps.items()}

@@ -1,0 +1,53 @@
+"""The extraction benchmark on one GPU, at the shape of Llama-3.1-8B with random weights made on the device.
+
+    python bench/gpu_extract.py [--device cuda|cpu] [--hidden N] [--blocks N] ... [--passages N] [--rounds N]
+
+It reads no file and needs no network: PyTorch, Transformers and this project's packages are enough. It writes
+``bench/out/gpu_extract.json``. With ``--device cpu`` and a small shape it runs anywhere, as a check of itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+
+from common import write_report
+from extraction.inputs import LLAMA_8B, Shape
+from extraction.measure import measure, ratios_of
+from extraction.memory import Size, peaks_on_cpu, peaks_on_gpu, summary
+
+from poolbench_extractor.config import BatchLimits
+
+#: Share of the passages that the slow sides get: the reference's ways take many times as long.
+SLOW_SHARE = 0.25
+
+
+def parse() -> argparse.Namespace:
+    """The command line; every field of the shape is a flag."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    for part in fields(Shape):
+        default = getattr(LLAMA_8B, part.name)
+        parser.add_argument(f"--{part.name.replace('_', '-')}", type=type(default), default=default)
+    parser.add_argument("--passages", type=int, default=80)
+    parser.add_argument("--tokens", type=int, default=400)
+    parser.add_argument("--batch-tokens", type=int, default=BatchLimits().max_tokens)
+    parser.add_argument("--rounds", type=int, default=7)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Runs the benchmark and writes its report."""
+    settings = parse()
+    shape = Shape(**{part.name: getattr(settings, part.name) for part in fields(Shape)})
+    size = Size(shape, settings.passages, settings.tokens, settings.batch_tokens)
+    on_gpu = settings.device.startswith("cuda")
+    resident = None if on_gpu else peaks_on_cpu(size)
+    work = size.work(settings.device)
+    figures = measure(work, settings.rounds, slow_share=SLOW_SHARE)
+    memory = summary(peaks_on_gpu(work) if on_gpu else resident)
+    write_report("gpu_extract", ratios_of(figures, memory), {"random": figures | {"memory": memory}})
+
+
+if __name__ == "__main__":
+    main()
