@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from torch import nn
 
 from poolbench.pooling import Reduction, TokenContext, Weights, all_strategies
 from poolbench.pooling.batch import Request
@@ -123,14 +124,15 @@ class Reference:
         ids, mask = np.zeros((2, len(batch), longest), dtype=np.int64)
         for row, (passage, start) in enumerate(zip(batch, starts, strict=True)):
             ids[row, start:], mask[row, start:] = passage.token_ids, 1
-        output = decoder.model(
-            input_ids=torch.from_numpy(ids).to(decoder.device),
-            attention_mask=torch.from_numpy(mask).to(decoder.device),
-            output_hidden_states=True,
-            output_attentions=True,
-        )
+        with ExitStack() as stack:
+            hidden = {layer: stack.enter_context(_to_host(decoder.blocks[layer])) for layer in kept}
+            output = decoder.model(
+                input_ids=torch.from_numpy(ids).to(decoder.device),
+                attention_mask=torch.from_numpy(mask).to(decoder.device),
+                output_attentions=True,
+            )
         for layer in kept:
-            h_BTD = output.hidden_states[layer + 1].float().cpu().numpy()
+            (h_BTD,) = hidden[layer]
             attention_BHTT = output.attentions[layer].float().cpu().numpy()
             for row, start in enumerate(starts):
                 inflow_HT = attention_BHTT[row, :, start:, start:].mean(axis=1)
@@ -149,6 +151,22 @@ class Reference:
         array[:] = records
         np.save(path, array)
         return np.load(io.BytesIO(path.read_bytes()), allow_pickle=True)  # written a moment ago, by us
+
+
+@contextmanager
+def _to_host(block: nn.Module) -> Iterator[list[np.ndarray]]:
+    """Within it, each output [B, T, D] of a block is copied to the host; the model's own list of hidden states
+    would give the last block's behind the final norm."""
+    found: list[np.ndarray] = []
+
+    def keep(_module: nn.Module, _args: Any, output: Any) -> None:
+        found.append((output[0] if isinstance(output, tuple) else output).float().cpu().numpy())
+
+    handle = block.register_forward_hook(keep)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
 
 @contextmanager
