@@ -68,9 +68,9 @@ def strategies() -> str:
     """The strategy tables of both boards."""
     parts = [
         "# Pooling strategies",
-        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by default, "
-        "the extended ones and those *on request only* by `--strategies` (`--strategies card,S3_iti_probe`). "
-        "*Needs* names what it reads besides the states: "
+        "A strategy turns the hidden states of one passage into one vector. Those of the card are run by "
+        "default, the extended ones and those *on request only* by `--strategies`, as in `--strategies "
+        "card,S3_iti_probe`. *Needs* names what it reads besides the states: "
         "`annotation` (the pooler's), `labels`, and signals of the layer: "
         + "; ".join(f"`{signal.name}`, {signal.summary}" for signal in SIGNALS.values())
         + ".",

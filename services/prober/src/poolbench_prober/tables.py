@@ -21,11 +21,15 @@ from poolbench.errors import CellError
 from poolbench.suites import to_rows
 from poolbench_prober.cell import CellResult
 
+#: Details that quote passages. The others reach the run's folder, where nothing of a sensitive concept may lie.
+UNTOLD = frozenset({"control_words"})
+
 
 def measures_table(result: CellResult) -> pa.Table:
     """MEASURES of a cell, with the outcomes that explain a value as JSON in a further column ``details``."""
     rows = to_rows(result.measures)
-    details = [json.dumps(row["details"], sort_keys=True) if row["details"] else None for row in rows]
+    told = [{name: value for name, value in row["details"].items() if name not in UNTOLD} for row in rows]
+    details = [json.dumps(found, sort_keys=True) if found else None for found in told]
     return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import not_implemented, strategy
 
 
 @strategy(
@@ -53,3 +53,22 @@ def gradient(context: TokenContext) -> Weights:
 def head_attention(context: TokenContext) -> Parts:
     """Of every head, weights proportional to its own inflow; which heads count is learned later."""
     return context.parts_proportional_to(context.require("head_inflow"))
+
+
+not_implemented(
+    "S4_sif",
+    version=1,
+    family="saliency",
+    summary="weight a / (a + p(token)), a = 1e-3, less the common component of the train vectors of all concepts",
+    reference="Arora et al. (2017), A simple but tough-to-beat baseline for sentence embeddings",
+    board="extended",
+)
+not_implemented(
+    "X1_learned_query",
+    version=1,
+    family="saliency",
+    summary="softmax attention of one learned query over the tokens; supervised, nested in the folds",
+    needs=("labels",),
+    reference="Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
+    board="extended",
+)
