@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +62,6 @@ def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
         )
 
 
-@torch.inference_mode()
 def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> Behaviour:
     """Runs four tokens twice, with another last token, and looks at the states of the last block.
 
@@ -71,20 +69,51 @@ def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> B
     are silent in many.
     """
     reports: list[bool] = []
+
+    def report(*_tensors: Tensor, **_settings: Any) -> None:
+        reports.append(True)
+
+    with watching(dict.fromkeys(backbone.modules(), report)):
+        one, other = _last_states(backbone, blocks, input_ids=torch.tensor(_PROBE, device=device))
+    return Behaviour(_alike(one[:-1], other[:-1]), bool(reports))
+
+
+def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, *, positions: bool) -> bool:
+    """Whether padding on the left that a mask hides leaves the states as they are.
+
+    State-space models, for one, read padding as input.
+
+    Args:
+        backbone: The text decoder.
+        blocks: Its blocks.
+        device: Where its inputs go.
+        positions: Whether it takes explicit position ids.
+    """
+    ids = torch.tensor(_PROBE, device=device)
+    padded = {"input_ids": torch.nn.functional.pad(ids, (2, 0))}
+    padded["attention_mask"] = (torch.arange(6, device=device) >= 2).long().expand(2, -1)
+    if positions:
+        padded["position_ids"] = (torch.arange(6, device=device) - 2).clamp_min(0).expand(2, -1)
+    return _alike(_last_states(backbone, blocks, input_ids=ids), _last_states(backbone, blocks, **padded)[:, 2:])
+
+
+@torch.no_grad()
+def _last_states(backbone: nn.Module, blocks: nn.ModuleList, **inputs: Tensor) -> Tensor:
+    """The output of the last block, [B, T, D]."""
     states: list[Tensor] = []
-    watcher: Callable[..., None] = lambda *_args, **_settings: reports.append(True)  # noqa: E731
-    handle = blocks[-1].register_forward_hook(lambda _module, _args, output: states.append(hidden_of(output)))
+    handle = blocks[-1].register_forward_hook(lambda _module, _args, output: states.append(_hidden(output)))
     try:
-        with watching(dict.fromkeys(backbone.modules(), watcher)):
-            backbone(input_ids=torch.tensor(_PROBE, device=device), use_cache=False)
+        backbone(**inputs, use_cache=False)
     finally:
         handle.remove()
-    first, second = states[0][:, :-1].double()
-    gap = torch.linalg.norm(first - second) / torch.linalg.norm(first)
+    return states[0]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    gap = torch.linalg.norm((one - other).double()) / torch.linalg.norm(one.double())
     # Written so that NaN passes: broken weights are reported passage by passage.
-    return Behaviour(not gap > _TOLERANCE.get(states[0].dtype, _HALF_TOLERANCE), bool(reports))
+    return not gap > _TOLERANCE.get(one.dtype, _HALF_TOLERANCE)
 
 
-def hidden_of(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    """The hidden states among a block's outputs."""
+def _hidden(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     return output[0] if isinstance(output, tuple) else output

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import LayerError, ModelError
-from poolbench_extractor.checks import check_causal, check_config, probe
+from poolbench_extractor.checks import check_causal, check_config, pads_left, probe
 from poolbench_extractor.config import Deployment
 from poolbench_extractor.inflow import observe_attention
 from poolbench_extractor.tokenizer import load_tokenizer, unreadable
@@ -86,8 +86,16 @@ class Decoder:
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Whether the model takes explicit position ids."""
-        return "position_ids" in inspect.signature(self.backbone.forward).parameters
+        """Whether the model takes explicit position ids; only padding on the left asks for them.
+
+        Raises:
+            ModelError: If padding on the left would change its states.
+        """
+        accepts = "position_ids" in inspect.signature(self.backbone.forward).parameters
+        with self.lock:
+            if not pads_left(self.backbone, self.blocks, self.device, positions=accepts):
+                raise ModelError(f"{self.source} cannot be padded on the left: its states would change")
+        return accepts
 
     def layer(self, layer: int) -> int:
         """The index of a block; negative indices count from the end.
@@ -126,7 +134,7 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
     tokenizer = load_tokenizer(ref, settings)
     config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if place == "auto" and importlib.util.find_spec("accelerate") is None:
+    if place == "auto" and not importlib.util.find_spec("accelerate"):
         raise ModelError("a model over several devices (device auto) needs the package accelerate")
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
