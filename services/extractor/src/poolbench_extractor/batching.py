@@ -10,7 +10,7 @@ from poolbench.errors import PoolbenchError
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded
 
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
 class DeviceMemoryError(PoolbenchError):
@@ -24,18 +24,22 @@ def make_batches(passages: Iterable[Encoded], limits: BatchLimits) -> Iterator[l
     """Batches whose longest passage times their number stays within the budget.
 
     The longest come first, so that a budget that is too large shows at once and not after an hour. A passage
-    longer than the whole budget is a batch of its own.
+    longer than the whole budget is a batch of its own. Passages beyond the model's rotary switch stay apart.
     """
     batch: list[Encoded] = []
-    longest = 0
     for passage in sorted(passages, key=lambda item: (-item.num_positions, item.index)):
-        longest = longest or passage.num_positions
-        if batch and (len(batch) == limits.max_passages or longest * (len(batch) + 1) > limits.max_tokens):
+        if batch and not _fits(passage, batch, limits):
             yield batch
-            batch, longest = [], passage.num_positions
+            batch = []
         batch.append(passage)
     if batch:
         yield batch
+
+
+def _fits(passage: Encoded, batch: Sequence[Encoded], limits: BatchLimits) -> bool:
+    longest, size = batch[0].num_positions, len(batch) + 1
+    same_rotary = passage.stretched == batch[0].stretched
+    return same_rotary and size <= limits.max_passages and longest * size <= limits.max_tokens
 
 
 def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], None]) -> None:

@@ -14,11 +14,20 @@ from poolbench_extractor.model import Decoder
 
 @dataclass(frozen=True)
 class Encoded:
-    """One passage, ready for the model, or the reason why it is not."""
+    """One passage, ready for the model, or the reason why it is not.
+
+    Attributes:
+        index: Its place among the passages.
+        context: Its tokens.
+        error: Why it cannot be run.
+        stretched: Whether it is longer than the length at which the model switches its rotary frequencies. The
+            switch holds for a whole batch, so such passages never share one with shorter ones.
+    """
 
     index: int
     context: TokenContext
     error: CellError | None = None
+    stretched: bool = False
 
     @property
     def token_ids(self) -> np.ndarray:
@@ -73,14 +82,18 @@ def encode(
             token_ids=np.asarray(batch["input_ids"][index], dtype=np.int64),
             words=(words or {}).get(passage_id),
         )
-        encoded.append(Encoded(index, context, _unusable(context, limit)))
+        stretched = decoder.rotary_switch is not None and context.num_positions > decoder.rotary_switch
+        encoded.append(Encoded(index, context, _unusable(context, limit, decoder.vocabulary), stretched))
     return encoded
 
 
-def _unusable(context: TokenContext, limit: int | None) -> CellError | None:
+def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:
     num = context.num_positions
     if len(context.real) == 0:
         return CellError("failed", f"passage {context.passage_id!r} has no real token")
     if limit is not None and num > limit:
         return CellError("failed", f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
+    if (highest := int(context.token_ids.max())) >= vocabulary:
+        reason = f"passage {context.passage_id!r} has token id {highest}; the model knows ids below {vocabulary}"
+        return CellError("failed", reason)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import threading
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import LayerError, ModelError
+from poolbench_extractor.checks import check_causal, check_config, pads_left, probe
 from poolbench_extractor.config import Deployment
 from poolbench_extractor.inflow import observe_attention
+from poolbench_extractor.tokenizer import load_tokenizer, unreadable
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -58,20 +61,41 @@ class Decoder:
         """Positions that the model can see; None where nothing bounds them."""
         return getattr(self._settings, "max_position_embeddings", None)
 
+    @cached_property
+    def vocabulary(self) -> int:
+        """Number of token ids that the embedding knows."""
+        return int(self.backbone.get_input_embeddings().weight.shape[0])
+
+    @cached_property
+    def rotary_switch(self) -> int | None:
+        """Length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
+        rope = getattr(self._settings, "rope_parameters", None) or {}
+        groups = [group for group in rope.values() if isinstance(group, dict)] or [rope]
+        lengths = [g["original_max_position_embeddings"] for g in groups if g.get("rope_type") == "longrope"]
+        return min(lengths, default=None)
+
     @property
     def device(self) -> torch.device:
-        """Where inputs go: the device of the embedding."""
-        return self.model.get_input_embeddings().weight.device
+        """Where inputs go: the device on which the embedding runs."""
+        return _device_of(self.backbone.get_input_embeddings())
 
     @property
     def backbone(self) -> Any:
-        """The model without its language-model head."""
-        return self.model.base_model
+        """The text decoder without its language-model head, and without the towers of other modalities."""
+        return self.model.get_decoder()
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Whether the model takes explicit position ids."""
-        return "position_ids" in inspect.signature(self.backbone.forward).parameters
+        """Whether the model takes explicit position ids; only padding on the left asks for them.
+
+        Raises:
+            ModelError: If padding on the left would change its states.
+        """
+        accepts = "position_ids" in inspect.signature(self.backbone.forward).parameters
+        with self.lock:
+            if not pads_left(self.backbone, self.blocks, self.device, positions=accepts):
+                raise ModelError(f"{self.source} cannot be padded on the left: its states would change")
+        return accepts
 
     def layer(self, layer: int) -> int:
         """The index of a block; negative indices count from the end.
@@ -103,18 +127,25 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
     """
     deployment = deployment or Deployment()
     _check_unchanged(ref)
-    common = {
+    settings = {
         "revision": None if ref.is_local else ref.revision,
         "trust_remote_code": deployment.trust_remote_code,
     }
-    tokenizer = _load_tokenizer(ref, common)
+    tokenizer = load_tokenizer(ref, settings)
+    config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if place == "auto" and not importlib.util.find_spec("accelerate"):
+        raise ModelError("a model over several devices (device auto) needs the package accelerate")
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
-            ref.source, dtype=_dtype(ref.dtype), device_map="auto" if place == "auto" else None, **common
+            ref.source,
+            config=config,
+            dtype=_dtype(ref.dtype),
+            device_map="auto" if place == "auto" else None,
+            **settings,
         )
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"model {ref.source} cannot be loaded: {_first_line(error)}") from error
+        raise unreadable(f"model {ref.source}", error) from error
     if place != "auto":
         model = model.to(place)
     revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
@@ -122,10 +153,17 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
-    """A decoder around a model that is already in memory."""
+    """A decoder around a model that is already in memory.
+
+    Raises:
+        ModelError: If it has no decoder blocks, or is not causal.
+    """
     model = model.eval().requires_grad_(False)
-    observed = observe_attention(model)
-    return Decoder(model, tokenizer, find_blocks(model), revision, observed, source)
+    routed = observe_attention(model)
+    blocks = find_blocks(model)
+    found = probe(model.get_decoder(), blocks, _device_of(model.get_decoder().get_input_embeddings()))
+    check_causal(found, model, source)
+    return Decoder(model, tokenizer, blocks, revision, routed and found.observed, source)
 
 
 def find_blocks(model: Any) -> nn.ModuleList:
@@ -137,7 +175,7 @@ def find_blocks(model: Any) -> nn.ModuleList:
         ModelError: If there is none.
     """
     depth = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
-    lists = [(name, m) for name, m in model.base_model.named_modules() if isinstance(m, nn.ModuleList)]
+    lists = [(name, m) for name, m in model.get_decoder().named_modules() if isinstance(m, nn.ModuleList)]
     matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
     if not matching:
         found = ", ".join(f"{name} ({len(m)})" for name, m in lists) or "none"
@@ -170,11 +208,13 @@ class DecoderCache:
 
 
 def describe(ref: ModelRef) -> dict[str, Any]:
-    """Revision, depth, width and window of a model, from its configuration alone."""
-    try:
-        config = AutoConfig.from_pretrained(ref.source, revision=None if ref.is_local else ref.revision)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"model {ref.source} cannot be read: {_first_line(error)}") from error
+    """Revision, depth, width and window of a model, from its configuration alone.
+
+    Raises:
+        ModelError: If it cannot be read or is no decoder.
+    """
+    revision = None if ref.is_local else ref.revision
+    config = _load_config(ref, {"revision": revision, "trust_remote_code": False})
     text = config.get_text_config(decoder=True)
     return {
         "revision": (None if ref.is_local else getattr(config, "_commit_hash", None)) or ref.revision,
@@ -195,29 +235,23 @@ def _check_unchanged(ref: ModelRef) -> None:
         )
 
 
-def _load_tokenizer(ref: ModelRef, common: dict[str, Any]) -> Any:
-    if ref.is_local and not any((Path(ref.source) / name).is_file() for name in _TOKENIZER_FILES):
-        raise ModelError(
-            f"model folder {ref.source} holds no tokenizer (none of {', '.join(_TOKENIZER_FILES)}); "
-            "save the tokenizer beside the weights with save_pretrained"
-        )
+def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
+    """The configuration, read before the weights so that a model of another kind costs no download."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(ref.source, **common)
+        config = AutoConfig.from_pretrained(ref.source, **settings)
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"tokenizer of {ref.source} cannot be loaded: {_first_line(error)}") from error
-    if not tokenizer.is_fast:
-        raise ModelError(f"tokenizer of {ref.source} gives no character offsets; a fast tokenizer is needed")
-    return tokenizer
+        raise unreadable(f"model {ref.source}", error) from error
+    check_config(config, ref.source, own_code="AutoModelForCausalLM" in getattr(config, "auto_map", {}))
+    return config
 
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+def _device_of(embedding: nn.Module) -> torch.device:
+    """Where a module computes; offloaded weights lie elsewhere until then, and a hook of accelerate knows."""
+    place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
+    return torch.device(place) if place is not None else next(embedding.parameters()).device
 
 
 def _dtype(name: str) -> torch.dtype:
     if name not in _DTYPES:
         raise ModelError(f"dtype {name!r} is not supported; allowed: {', '.join(_DTYPES)}")
     return _DTYPES[name]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

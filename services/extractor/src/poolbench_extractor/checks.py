@@ -1,0 +1,119 @@
+"""Refuses what is no causal decoder, with a reason, before any passage is read with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from poolbench.errors import ModelError
+from poolbench_extractor.inflow import watching
+
+#: Two inputs that differ in their last token only.
+_PROBE = ((3, 4, 5, 6), (3, 4, 5, 7))
+#: Relative difference of states that should be equal; kernels may round rows of a batch differently.
+_TOLERANCE = {torch.float32: 1e-4}
+_HALF_TOLERANCE = 2e-2
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a short forward pass showed.
+
+    Attributes:
+        causal: Whether earlier states stay as they are when a later token changes.
+        observed: Whether any layer reported its queries and keys.
+    """
+
+    causal: bool
+    observed: bool
+
+
+def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
+    """Refuses models that have an encoder, or that Transformers does not know as language models.
+
+    Args:
+        config: The model's configuration, read without its weights.
+        source: Names the model in the message.
+        own_code: Whether the class comes from the model repository, where Transformers cannot know it.
+
+    Raises:
+        ModelError: Naming the type of the model.
+    """
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(f"model {source} ({config.model_type}) is an encoder-decoder model; a decoder is needed")
+    if not own_code and type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(f"model {source} ({config.model_type}) is no decoder language model that Transformers knows")
+
+
+def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
+    """Refuses a model in which later tokens change earlier states.
+
+    Raises:
+        ModelError: Naming its class.
+    """
+    if not behaviour.causal:
+        raise ModelError(
+            f"{source} ({type(model).__name__}) is no causal decoder: its states look at later tokens; "
+            "encoders such as BERT cannot be read here"
+        )
+
+
+def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> Behaviour:
+    """Runs four tokens twice, with another last token, and looks at the states of the last block.
+
+    Behaviour is asked for rather than configuration, because the flags for it differ between architectures and
+    are silent in many.
+    """
+    reports: list[bool] = []
+
+    def report(*_tensors: Tensor, **_settings: Any) -> None:
+        reports.append(True)
+
+    with watching(dict.fromkeys(backbone.modules(), report)):
+        one, other = _last_states(backbone, blocks, input_ids=torch.tensor(_PROBE, device=device))
+    return Behaviour(_alike(one[:-1], other[:-1]), bool(reports))
+
+
+def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, *, positions: bool) -> bool:
+    """Whether padding on the left that a mask hides leaves the states as they are.
+
+    State-space models, for one, read padding as input.
+
+    Args:
+        backbone: The text decoder.
+        blocks: Its blocks.
+        device: Where its inputs go.
+        positions: Whether it takes explicit position ids.
+    """
+    ids = torch.tensor(_PROBE, device=device)
+    padded = {"input_ids": torch.nn.functional.pad(ids, (2, 0))}
+    padded["attention_mask"] = (torch.arange(6, device=device) >= 2).long().expand(2, -1)
+    if positions:
+        padded["position_ids"] = (torch.arange(6, device=device) - 2).clamp_min(0).expand(2, -1)
+    return _alike(_last_states(backbone, blocks, input_ids=ids), _last_states(backbone, blocks, **padded)[:, 2:])
+
+
+@torch.no_grad()
+def _last_states(backbone: nn.Module, blocks: nn.ModuleList, **inputs: Tensor) -> Tensor:
+    """The output of the last block, [B, T, D]."""
+    states: list[Tensor] = []
+    handle = blocks[-1].register_forward_hook(lambda _module, _args, output: states.append(_hidden(output)))
+    try:
+        backbone(**inputs, use_cache=False)
+    finally:
+        handle.remove()
+    return states[0]
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    gap = torch.linalg.norm((one - other).double()) / torch.linalg.norm(one.double())
+    # Written so that NaN passes: broken weights are reported passage by passage.
+    return not gap > _TOLERANCE.get(one.dtype, _HALF_TOLERANCE)
+
+
+def _hidden(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    return output[0] if isinstance(output, tuple) else output

@@ -1,0 +1,166 @@
+"""What can be loaded and what is refused: folders as save_pretrained writes them, offloaded and foreign models."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BartConfig,
+    BertConfig,
+    ByT5Tokenizer,
+    Gemma3Config,
+    Gemma3TextConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    SiglipVisionConfig,
+    T5Config,
+    ViTConfig,
+)
+
+from poolbench.config import resolve_model
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import ModelError
+from poolbench.pooling.batch import Request
+from poolbench_extractor.config import Deployment
+from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.encode import encode
+from poolbench_extractor.model import Decoder, describe, load_decoder, wrap_decoder
+
+WANTED = [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A4_norm_weighted")]
+
+
+def folder_of(config: PreTrainedConfig, decoder: Decoder, folder: Path) -> Path:
+    """A folder with a configuration and a tokenizer, enough for what is refused before the weights are read."""
+    config.save_pretrained(folder)
+    decoder.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (T5Config(d_model=32, num_layers=1), r"\(t5\) is an encoder-decoder model"),
+        (BartConfig(d_model=32), r"\(bart\) is an encoder-decoder model"),
+        (ViTConfig(hidden_size=32), r"\(vit\) is no decoder language model"),
+    ],
+)
+def test_models_of_another_kind_are_refused_before_their_weights(
+    config: PreTrainedConfig, message: str, llama: Decoder, tmp_path: Path
+) -> None:
+    ref = resolve_model(str(folder_of(config, llama, tmp_path)))
+    with pytest.raises(ModelError, match=message):
+        load_decoder(ref)
+    with pytest.raises(ModelError, match=message):
+        describe(ref)
+
+
+def test_an_encoder_with_a_language_model_head_is_refused(llama: Decoder) -> None:
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = AutoModelForCausalLM.from_config(BertConfig(vocab_size=400, **shape))
+    with pytest.raises(ModelError, match=r"BertLMHeadModel\) is no causal decoder"):
+        wrap_decoder(model, llama.tokenizer)
+    causal = AutoModelForCausalLM.from_config(BertConfig(vocab_size=400, is_decoder=True, **shape))
+    assert wrap_decoder(causal, llama.tokenizer).num_blocks == 2
+
+
+def test_a_tokenizer_without_offsets_is_refused(saved_llama: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(saved_llama / name, tmp_path)
+    ByT5Tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="no character offsets; a fast tokenizer"):
+        load_decoder(resolve_model(str(tmp_path)))
+
+
+def test_code_of_a_model_folder_does_not_run(llama: Decoder, tmp_path: Path) -> None:
+    marker = tmp_path / "it_ran"
+    folder = folder_of(LlamaConfig(), llama, tmp_path / "model")
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (folder / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": own}))
+    (folder / "own.py").write_text(f"open({str(marker)!r}, 'w').close()\n")
+    ref = resolve_model(str(folder))
+    for read in (load_decoder, describe):
+        with pytest.raises(ModelError, match="POOLBENCH_TRUST_REMOTE_CODE=1"):
+            read(ref)
+    assert not marker.exists()
+
+
+def test_weights_that_are_missing_are_one_line(llama: Decoder, tmp_path: Path) -> None:
+    ref = resolve_model(str(folder_of(llama.model.config, llama, tmp_path)))
+    with pytest.raises(ModelError, match="cannot be loaded") as caught:
+        load_decoder(ref)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_multimodal_model_is_its_text_decoder(llama: Decoder, tmp_path: Path) -> None:
+    """The vision tower is as deep as the text decoder and as wide as nothing else."""
+    vision = SiglipVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=16, patch_size=8
+    )
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = Gemma3TextConfig(vocab_size=400, head_dim=8, num_key_value_heads=2, max_position_embeddings=96, **shape)
+    config = Gemma3Config(text_config=text.to_dict(), vision_config=vision.to_dict(), mm_tokens_per_image=4)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    llama.tokenizer.save_pretrained(tmp_path)
+    ref = resolve_model(str(tmp_path))
+    decoder = load_decoder(ref)
+    assert type(decoder.model).__name__ == "Gemma3ForConditionalGeneration"
+    assert all("vision" not in name for name, _ in decoder.backbone.named_modules())
+    described = describe(ref)
+    assert (described["num_blocks"], described["width"], described["window"]) == (2, 32, 96)
+    assert (decoder.num_blocks, decoder.width, decoder.window) == (2, 32, 96)
+    assert described["revision"] == decoder.revision and decoder.revision.startswith("local-")
+
+
+def test_token_ids_that_the_model_does_not_know_fail_their_passage(build: Callable[..., Decoder]) -> None:
+    config = LlamaConfig(
+        vocab_size=280, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4
+    )
+    known, unknown = encode(build(config), ["a", "b"], ["z!", "The committee met on Monday"])
+    assert known.error is None
+    assert unknown.error is not None and "ids below 280" in str(unknown.error)
+
+
+@pytest.mark.parametrize("offloaded", [("model.layers.1",), ("model.embed_tokens", "model.layers.0", "model.layers.3")])
+def test_a_model_spread_by_a_device_map(
+    offloaded: tuple[str, ...], llama: Decoder, saved_llama: Path, texts: list[str], tmp_path: Path
+) -> None:
+    """Weights of some blocks lie on disk and come by when accelerate needs them, as with several devices."""
+    pytest.importorskip("accelerate")
+    places: dict[str, Any] = {f"model.layers.{index}": "cpu" for index in range(llama.num_blocks)}
+    places |= dict.fromkeys(("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head"), "cpu")
+    places |= dict.fromkeys(offloaded, "disk")
+    model = AutoModelForCausalLM.from_pretrained(
+        saved_llama, dtype=torch.float32, device_map=places, offload_folder=tmp_path
+    )
+    spread = wrap_decoder(model, llama.tokenizer)
+    assert "meta" in {parameter.device.type for parameter in model.parameters()}
+    assert spread.device.type == "cpu" and spread.observed
+    passages = Passages([f"p{index}" for index in range(len(texts))], texts)
+    wanted = dict.fromkeys((1, 3), WANTED)
+    expected, found = (extract(decoder, passages, wanted) for decoder in (llama, spread))
+    for role, table in expected.items():
+        vectors = (vector_matrix(tables[role]["vector"]) for tables in (found, expected))
+        np.testing.assert_allclose(*vectors, rtol=1e-5, atol=1e-6, err_msg=role)
+        assert found[role]["status"].to_pylist() == table["status"].to_pylist()
+
+
+def test_device_auto_spreads_over_what_there_is(saved_llama: Path) -> None:
+    pytest.importorskip("accelerate")
+    decoder = load_decoder(resolve_model(str(saved_llama)), Deployment(device="auto"))
+    assert decoder.observed and decoder.num_blocks == 4
+
+
+def test_device_auto_without_accelerate_says_so(saved_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: name != "accelerate" and find(name, *rest))
+    with pytest.raises(ModelError, match="accelerate"):
+        load_decoder(resolve_model(str(saved_llama)), Deployment(device="auto"))
