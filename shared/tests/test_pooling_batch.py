@@ -13,7 +13,7 @@ import torch
 from poolbench.contracts.tables import states_schema, vector_matrix
 from poolbench.errors import CellError
 from poolbench.pooling import TokenContext, all_strategies
-from poolbench.pooling.align import tokens_of_words
+from poolbench.pooling.align import first_tokens_of_words, tokens_of_words
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.kept import KEPT_SIGNALS, pool_kept
@@ -103,6 +103,23 @@ def test_alignment_by_overlap(token: tuple[int, int], expected: list[int]) -> No
     start, end = np.array([0, 4]), np.array([3, 7])
     hits = [w for w in (0, 1) if tokens_of_words(np.array([token]), start, end, np.arange(2) == w)[0]]
     assert hits == expected
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first"),
+    [
+        ([(0, 3), (4, 7)], [0, 1]),
+        ([(0, 2), (2, 3), (3, 7)], [0, 2]),  # the second word's token carries its space
+        ([(0, 2), (2, 5), (5, 7)], [0, 1]),  # one token ends a word and begins the next
+        ([(0, 1), (0, 1), (1, 3), (4, 5), (4, 5)], [0, 3]),  # a character split over two tokens
+        ([(0, 0), (0, 7)], [1]),
+        ([(3, 4), (7, 9)], []),
+        ([], []),
+    ],
+)
+def test_first_tokens_of_words(tokens: list[tuple[int, int]], first: list[int]) -> None:
+    offsets = np.array(tokens, dtype=int).reshape(-1, 2)
+    assert first_tokens_of_words(offsets, np.array([0, 4]), np.array([3, 7])).tolist() == first
 
 
 def test_kept_states_give_the_same_vectors() -> None:

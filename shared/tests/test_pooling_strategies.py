@@ -48,14 +48,34 @@ def context(**changes: object) -> TokenContext:
     return TokenContext(**values)
 
 
-def pooled(strategy_id: str, params: dict | None = None, ctx: TokenContext | None = None) -> np.ndarray:
-    plan = Plan.of([ctx or context()], [Request.of(strategy_id, params)])
-    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [SIGNALS])
+def pooled(strategy_id: str, params: dict | None = None, side: str = "right") -> np.ndarray:
+    """The passage's vector out of a batch that is padded with NaN on one side, beside a longer neighbour."""
+    length, longest = len(STATES), len(STATES) + 4
+    padded_BLD = torch.full((2, longest, 2), torch.nan)
+    rows = slice(0, length) if side == "right" else slice(longest - length, longest)
+    padded_BLD[0, rows] = torch.from_numpy(STATES)
+    padded_BLD[1] = 7.0
+    neighbour = TokenContext("n", np.zeros((longest, 2), dtype=int), np.zeros(longest, dtype=bool), words=WORDS)
+    plan = Plan.of([context(), neighbour], [Request.of(strategy_id, params)])
+    signals = [SIGNALS, {name: np.ones(longest) for name in SIGNALS}]
+    vectors, outcomes = pool_layer([padded_BLD[0, rows], padded_BLD[1]], plan, signals)
     if isinstance(outcomes[0][0], CellError):
         raise outcomes[0][0]
     return vectors[0, 0]
 
 
+#: Parameters of the rows below, where the defaults would take the whole passage or nothing.
+PARAMS = {
+    "W1_first_k": {"k": 3},
+    "W2_last_k": {"k": 3},
+    "W3_middle_k": {"k": 3},
+    "W4_hierarchical": {"chunks": 3},
+    "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
+}
+
+# One row a strategy, computed by hand from the eight real tokens
+#   The (1, 0)  cat (0, 2)  sat (3, 4)  . (-1, 0)  Do (2, 2)  gs (0, -2)  ran (6, 8)  home (5, 0)
+# with L2 norms 1, 2, 5, 1, sqrt 8, 2, 10, 5 and sum (16, 14).
 EXPECTED = {
     "P1_last_token": [5, 0],
     "P2_first_token": [9, 9],
@@ -68,11 +88,12 @@ EXPECTED = {
     "A6_sum": [16, 14],
     "A8_unit_mean": [(1 + 0 + 0.6 - 1 + 0.5**0.5 + 0 + 0.6 + 1) / 8, (1 + 0.8 + 0.5**0.5 - 1 + 0.8) / 8],
     "A9_position_weighted": (np.arange(1, 9)[:, None] * REAL).sum(0) / 36,
+    "A7_random": [6 / 4, 2],  # The cat sat Do: what the passage id "p" draws; stored vectors rest on it
     "A10_mean_sqrt_len": [16 / 8**0.5, 14 / 8**0.5],
-    "W1_first_k": [2, 1.75],
-    "W2_last_k": [2, 1.75],
-    "W3_middle_k": [2, 1.75],
-    "W4_hierarchical": [2, 1.75],
+    "W1_first_k": [4 / 3, 2],  # The cat sat
+    "W2_last_k": [11 / 3, 2],  # gs ran home
+    "W3_middle_k": [4 / 3, 2],  # sat . Do
+    "W4_hierarchical": [(4 / 3 + 1 / 3 + 11 / 2) / 3, (2 + 0 + 4) / 3],  # chunks of 3, 3 and 2
     "W2_last_4": [13 / 4, 2],
     "W2_last_8": [2, 1.75],
     "S1_attention": [(16 + 2 * 5) / 10, 14 / 10],
@@ -84,17 +105,22 @@ EXPECTED = {
     "L4_clause": (REAL[:4].mean(0) + REAL[4:].mean(0)) / 2,
     "L5_keyword": REAL[[1, 4, 5]].mean(0),
     "L6_sentence": (REAL[:4].mean(0) + REAL[4:].mean(0)) / 2,
+    # "run" is the head of Dogs and home; "The cat" is two lemmas in a row, and governs nothing else.
+    "L2_dependency_trigger": [(1 + 0 + 2 + 0 + 6 + 5) / 6, (0 + 2 + 2 - 2 + 8 + 0) / 6],
+    "L7_subword_root": [(1 + 0 + 3 + 2 + 6 + 5) / 6, (0 + 2 + 4 + 2 + 8 + 0) / 6],  # neither "." nor "gs"
+    "L8_svo": [(0 + 3 + 2 + 0 + 6) / 5, (2 + 4 + 2 - 2 + 8) / 5],  # cat sat, Dogs ran
 }
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("strategy_id", EXPECTED)
-def test_vector_by_hand(strategy_id: str) -> None:
-    np.testing.assert_allclose(pooled(strategy_id), EXPECTED[strategy_id], rtol=1e-6, atol=1e-7)
+def test_vector_by_hand(strategy_id: str, side: str) -> None:
+    found = pooled(strategy_id, PARAMS.get(strategy_id), side)
+    np.testing.assert_allclose(found, EXPECTED[strategy_id], rtol=1e-6, atol=1e-7)
 
 
 def test_every_implemented_strategy_has_a_hand_computation() -> None:
-    drawn = {"A7_random"}  # has a test of its own
-    assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED) | drawn
+    assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +163,7 @@ def test_card_weights_sum_to_one() -> None:
 def test_special_tokens_carry_weight_in_p2_only() -> None:
     ctx = context(signals=SIGNALS)
     for spec in all_strategies():
-        outcome = spec.weigh(ctx) if spec.implemented else None
+        outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if spec.implemented else None
         if hasattr(outcome, "values"):
             assert (outcome.values[0] != 0) == (spec.id == "P2_first_token"), spec.id
 
@@ -163,10 +189,10 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
         {name: [] for name in ("word_start", "word_end", "upos", "dep", "head", "lemma", "entity")}
         | {"sentence": [], "clause": [], "keyword": []}
     )
-    for spec in all_strategies("card"):
+    for spec in all_strategies():
         if not spec.reads_annotations:
             continue
-        outcome = spec.weigh(context(words=bare))
+        outcome = spec.weigh(context(words=bare), PARAMS.get(spec.id))
         assert (outcome.applied, outcome.token_share) == (False, 0.0)
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
 
@@ -211,6 +237,26 @@ def _with_dep(labels: list[str]) -> Words:
     return Words(**{**WORDS.__dict__, "dep": labels})
 
 
+def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
+    spec = get_strategy("L2_dependency_trigger")
+    assert spec.uses_concept_lexicon and spec.params_for(("a", "b")) == {"triggers": ["a", "b"]}
+    assert get_strategy("L2_dependency_rel").params_for(("a",)) == {}
+    for none in ((), ("", " ")):
+        with pytest.raises(CellError, match="triggers"):
+            spec.weigh(context(), {"triggers": none})
+    assert not spec.weigh(context(), {"triggers": ["cat sit now", "the sit"]}).applied
+    head_of_the = spec.weigh(context(), {"triggers": ["CAT"]})
+    assert np.flatnonzero(head_of_the.values).tolist() == [1, 2]
+
+
+def test_clearnlp_subjects_and_objects_are_the_same_arcs() -> None:
+    labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
+    chosen = get_strategy("L8_svo").weigh(context(words=_with_dep(labels)))
+    assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
+    with pytest.raises(CellError, match="SBJ"):
+        get_strategy("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
+
+
 def test_failures_name_what_is_missing() -> None:
     with pytest.raises(CellError, match="annotation"):
         get_strategy("L1_pos_filtered").weigh(context(words=None))
@@ -232,6 +278,8 @@ def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
         register(get_strategy("A1_mean"))
     with pytest.raises(ConfigError, match="unknown need"):
         register(StrategySpec("X", 1, "uniform", "", None, needs=("crystal ball",)))
+    with pytest.raises(ConfigError, match="parameter 'triggers'"):
+        register(StrategySpec("X", 1, "linguistic", "", None, uses_concept_lexicon=True))
 
 
 def test_the_card_has_nineteen_strategies() -> None:

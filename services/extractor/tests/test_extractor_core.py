@@ -22,7 +22,7 @@ from poolbench_extractor.core import Passages, Reading, calibrate, extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.model import Decoder
 
-REQUESTS = [Request.of(spec.id) for spec in all_strategies() if spec.implemented]
+REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in all_strategies() if spec.implemented]
 
 
 def annotate(text: str) -> Words:

@@ -29,19 +29,21 @@ def plan_neighbour_vectors(plan: Plan) -> None:
 def _plan_extraction(plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int]) -> None:
     inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
     base = {**plan.model.params, "include_bos": plan.config.include_bos}
+    triggers = cells.concept.triggers
     outputs: dict[str, str] = {}
     for spec in plan.pooled:
         # Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline
         # recomputes no more than it must.
         used = inputs if spec.reads_annotations else {"passages": inputs["passages"]}
+        identity = spec.identity(spec.params_for(triggers))
         for layer in layers:
-            key = step_key("extractor.extract", {**base, "strategy": spec.identity(), "layer": layer}, used)
+            key = step_key("extractor.extract", {**base, "strategy": identity, "layer": layer}, used)
             outputs[f"{spec.id}/{layer}"] = cells.vectors[split, spec.id, layer] = key
     if plan.config.keep_activations:
         for layer in layers:
             states = step_key("extractor.states", {**base, "layer": layer}, {"passages": inputs["passages"]})
             outputs[f"states/{layer}"] = states
-    strategies = [{"id": spec.id, "params": spec.resolve()} for spec in plan.pooled]
+    strategies = [{"id": spec.id, "params": spec.resolve(spec.params_for(triggers))} for spec in plan.pooled]
     params = {
         **base,
         "strategies": strategies,

@@ -34,3 +34,13 @@ def tokens_of_words(
     first, stop = word_span_of_tokens(offsets, word_start, word_end)
     counts = np.concatenate([[0], np.cumsum(np.asarray(chosen_W, dtype=np.int64))])
     return counts[stop] > counts[first]
+
+
+def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray) -> np.ndarray:
+    """Which tokens are the first to overlap some word, as indices into ``offsets``, ascending.
+
+    A token is the first of a word when it reaches beyond every word that the tokens before it overlapped.
+    """
+    first, stop = word_span_of_tokens(offsets, word_start, word_end)
+    reached = np.maximum.accumulate(np.concatenate([[0], stop]))[:-1]
+    return np.flatnonzero((stop > first) & (stop > reached))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling.context import Reduction, TokenContext, Weights
+from poolbench.pooling.plugins import load_plugins
 from poolbench.pooling.signals import SIGNALS
 
 Board = Literal["card", "extended"]
@@ -21,9 +21,7 @@ StrategyFunction = Callable[..., Weights | Reduction]
 NEEDS = ("annotation", *SIGNALS, "labels")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
 
-#: Third-party packages put a function that registers their strategies, or a module that does, here.
-ENTRY_POINT_GROUP = "poolbench.pooling"
-_BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended")
+_BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended", "linguistic_extended")
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class StrategySpec:
         reference: Where the definition comes from.
         board: ``card`` for the 19 published ones, ``extended`` for the others.
         params: Keyword parameters with their defaults.
-        uses_concept_lexicon: Whether it looks at the concept's own words.
+        uses_concept_lexicon: Whether it looks at the concept's own words, given in its parameter ``triggers``.
         collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
     """
 
@@ -75,6 +73,10 @@ class StrategySpec:
     def reads_annotations(self) -> bool:
         """Whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
+
+    def params_for(self, triggers: Sequence[str]) -> dict[str, Any]:
+        """The parameters that only the concept at hand can give: its triggers, where they are looked at."""
+        return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What of it enters artifact keys: id, version and the parameters in force."""
@@ -112,13 +114,15 @@ def register(strategy: StrategySpec) -> StrategySpec:
     """Adds a strategy.
 
     Raises:
-        ConfigError: If the id is taken or a need is unknown.
+        ConfigError: If the id is taken, a need is unknown, or there is no parameter for the concept's words.
     """
     if strategy.id in _STRATEGIES:
         raise ConfigError(f"strategy {strategy.id!r} is registered twice; choose another id")
     unknown = sorted(set(strategy.needs) - set(NEEDS))
     if unknown:
         raise ConfigError(f"strategy {strategy.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
+    if strategy.uses_concept_lexicon and "triggers" not in strategy.params:
+        raise ConfigError(f"strategy {strategy.id} uses the concept's words; give it a parameter 'triggers'")
     _STRATEGIES[strategy.id] = strategy
     return strategy
 
@@ -168,10 +172,7 @@ def card_ids() -> list[str]:
 def _load() -> None:
     for module in _BUILT_IN:
         import_module(f"poolbench.pooling.{module}")
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = point.load()
-        if callable(loaded):
-            loaded()
+    load_plugins(_STRATEGIES)
 
 
 def _keyword_defaults(function: StrategyFunction) -> dict[str, Any]:

@@ -1,0 +1,94 @@
+"""Extended linguistic strategies: words tied to the concept's triggers, first subwords, subject-verb-object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from poolbench.errors import CellError
+from poolbench.pooling.align import first_tokens_of_words
+from poolbench.pooling.context import TokenContext, Weights
+from poolbench.pooling.registry import strategy
+from poolbench.pooling.relations import to_universal
+
+#: Arcs whose two ends L8 selects; passive subjects count as subjects.
+SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
+
+
+@strategy(
+    "L2_dependency_trigger",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens whose word, or its head, is one of the concept's trigger lemmas",
+    needs=("annotation",),
+    reference="the published code's L2 as it was meant, kept apart: positives alone hold triggers by construction",
+    board="extended",
+    uses_concept_lexicon=True,
+)
+def dependency_trigger(context: TokenContext, *, triggers: Sequence[str] = ()) -> Weights:
+    """Mean over the tokens of words whose incoming arc touches a trigger.
+
+    An arc (word, head) touches a trigger when one of its ends lies in a run of words whose lemmas, in lower case,
+    are those of the trigger; a trigger of one word is a run of one. A root is its own head.
+
+    Args:
+        context: The passage.
+        triggers: The concept's trigger lemmas; one of several words is written with spaces.
+
+    Raises:
+        CellError: If there are no triggers.
+    """
+    phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
+    if not phrases:
+        raise CellError("failed", "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
+    words = context.annotation()
+    touched = _inside_phrase([lemma.lower() for lemma in words.lemma], phrases)
+    return context.mean_of(context.real_tokens_of([w in touched or h in touched for w, h in enumerate(words.head)]))
+
+
+def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> set[int]:
+    """Indices of the words inside a run of lemmas that is one of the phrases."""
+    return {
+        word
+        for phrase in phrases
+        for start in range(len(lemmas) - len(phrase) + 1)
+        if list(lemmas[start : start + len(phrase)]) == list(phrase)
+        for word in range(start, start + len(phrase))
+    }
+
+
+@strategy(
+    "L7_subword_root",
+    version=1,
+    family="linguistic",
+    summary="mean over the first subword of each word, punctuation apart",
+    needs=("annotation",),
+    reference="Devlin et al. 2019, BERT, section 5.3: a word is represented by its first subword",
+    board="extended",
+)
+def subword_root(context: TokenContext) -> Weights:
+    """Mean over the first real token of every word whose tag is not PUNCT, so that long words count once."""
+    words = context.annotation()
+    chosen = [index for index, tag in enumerate(words.upos) if tag != "PUNCT"]
+    first = first_tokens_of_words(context.offsets[context.real], words.start[chosen], words.end[chosen])
+    return context.mean_of(context.real[first])
+
+
+@strategy(
+    "L8_svo",
+    version=1,
+    family="linguistic",
+    summary="mean over tokens of subjects, direct objects and the words that govern them",
+    needs=("annotation",),
+    reference="core arguments: de Marneffe et al. 2021, Universal Dependencies, Computational Linguistics 47(2)",
+    board="extended",
+)
+def subject_verb_object(context: TokenContext) -> Weights:
+    """Mean over the tokens of both ends of nsubj and obj arcs (the single words, not the phrases they head).
+
+    Raises:
+        CellError: If a label belongs to no known scheme.
+    """
+    words = context.annotation()
+    arguments = [w for w, label in enumerate(words.dep) if to_universal(label) in SUBJECT_AND_OBJECT]
+    ends = {*arguments, *(words.head[word] for word in arguments)}
+    return context.mean_of(context.real_tokens_of([word in ends for word in range(len(words.dep))]))

@@ -1,0 +1,135 @@
+"""Plug-ins of other packages: the example under docs/examples, really installed, and packages that go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "docs" / "examples" / "sentence-ends"
+STRATEGY_ID = "Y2_sentence_ends"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the example in it as pip installs it, without network."""
+    folder = tmp_path_factory.mktemp("plugin")
+    shutil.copytree(EXAMPLE, folder / "source")  # building leaves files beside the source
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder / "site")]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(folder / "source")], check=True)
+    return folder / "site"
+
+
+def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python in a process of its own that finds the packages of ``site``."""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def listing(site: Path) -> subprocess.CompletedProcess[str]:
+    """``poolbench-driver ls strategies --json``."""
+    return run(site, "-m", "poolbench_driver.cli", "ls", "strategies", "--json")
+
+
+def test_the_example_is_listed(installed: Path) -> None:
+    done = listing(installed)
+    assert done.returncode == 0, done.stderr
+    row = {entry["id"]: entry for entry in json.loads(done.stdout)}[STRATEGY_ID]
+    assert (row["version"], row["board"], row["status"], row["needs"]) == (1, "extended", "ok", "annotation")
+
+
+USE = """
+import numpy as np, torch
+from poolbench.pooling import TokenContext, Words
+from poolbench.pooling.batch import Plan, Request, pool_layer
+
+words = Words(
+    start=np.array([0, 3, 5, 8]), end=np.array([2, 5, 6, 10]), upos=["PRON", "VERB", "PUNCT", "VERB"],
+    dep=["nsubj", "root", "punct", "root"], head=[1, 1, 1, 3], lemma=["I", "go", ".", "stop"], entity=[""] * 4,
+    sentence=np.array([0, 0, 0, 1]), clause=np.zeros(4), keyword=np.zeros(4, dtype=bool),
+)
+context = TokenContext("p", np.array([[0, 2], [3, 5], [5, 6], [8, 10]]), np.zeros(4, dtype=bool), words=words)
+states = torch.tensor([[1.0, 0], [2, 0], [9, 9], [4, 6]])
+requests = [Request.of("Y2_sentence_ends"), Request.of("Y2_sentence_ends", {"num_words": 2})]
+vectors, outcomes = pool_layer([states], Plan.of([context], requests))
+assert vectors[0, 0].tolist() == [3, 3] and outcomes[0][0].token_share == 0.5
+np.testing.assert_allclose(vectors[0, 1], [7 / 3, 2], rtol=1e-6)
+"""
+
+
+def test_the_example_pools(installed: Path) -> None:
+    done = run(installed, "-c", USE)
+    assert done.returncode == 0, done.stderr
+
+
+GOOD = """
+from poolbench.pooling import strategy
+
+@strategy("Y3_{name}", version=1, family="position", summary="the first token", board="extended")
+def first(context):
+    return context.mean_of(context.real[:1])
+"""
+TAKEN = GOOD.replace("Y3_{name}", "A1_mean")
+
+
+def package(site: Path, name: str, code: str) -> None:
+    """A module of this name as an installed package whose entry point is the module."""
+    (site / f"{name}.py").write_text(code.replace("{name}", name))
+    info = site / f"{name}-0.3.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.3\n")
+    (info / "entry_points.txt").write_text(f"[poolbench.pooling]\npoint = {name}{':NUMBER' * ('NUMBER' in code)}\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0", "ZeroDivisionError"),
+        (GOOD + "\nraise RuntimeError('half-way')", "RuntimeError: half-way"),
+        (TAKEN, "strategy 'A1_mean' is registered twice"),
+        ("NUMBER = 3", "it is a int"),
+    ],
+)
+def test_a_plug_in_that_fails_is_named(tmp_path: Path, code: str, message: str) -> None:
+    package(tmp_path, "wrongly", code)
+    done = listing(tmp_path)
+    assert done.returncode == 2
+    shown = " ".join(done.stderr.split())
+    assert "package wrongly 0.3" in shown and message in shown
+    assert "Traceback" not in done.stderr
+
+
+RETRY = """
+from poolbench.errors import ConfigError
+from poolbench.pooling import all_strategies
+
+messages = []
+for _ in range(2):
+    try:
+        all_strategies()
+    except ConfigError as error:
+        messages.append(str(error))
+assert len(messages) == 2 and messages[0] == messages[1] and "half-way" in messages[0], messages
+"""
+
+
+def test_asking_again_gives_the_same_error(tmp_path: Path) -> None:
+    package(tmp_path, "agood", GOOD)
+    package(tmp_path, "wrongly", GOOD + "\nraise RuntimeError('half-way')")
+    done = run(tmp_path, "-c", RETRY)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_package_that_is_found_twice_is_loaded_once(tmp_path: Path) -> None:
+    for site in (tmp_path / "one", tmp_path / "two"):
+        site.mkdir()
+        package(site, "agood", GOOD)
+    done = listing(Path(os.pathsep.join([str(tmp_path / "one"), str(tmp_path / "two")])))
+    assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in json.loads(done.stdout)].count("Y3_agood") == 1
