@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
+from poolbench.concepts import get_concept
+from poolbench.concepts import registry as concepts
 from poolbench.config import ModelRef, RunConfig, load_run_config
 from poolbench.pooling.registry import card_ids, get_strategy
 from poolbench_driver.models import ModelInfo
@@ -118,3 +124,29 @@ def test_another_annotator_version_moves_the_annotations() -> None:
     config = load_run_config(None, {"preset": "demo"})
     before, after = (make_plan(config, MODEL, [get_strategy("L3_entity")], v) for v in ("1", "2"))
     assert not _keys_of(before, "pooler.annotate") & _keys_of(after, "pooler.annotate")
+
+
+def test_the_triggers_of_a_concept_reach_the_strategies_that_ask_and_their_keys() -> None:
+    config = load_run_config(None, {"preset": "demo", "concepts": ["causation", "contrast"], "metrics": ["d1"]})
+    names = ["A1_mean", "L2_dependency_trigger"]
+    plan = make_plan(config, MODEL, [get_strategy(name) for name in names])
+    given = {
+        task.inputs["passages"]: {entry["id"]: entry["params"] for entry in task.params["strategies"]}
+        for task in plan.tasks.values()
+        if task.kind == "extractor.extract"
+    }
+    for concept_id, cells in plan.concepts.items():
+        expected = {"A1_mean": {}, names[1]: {"triggers": list(get_concept(concept_id).triggers)}}
+        assert given[cells.passages["train"]] == given[cells.passages["test"]] == expected
+
+
+def test_other_triggers_move_the_vectors_that_look_at_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["A1_mean", "L2_dependency_trigger"]
+    config = load_run_config(None, {"preset": "demo", "concepts": ["causation"], "metrics": ["d1"]})
+    specs = [get_strategy(name) for name in names]
+    before = make_plan(config, MODEL, specs).concepts["causation"].vectors
+    changed = dataclasses.replace(get_concept("causation"), triggers=("because",))
+    monkeypatch.setitem(concepts._registry(), "causation", changed)
+    after = make_plan(config, MODEL, specs).concepts["causation"].vectors
+    moved = {strategy for (split, strategy, layer), key in before.items() if after[split, strategy, layer] != key}
+    assert moved == {"L2_dependency_trigger"}
