@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from poolbench.errors import ConfigError, InputError, UnknownNameError
-from poolbench_pooler.annotate import Pipeline, annotate_texts, dep_scheme, load_pipeline, tokenize
+from poolbench_pooler.annotate import (
+    BATCH_SIZE,
+    Pipeline,
+    annotate_texts,
+    dep_scheme,
+    load_pipeline,
+    parse,
+    tokenize,
+)
+from poolbench_pooler.cache import ParseCache
 from poolbench_pooler.keywords import DocumentFrequencies
+from poolbench_pooler.throughput import measure_throughput
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {
@@ -68,10 +80,48 @@ def test_blank_line_ends_a_sentence(pipeline: Pipeline) -> None:
 
 def test_batching_changes_nothing(pipeline: Pipeline) -> None:
     texts = [PROSE, *AWKWARD.values(), PROSE.upper()]
-    together = rows(pipeline, texts)
-    alone = [rows(pipeline, [text])[0] for text in texts]
-    for one, other in zip(together, alone, strict=True):
-        assert {**one, "passage_id": ""} == {**other, "passage_id": ""}
+    alone = [next(parse(pipeline, [text])) for text in texts]
+    for batch_size in (1, 3, BATCH_SIZE):
+        assert list(parse(pipeline, texts, batch_size=batch_size)) == alone
+
+
+def test_a_text_met_before_is_not_parsed_again(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = dataclasses.replace(pipeline, cache=ParseCache())
+    texts = [PROSE, "One more.", PROSE]
+    expected = rows(fresh, texts)
+    assert len(fresh.cache) == 2
+    monkeypatch.setattr(fresh.nlp, "pipe", lambda docs, batch_size: iter(list(docs) and pytest.fail("parsed again")))
+    assert rows(fresh, texts) == expected
+    assert rows(fresh, texts[::-1]) == [{**row, "passage_id": str(i)} for i, row in enumerate(expected[::-1])]
+
+
+def test_keywords_are_not_cached(pipeline: Pipeline) -> None:
+    flagged = {}
+    for rare in ("company", "workers"):
+        frequencies = DocumentFrequencies.of([[w for w in PROSE.lower().split() if w != rare]] * 9)
+        row = next(annotate_texts(pipeline, ["0"], [PROSE], frequencies, 1))
+        flagged[rare] = [w for w, flag in zip(words(row, PROSE), row["keyword"], strict=True) if flag]
+    assert flagged == {"company": ["company"], "workers": ["workers"]}
+
+
+def test_the_cache_keeps_what_was_used_last() -> None:
+    cache = ParseCache(max_words=6)
+    for text in ("a", "b", "c"):
+        cache.put(text, {"word_start": [0]})  # counts 2
+    assert cache.get("a") is not None
+    cache.put("d", {"word_start": [0]})
+    assert [cache.get(text) is not None for text in "abcd"] == [True, False, True, True]
+    cache.put("long", {"word_start": [0] * 6})
+    assert cache.get("long") is None and len(cache) == 3
+
+
+def test_throughput_counts_what_was_parsed(pipeline: Pipeline) -> None:
+    found = measure_throughput(pipeline, [PROSE, "Two words"], batch_size=2)
+    assert (found.num_passages, found.batch_size) == (2, 2)
+    assert found.num_tokens == len(next(parse(pipeline, [PROSE]))["upos"]) + 2
+    figures = found.figures()
+    assert figures["tokens_per_s"] == pytest.approx(found.num_tokens / found.cpu_s)
+    assert figures["passages_per_s"] == pytest.approx(2 / found.cpu_s)
 
 
 def test_keywords_follow_the_train_texts(pipeline: Pipeline) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.relations import to_universal
+from poolbench_pooler.cache import Columns, ParseCache
 from poolbench_pooler.clauses import segment_clauses
 from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES
 from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords
@@ -32,6 +33,7 @@ class Pipeline:
     version: str
     dep_scheme: str
     nlp: Language
+    cache: ParseCache = field(default_factory=ParseCache, repr=False, compare=False)
 
     def require_version(self, version: str | None) -> Pipeline:
         """Itself, if it has this version or none is asked for.
@@ -150,18 +152,42 @@ def annotate_texts(
     Args:
         pipeline: From `load_pipeline`.
         names: Passage ids.
-        texts: As many texts; an empty one gives a row without words.
+        texts: As many texts; an empty one gives a row without words, and one that was parsed before is not
+            parsed again.
         frequencies: Document frequencies of the train texts.
         num_keywords: Terms flagged in each passage.
     """
-    tokens = [tokenize(pipeline.nlp, text, f"passage {name!r}") for name, text in zip(names, texts, strict=True)]
-    docs = pipeline.nlp.pipe((item.doc for item in tokens), batch_size=BATCH_SIZE)
-    for name, item, doc in zip(names, tokens, docs, strict=True):
-        keyword = flag_keywords(item.words, frequencies, num_keywords)
-        yield {"passage_id": name, **_columns(doc, item.starts), "keyword": keyword}
+    known = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
+    fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in known}
+    parses = parse(pipeline, list(fresh), list(fresh.values()))
+    for name, text in zip(names, texts, strict=True):
+        if text not in known:
+            known[text] = next(parses)
+            pipeline.cache.put(text, known[text])
+        columns = known[text]
+        words = [text[start:end] for start, end in zip(columns["word_start"], columns["word_end"], strict=True)]
+        yield {"passage_id": name, **columns, "keyword": flag_keywords(words, frequencies, num_keywords)}
 
 
-def _columns(doc: Doc, starts: list[int]) -> dict[str, list[Any]]:
+def parse(
+    pipeline: Pipeline, texts: Sequence[str], names: Sequence[str] | None = None, *, batch_size: int = BATCH_SIZE
+) -> Iterator[Columns]:
+    """Yields the annotation columns of each text but its keywords, in order.
+
+    Args:
+        pipeline: From `load_pipeline`.
+        texts: Any texts; all of them are checked before the first is parsed.
+        names: What errors call them.
+        batch_size: Texts that go through the pipeline together; changes speed, never results.
+    """
+    called = names or ["the text"] * len(texts)
+    tokens = [tokenize(pipeline.nlp, text, name) for text, name in zip(texts, called, strict=True)]
+    docs = pipeline.nlp.pipe((item.doc for item in tokens), batch_size=batch_size)
+    for item, doc in zip(tokens, docs, strict=True):
+        yield _columns(doc, item.starts)
+
+
+def _columns(doc: Doc, starts: list[int]) -> Columns:
     head = [token.head.i for token in doc]
     upos = [token.pos_ or "X" for token in doc]
     dep = ["root" if token.dep_ == "ROOT" else token.dep_ for token in doc]
