@@ -1,10 +1,12 @@
 """What a reader of the demo's report can check, checked: `python tests/check_demo.py [RUNS]` after `make demo`.
 
-Exit code 1 names what does not hold. Runs the demo's command once more, which must find nothing to do.
+Exit code 1 names what does not hold. Runs the demo's command once more, which must find nothing to do; after
+`make demo DEPLOY=compose` say `--deploy compose`, and it is run in a container too.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -61,11 +63,14 @@ def _beats_nulls(rows: list[Row], concept: str) -> bool:
     return bool(gain > max(limits[best], 0))
 
 
-def repeated_run(runs: Path) -> Iterator[str]:
+def repeated_run(runs: Path, deploy: str) -> Iterator[str]:
     """The same command again: no task may be sent, and the digest must stay."""
     state = json.loads((runs / "latest" / "state.json").read_text())
-    driver = Path(sys.executable).with_name("poolbench-driver")
-    command = [str(driver), "run", "--preset", "demo", "--display", "json", "--output", str(runs)]
+    command = ["run", "--preset", "demo", "--display", "json"]
+    if deploy == "compose":
+        command = [sys.executable, "-m", "deploy.docker.compose", "run", *command]
+    else:
+        command = [str(Path(sys.executable).with_name("poolbench-driver")), *command, "--output", str(runs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     sent = [event for event in events if event["event"] == "done" and not event["reused"]]
@@ -78,12 +83,16 @@ def repeated_run(runs: Path) -> Iterator[str]:
 
 def main() -> int:
     """Prints the findings."""
-    runs = Path(sys.argv[1] if len(sys.argv) > 1 else "runs")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="?", type=Path, default=Path("runs"), help="folder that runs lie in")
+    parser.add_argument("--deploy", choices=("local", "compose"), default="local", help="as DEPLOY of `make demo`")
+    arguments = parser.parse_args()
+    runs: Path = arguments.runs
     details = pq.read_table(runs / "latest" / "details.parquet").to_pylist()
     details_of = {row["cell_id"]: json.loads(row["details"]) for row in details}
     rows = pq.read_table(runs / "latest" / "results.parquet").to_pylist()
     rows = [{**row, "details": details_of.get(row["cell_id"], {})} for row in rows]
-    found = [*findings(rows, runs), *repeated_run(runs)]
+    found = [*findings(rows, runs), *repeated_run(runs, arguments.deploy)]
     print("\n".join(found) if found else f"the demo holds: {len(rows)} rows checked")
     return 1 if found else 0
 

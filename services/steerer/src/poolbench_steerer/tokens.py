@@ -6,6 +6,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+# Not later: transformers replaces its own module while it loads, so that two threads may not be its first importers.
+from transformers import AutoTokenizer
+
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 
@@ -46,8 +49,6 @@ def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
         ModelError: When the model has none.
     """
     if model not in _LOADED:
-        from transformers import AutoTokenizer
-
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 model.source,
