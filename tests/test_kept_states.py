@@ -63,7 +63,7 @@ class Runner:
         config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
         specs = [get_strategy(name) for name in strategies]
         model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-        return make_plan(config, model, specs, annotator_version("annotator"), committed_keys(self.artifacts))
+        return make_plan(config, model, specs, annotator_version("annotator"), present=committed_keys(self.artifacts))
 
     def carry_out(self, plan: Plan) -> Counter[str]:
         """Does what is missing; returns the kinds of the tasks done."""
@@ -147,7 +147,7 @@ def test_d1_of_imported_activations_is_that_of_the_model(kept: Runner, published
     config = load_run_config(None, {**record.settings(), "budget": {**BUDGET, "name": "demo"}})
     names = ["A1_mean", "A2_max", "W2_last_k", "L3_entity", "S1_attention"]
     model = imported_model(config, kept.artifacts)
-    plan = make_plan(config, model, [get_strategy(n) for n in names], None, committed_keys(kept.artifacts))
+    plan = make_plan(config, model, [get_strategy(n) for n in names], present=committed_keys(kept.artifacts))
     assert set(kept.carry_out(plan)) == {"pooler.pool", "prober.probe"}
     rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
     found = {(r["strategy"], r["layer"]): r for r in rows if r["metric"] == "d1.auroc"}
