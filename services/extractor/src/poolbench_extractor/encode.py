@@ -93,8 +93,8 @@ def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> Cell
         return CellError("failed", f"passage {context.passage_id!r} has no real token")
     if limit is not None and num > limit:
         return CellError("failed", f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
-    assert context.token_ids is not None
-    if (highest := int(context.token_ids.max())) >= vocabulary:
+    highest = int(np.max(context.token_ids)) if context.token_ids is not None else 0
+    if highest >= vocabulary:
         reason = f"passage {context.passage_id!r} has token id {highest}; the model knows ids below {vocabulary}"
         return CellError("failed", reason)
     return None
