@@ -75,7 +75,7 @@ def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, An
         "overhead": overheads(work, rounds),
         "gradient": gradient_overhead(few, min(rounds, 3)),
         "reference": against_reference(few, min(rounds, 2)),
-        "bytes": bytes_written(few),
+        "bytes": bytes_written(work),
     }
 
 
