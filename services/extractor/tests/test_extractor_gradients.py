@@ -275,14 +275,16 @@ def test_a_model_that_cannot_be_differentiated(build: Callable[..., Decoder], te
     assert "cannot be differentiated" in rows["S2_gradient"][0][1]
 
 
-def test_a_head_that_reads_something_else_is_noticed(build: Callable[..., Decoder], texts: list[str]) -> None:
+def test_a_head_that_reads_something_else_is_noticed(
+    build: Callable[..., Decoder], texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     decoder = build(CONFIGS["llama"])
-    decoder.model.get_decoder = lambda: decoder.model.model.norm
+    monkeypatch.setattr(gradients, "_trunk", lambda found: found.model.model.norm)
     rows = statuses(decoder, texts[:1])
     assert rows["A1_mean"][0][0] == "ok" and rows["S2_gradient"][0][0] == "failed"
     other = build(CONFIGS["llama"])
     output = other.backbone(torch.tensor([[1, 2]]))
-    decoder.model.get_decoder = lambda: other.backbone
+    monkeypatch.setattr(gradients, "_trunk", lambda _: other.backbone)
     with pytest.raises(RuntimeError, match="does not read the output"):
         gradients.head_logits(decoder, output, output[0][0])
 
