@@ -87,7 +87,7 @@ def ratios_of(figures: dict[str, Any], memory: dict[str, Any]) -> dict[str, floa
         "extract.gradient_overhead": gradient.get("median"),
         "extract.vs_reference": figures["reference"]["ratios"]["published"]["median"],
         "extract.bytes_fraction": figures["bytes"]["fraction"],
-        "extract.peak_memory": memory.get("growth_ratio", {}).get("ours"),
+        "extract.peak_memory": memory.get("total_ratio", {}).get("ours"),
     }
 
 

@@ -79,7 +79,7 @@ def peaks_on_gpu(work: Work) -> dict[str, Peak]:
 
 
 def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:
-    """Ratios to the plain forward: of growth (without weights, the stricter) and of the whole peak."""
+    """Ratios to the plain forward: of the whole peak, and of the growth above the loaded model."""
     if peaks is None:
         return {"reason": "the system does not tell the peak resident memory of a process"}
     base = peaks["plain"]
