@@ -47,10 +47,8 @@ def plan_components(plan: Plan) -> None:
 
 def _by_what_they_wait_for(plan: Plan) -> list[list[StrategySpec]]:
     """Strategies that need one concept alone, and those that need all: a concept that fails stops no other's."""
-    alone, together = [], []
-    for spec in plan.implemented:
-        (together if spec.common_component else alone).append(spec)
-    return [specs for specs in (alone, together) if specs]
+    groups = [[spec for spec in plan.implemented if spec.common_component is together] for together in (False, True)]
+    return [specs for specs in groups if specs]
 
 
 def _cell_inputs(
