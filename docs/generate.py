@@ -71,7 +71,7 @@ def strategies() -> str:
         "A strategy turns the hidden states of one passage into one vector. Those of the card are run by "
         "default, the extended ones and those *on request only* by `--strategies`, as in `--strategies "
         "card,S3_iti_probe`. *Needs* names what it reads besides the states: "
-        "`annotation` (the pooler's), `labels`, and signals of the layer: "
+        "`annotation` (the pooler's), `labels`, and signals of each token: "
         + "; ".join(f"`{signal.name}`, {signal.summary}" for signal in SIGNALS.values())
         + ".",
     ]

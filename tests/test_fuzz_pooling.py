@@ -136,10 +136,10 @@ def test_alignment_is_overlap_of_ranges(text: str, shift: int) -> None:
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_vectors_of_any_text(texts: list[str], seed: int) -> None:
     rng = np.random.default_rng(seed)
-    contexts = contexts_of(texts)
+    contexts = [with_signals(context, rng) for context in contexts_of(texts)]
     states = [torch.from_numpy(rng.normal(size=(c.num_positions, 5)).astype(np.float32)) for c in contexts]
     requests = [request for request in REQUESTS if "labels" not in request.strategy.needs]
-    signals = [with_signals(context, rng).signals for context in contexts]
+    signals = [context.signals for context in contexts]
     vectors_BSD, outcomes = pool_layer(states, Plan.of(contexts, requests), signals)
     for vectors_SD, row in zip(vectors_BSD, outcomes, strict=True):
         for vector, outcome in zip(vectors_SD, row, strict=True):

@@ -187,3 +187,51 @@ def test_the_prober_makes_the_directions_of_neighbours_where_there_is_a_readout(
     assert plan.neighbours["hedging"].directions == {("S3_iti_probe", plan.steering_layer): key}
     assert set(task.inputs.values()) <= output_keys(plan) | set(plan.local)
     assert not _keys_of(supervised_plan(["S3_iti_probe"], metrics=["d1"]), "prober.directions")
+
+
+def sif_plan(*names: str, concepts: tuple[str, ...] = ("causation", "contrast"), **overrides: object) -> Plan:
+    return supervised_plan([*names, "S4_sif"], concepts=list(concepts), **overrides)
+
+
+def test_the_concepts_of_the_run_move_the_keys_of_sif_alone() -> None:
+    before = sif_plan("A1_mean", metrics=["d1"])
+    after = sif_plan("A1_mean", metrics=["d1"], concepts=("contrast", "causation", "toxicity"))
+    for concept, cells in before.concepts.items():
+        other = after.concepts[concept]
+        for store in ("vectors", "measures", "directions", "probe_scores"):
+            old, new = getattr(cells, store), getattr(other, store)
+            assert {cell for cell in old if old[cell] != new[cell]} == {cell for cell in old if "S4_sif" in cell}
+    assert before.tasks.keys() == sif_plan("A1_mean", metrics=["d1"], concepts=("contrast", "causation")).tasks.keys()
+
+
+def test_sif_adds_keys_and_moves_none_and_nobody_else_waits_for_all_concepts() -> None:
+    before, after = supervised_plan(["A1_mean"]), supervised_plan(["A1_mean", "S4_sif"])
+    assert output_keys(before) < output_keys(after)
+    made, producers = set(after.local), after.producers()
+    for task in after.tasks.values():
+        assert all(key in made or producers[key].task_id in made for key in task.inputs.values()), task.kind
+        made.add(task.task_id)
+        if task.kind in ("prober.probe", "prober.directions"):
+            reads = {role.split("/")[0] for role in task.inputs}
+            assert ("component" in reads) == any("/S4_sif/" in role for role in task.outputs)
+            assert "component" not in reads or not any("/A1_mean/" in role for role in task.outputs)
+    assert not any(kind.endswith((".count", ".component")) for kind in {t.kind for t in before.tasks.values()})
+
+
+def test_neighbours_lose_the_component_of_the_run() -> None:
+    plan = sif_plan("A1_mean")
+    tasks = [task for task in plan.tasks.values() if task.kind == "prober.directions"]
+    cell = f"S4_sif/{plan.steering_layer}"
+    assert tasks and all(
+        task.inputs[f"component/{cell}"] == plan.components["S4_sif", plan.steering_layer] for task in tasks
+    )
+    (count,) = [task for task in plan.tasks.values() if task.kind == "extractor.count"]
+    assert set(count.inputs) == {"passages/causation", "passages/contrast"} and "dtype" not in count.params
+    readers = [task for task in plan.tasks.values() if task.kind == "extractor.extract"]
+    assert {task.inputs["frequencies"] for task in readers} == {plan.frequencies}
+
+
+def test_a_sensitive_concept_in_the_run_restricts_what_is_learned_from_it() -> None:
+    plan = sif_plan("A1_mean", concepts=("toxicity", "contrast"), metrics=["d1"])
+    keys = plan.concepts["contrast"].vectors
+    assert all(key.startswith("restricted.") == (cell[1] == "S4_sif") for cell, key in keys.items())

@@ -23,14 +23,15 @@ UNANNOTATED = [s.id for s in all_strategies() if s.implemented and not s.reads_a
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 
 
-CAPTURED = [name for name, signal in SIGNALS.items() if signal.source != "states"]
+CAPTURED = [name for name, signal in SIGNALS.items() if signal.source in ("attention", "loss")]
 
 
 def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[str, np.ndarray]]:
     rng = np.random.default_rng(seed)
     special = np.zeros(length, dtype=bool)
     special[0] = True
-    context = TokenContext(f"p{seed}", np.zeros((length, 2), dtype=int), special)
+    signals = {"frequency": rng.random(length)}
+    context = TokenContext(f"p{seed}", np.zeros((length, 2), dtype=int), special, signals=signals)
     states = torch.from_numpy(rng.normal(size=(length, 8)).astype(np.float32))
     return context, states, {name: rng.random((3, length) if SIGNALS[name].per_head else length) for name in CAPTURED}
 

@@ -43,7 +43,9 @@ SIGNALS = {
     "head_inflow": HEAD_INFLOW,
     "gradient": np.linalg.norm(GRADIENTS, axis=1),  # 5 1 0 1 sqrt2 2 5 0 on the real tokens
     "gradient_dot": (GRADIENTS * STATES).sum(axis=1),  # 3 2 0 -1 0 -4 0 0
+    "frequency": np.array([0.5, 1e-3, 0, 3e-3, 1e-3, 0, 0, 0, 9e-3]),
 }
+COUNTED = {"frequency": SIGNALS["frequency"]}  # known at every layer, before the forward pass
 
 
 def context(**changes: object) -> TokenContext:
@@ -59,7 +61,8 @@ def pooled(strategy_id: str, params: dict | None = None, side: str = "right") ->
     padded_BLD[0, rows] = torch.from_numpy(STATES)
     padded_BLD[1] = 7.0
     neighbour = TokenContext("n", np.zeros((longest, 2), dtype=int), np.zeros(longest, dtype=bool), words=WORDS)
-    plan = Plan.of([context(), neighbour], [Request.of(strategy_id, params)])
+    neighbour = neighbour.at_layer({"frequency": np.zeros(longest)})
+    plan = Plan.of([context(signals=COUNTED), neighbour], [Request.of(strategy_id, params)])
     signals = [SIGNALS, {name: np.ones(longest) for name in SIGNALS}]
     vectors, outcomes = pool_layer([padded_BLD[0, rows], padded_BLD[1]], plan, signals)
     if isinstance(outcomes[0][0], CellError):
@@ -102,6 +105,8 @@ EXPECTED = {
     "S1_attention": [(16 + 2 * 5) / 10, 14 / 10],
     "S2_gradient": [(34 + 2 * 2**0.5) / (14 + 2**0.5), (38 + 2 * 2**0.5) / (14 + 2**0.5)],
     "G1_input_x_gradient": [(3 * 1 + 1 * -1) / 10, (2 * 2 + 4 * -2) / 10],
+    # a / (a + p) is 1/2 for The and ".", 1/4 for sat, 1/10 for home, and 1 for what the train texts lack
+    "S4_sif": [(0.5 + 0 + 0.75 - 0.5 + 2 + 0 + 6 + 0.5) / 8, (0 + 2 + 1 + 0 + 2 - 2 + 8 + 0) / 8],
     "L1_pos_filtered": REAL[[1, 2, 4, 5, 6, 7]].mean(0),
     "L2_dependency_rel": [6, 8],
     "L3_entity": [0, 2],
@@ -292,6 +297,10 @@ def test_failures_name_what_is_missing() -> None:
         get_strategy("L1_pos_filtered").weigh(context(words=None))
     with pytest.raises(CellError, match="inflow"):
         get_strategy("S1_attention").weigh(context())
+    with pytest.raises(CellError, match="no frequency"):
+        get_strategy("S4_sif").weigh(context())
+    with pytest.raises(CellError, match="above zero"):
+        get_strategy("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
     with pytest.raises(CellError, match="no real token"):
         get_strategy("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
     with pytest.raises(CellError) as caught:
@@ -306,6 +315,8 @@ def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
         Request.of("W2_last_k", {"size": 3})
     with pytest.raises(ConfigError, match="twice"):
         register(get_strategy("A1_mean"))
+    with pytest.raises(ConfigError, match="not of parts"):
+        register(StrategySpec("X", 1, "uniform", "", None, readout="best_heads", common_component=True))
     with pytest.raises(ConfigError, match="unknown need"):
         register(StrategySpec("X", 1, "uniform", "", None, needs=("crystal ball",)))
     with pytest.raises(ConfigError, match="parameter 'triggers'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from poolbench_extractor.capture import capture
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import Passages, Reading, calibrate, extract
 from poolbench_extractor.encode import encode
+from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
 
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in all_strategies() if spec.implemented]
@@ -53,7 +55,8 @@ def _row(words: Words) -> dict[str, object]:
 
 def passages_of(texts: list[str]) -> Passages:
     ids = [f"p{i}" for i in range(len(texts))]
-    return Passages(ids, texts, {i: annotate(t) for i, t in zip(ids, texts, strict=True)})
+    words = {i: annotate(t) for i, t in zip(ids, texts, strict=True)}
+    return Passages(ids, texts, words, Frequencies(np.linspace(0, 2 / 400, 400)))
 
 
 def vectors(decoder: Decoder, passages: Passages, reading: Reading) -> dict[str, dict[str, np.ndarray]]:
@@ -67,7 +70,7 @@ def vectors(decoder: Decoder, passages: Passages, reading: Reading) -> dict[str,
 def test_batches_padding_neighbours_and_order_change_nothing(decoder: Decoder, texts: list[str]) -> None:
     passages = passages_of(texts)
     expected = vectors(decoder, passages, Reading())
-    backwards = Passages(passages.ids[::-1], passages.texts[::-1], passages.words)
+    backwards = replace(passages, ids=passages.ids[::-1], texts=passages.texts[::-1])
     variants = [
         (passages, BatchLimits(max_passages=1)),
         (passages, BatchLimits(max_tokens=70)),

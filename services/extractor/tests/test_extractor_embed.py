@@ -118,6 +118,7 @@ def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: d
         ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [1]}] * 5}, 400, "differ in length"),
         ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 400, "annotations"),
         ({"strategy": "S3_iti_probe"}, 400, "is supervised"),
+        ({"strategy": "S4_sif"}, 400, "train passages of all concepts"),
         ({"strategy": "W2_last_k", "params": {"j": 2}}, 400, "allowed: k"),
         ({"ids": ["a", "a", "b", "c", "d"]}, 400, "stands for two texts"),
         ({"padding_side": "middle"}, 422, "padding_side"),

@@ -184,6 +184,7 @@ def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
         ({"strategy": "A1_meen"}, UnknownStrategyError, "did you mean A1_mean"),
         ({"strategy": "L1_pos_filtered"}, ConfigError, "give `annotate`"),
         ({"strategy": "S3_iti_probe"}, (ConfigError, CellError), "is supervised"),
+        ({"strategy": "S4_sif"}, (ConfigError, CellError), "train passages of all concepts"),
         ({"strategy": "W2_last_k", "params": {"j": 1}}, ConfigError, "allowed: k"),
         ({"layer": 9}, LayerError, r"blocks 0\.\.3"),
         ({"default_prompt_name": "query"}, ConfigError, "known: none"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from transformers import ByT5Tokenizer
+from transformers import AutoTokenizer, ByT5Tokenizer
 
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
@@ -94,6 +95,28 @@ def test_calibrate(service: ExtractorService, artifacts: Artifacts, saved_llama:
     run(service, task("extractor.calibrate", ["calibration"], params), artifacts)
     rows = artifacts.read_table("out.calibration").to_pylist()
     assert [row["layer"] for row in rows] == [1, 3] and all(row["mean_residual_norm"] > 0 for row in rows)
+
+
+def test_tokens_are_counted_and_weigh(service: ExtractorService, artifacts: Artifacts, saved_llama: Path) -> None:
+    twice = {f"passages/{name}": "corpus.passages.1" for name in ("a", "b")}
+    params = {"model": str(saved_llama)}
+    count = Task(kind="extractor.count", inputs=twice, outputs={"frequencies": "counts"}, params=params)
+    run(service, count, artifacts)
+    counts = artifacts.read_table("counts")
+    tokenizer = AutoTokenizer.from_pretrained(saved_llama)
+    texts = artifacts.read_table("corpus.passages.1")["text"].to_pylist()
+    expected = Counter(t for text in texts for t in tokenizer(text, add_special_tokens=False)["input_ids"])
+    assert dict(zip(*(counts[name].to_pylist() for name in counts.column_names), strict=True)) == {
+        token: 2 * number for token, number in expected.items()
+    }
+    work = extraction(saved_llama, ["S4_sif/0"])
+    run(service, work, artifacts)
+    assert "no frequency" in artifacts.read_table("out.S4_sif.0")["reason"][0].as_py()
+    weighed = work.model_copy(
+        update={"inputs": {**work.inputs, "frequencies": "counts"}, "outputs": {"S4_sif/0": "sif"}}
+    )
+    run(service, weighed, artifacts)
+    assert set(artifacts.read_table("sif")["status"].to_pylist()) == {"ok"}
 
 
 @pytest.mark.parametrize(

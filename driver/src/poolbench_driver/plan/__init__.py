@@ -23,10 +23,15 @@ from poolbench_driver.plan.job import (
     scorers_of,
     wanted_scorers,
 )
-from poolbench_driver.plan.probes import plan_neighbour_directions, plan_null_directions, plan_probes
+from poolbench_driver.plan.probes import (
+    plan_components,
+    plan_neighbour_directions,
+    plan_null_directions,
+    plan_probes,
+)
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
-from poolbench_driver.plan.vectors import plan_neighbour_vectors, plan_vectors
+from poolbench_driver.plan.vectors import plan_frequencies, plan_neighbour_vectors, plan_vectors
 
 __all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of", "wanted_scorers"]
 
@@ -55,10 +60,12 @@ def make_plan(
     if plan.steers:
         plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
-    concepts = [get_concept(name) for name in config.concepts]
-    for concept in concepts:
-        plan.concepts[concept.id] = cells = ConceptPlan(concept)
+    plan.concepts |= {name: ConceptPlan(get_concept(name)) for name in config.concepts}
+    plan_frequencies(plan)
+    for cells in plan.concepts.values():
         plan_vectors(plan, cells, ("train", "test"), plan.layers_with_steering())
+    plan_components(plan)
+    for cells in plan.concepts.values():
         plan_probes(plan, cells)
     if plan.steers:
         plan_shared_steering(plan)

@@ -62,6 +62,8 @@ class Plan:
     scorers: dict[str, ScorerPlan] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)  # neighbours that the corpus lacks, and why
     annotator: dict[str, Any] = field(default_factory=dict)  # parameters of pooler.annotate
+    frequencies: str = ""  # how often tokens occur in the train passages of all concepts
+    components: dict[tuple[str, int], str] = field(default_factory=dict)  # strategy, layer
     calibration: str = ""
     openings: str = ""
     unsteered: tuple[str, str, str] = ("", "", "")  # texts, fluency, scores

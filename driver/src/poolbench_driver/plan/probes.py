@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from poolbench.contracts.tasks import Task, step_key
@@ -15,7 +17,7 @@ PARTS = ("measures", "directions", "scores")
 
 
 def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
-    """D1 of every strategy at every layer, a task a layer."""
+    """D1 of every strategy at every layer, a task a layer and what it waits for."""
     params = {
         "concept": cells.concept.id,
         "seed": plan.config.seed,
@@ -24,10 +26,10 @@ def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
     }
     stores = dict(zip(PARTS, (cells.measures, cells.directions, cells.probe_scores), strict=True))
     passages = {f"passages/{split}": cells.passages[split] for split in ("train", "test")}
-    for layer in plan.layers_with_steering():
+    for layer, specs in product(plan.layers_with_steering(), _by_what_they_wait_for(plan)):
         inputs, outputs = dict(passages), {}
-        for spec in plan.implemented:
-            vectors = {f"{s}/{spec.id}/{layer}": cells.vectors[s, spec.id, layer] for s in ("train", "test")}
+        for spec in specs:
+            vectors = _cell_inputs(plan, cells, ("train", "test"), spec, layer)
             inputs |= vectors
             for part, store in stores.items():
                 key = _cell_key(spec, params, part, {**passages, **vectors})
@@ -35,18 +37,44 @@ def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
         plan.add(Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=params))
 
 
+def plan_components(plan: Plan) -> None:
+    """The common component of the run's train vectors at each layer, for the strategies that are rid of it."""
+    for spec, layer in product(plan.implemented, plan.layers_with_steering()):
+        if spec.common_component:
+            inputs = {f"train/{name}": cells.vectors["train", spec.id, layer] for name, cells in plan.concepts.items()}
+            plan.components[spec.id, layer] = plan.add_step("prober.component", "component", inputs, {})
+
+
+def _by_what_they_wait_for(plan: Plan) -> list[list[StrategySpec]]:
+    """Strategies that need one concept alone, and those that need all: a concept that fails stops no other's."""
+    groups = [[spec for spec in plan.implemented if spec.common_component is together] for together in (False, True)]
+    return [specs for specs in groups if specs]
+
+
+def _cell_inputs(
+    plan: Plan, cells: ConceptPlan, splits: Sequence[str], spec: StrategySpec, layer: int
+) -> dict[str, str]:
+    """The vectors of a cell by role, and the common component to take out of them."""
+    inputs = {f"{split}/{spec.id}/{layer}": cells.vectors[split, spec.id, layer] for split in splits}
+    if spec.common_component:
+        inputs[f"component/{spec.id}/{layer}"] = plan.components[spec.id, layer]
+    return inputs
+
+
 def plan_neighbour_directions(plan: Plan, cells: ConceptPlan) -> None:
-    """Directions of a concept that is a neighbour only, where only the prober can make vectors of the parts."""
+    """Directions of a concept that is a neighbour only, where only the prober completes the vectors."""
     layer, params = plan.steering_layer, {"concept": cells.concept.id, "seed": plan.config.seed}
-    inputs, outputs = {"passages/train": cells.passages["train"]}, {}
-    for spec in plan.implemented:
-        if spec.readout is not None:
-            vectors = {f"train/{spec.id}/{layer}": cells.vectors["train", spec.id, layer]}
-            key = step_key("prober.directions", _cell_params(spec, params), {**inputs, **vectors})
-            outputs[f"directions/{spec.id}/{layer}"] = cells.directions[spec.id, layer] = key
-    if outputs:
-        inputs |= {f"train/{name}/{layer}": cells.vectors["train", name, layer] for name, _ in cells.directions}
-        plan.add(Task(kind="prober.directions", inputs=inputs, outputs=outputs, params=params))
+    passages = {"passages/train": cells.passages["train"]}
+    for specs in _by_what_they_wait_for(plan):
+        inputs, outputs = dict(passages), {}
+        for spec in specs:
+            if spec.completed_by_prober:
+                vectors = _cell_inputs(plan, cells, ("train",), spec, layer)
+                inputs |= vectors
+                key = step_key("prober.directions", _cell_params(spec, params), {**passages, **vectors})
+                outputs[f"directions/{spec.id}/{layer}"] = cells.directions[spec.id, layer] = key
+        if outputs:
+            plan.add(Task(kind="prober.directions", inputs=inputs, outputs=outputs, params=params))
 
 
 def _cell_key(spec: StrategySpec, params: dict[str, Any], part: str, inputs: dict[str, str]) -> str:

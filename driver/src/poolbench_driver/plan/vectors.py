@@ -10,6 +10,17 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench_driver.plan.job import ConceptPlan, Plan, scored_concepts
 
 
+def plan_frequencies(plan: Plan) -> None:
+    """How often tokens occur in the train passages of the run's concepts, where a strategy asks for it."""
+    if plan.model.imported or not any(spec.reads_counts for spec in plan.pooled):
+        return
+    inputs = {
+        f"passages/{cells.concept.id}": plan.add_passages(cells.concept, "train") for cells in plan.concepts.values()
+    }
+    params = {name: value for name, value in _reading(plan).items() if name != "dtype"}  # tokens have none
+    plan.frequencies = plan.add_step("extractor.count", "frequencies", inputs, params)
+
+
 def plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers: Sequence[int]) -> None:
     """Vectors of every strategy at the layers; document frequencies come from the train passages alone."""
     cells.passages["train"] = plan.add_passages(cells.concept, "train")
@@ -58,6 +69,8 @@ def _plan_extraction(
         "keep_activations": plan.config.keep_activations,
     }
     inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
+    if plan.frequencies:
+        inputs["frequencies"] = plan.frequencies
     plan.add(Task(kind="extractor.extract", inputs=inputs, outputs=outputs, params=params))
 
 
@@ -80,8 +93,8 @@ def _serves(plan: Plan, states: str, spec: StrategySpec, vectors: str) -> bool:
 def _vectors_key(plan: Plan, cells: ConceptPlan, split: str, spec: StrategySpec, layer: int) -> str:
     """The key of vectors, whoever makes them.
 
-    Annotations enter the keys of the strategies that read them, and no others: another spaCy pipeline recomputes
-    no more than it must.
+    Annotations and counts enter the keys of the strategies that read them, and no others: another spaCy pipeline, or
+    another concept in the run, recomputes no more than it must.
     """
     if plan.model.imported:
         inputs = {"states": _states_key(plan, cells, split, layer)}
@@ -89,6 +102,8 @@ def _vectors_key(plan: Plan, cells: ConceptPlan, split: str, spec: StrategySpec,
         inputs = {"passages": cells.passages[split]}
         if spec.reads_annotations:
             inputs["annotations"] = cells.annotations[split]
+        if spec.reads_counts:
+            inputs["frequencies"] = plan.frequencies
     identity = spec.identity(spec.params_for(cells.concept.triggers))
     return step_key("extractor.extract", {**_reading(plan), "strategy": identity, "layer": layer}, inputs)
 

@@ -17,6 +17,7 @@ from poolbench_extractor.batching import make_batches, run_halving
 from poolbench_extractor.capture import Captured, capture
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
 from poolbench_extractor.states import Sink, StateKeeper
 
@@ -26,11 +27,12 @@ DEFAULT_LIMITS = BatchLimits()
 
 @dataclass(frozen=True)
 class Passages:
-    """Texts with their ids and annotations."""
+    """Texts with their ids and annotations, and how often tokens occur where a strategy asks for it."""
 
     ids: Sequence[str]
     texts: Sequence[str]
     words: Mapping[str, Words] = field(default_factory=dict)
+    frequencies: Frequencies | None = None
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,7 @@ def _encode(decoder: Decoder, passages: Passages, reading: Reading) -> list[Enco
         passages.words,
         include_bos=reading.include_bos,
         max_length=reading.max_length,
+        frequencies=passages.frequencies,
     )
 
 

@@ -26,7 +26,8 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
     """A strategy that texts alone are enough for, with its parameters.
 
     Raises:
-        UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels.
+        UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels or
+            from the texts of a run.
         CellError: It is not implemented.
     """
     pooling = Request.of(strategy, params)
@@ -34,6 +35,11 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
         raise ConfigError(
             f"strategy {strategy} is supervised: it learns from labelled passages, and texts have no labels; "
             "it is computed in a run (`poolbench-driver run --strategies ...`), inside the folds of the probe"
+        )
+    if pooling.strategy.reads_counts or pooling.strategy.common_component:
+        raise ConfigError(
+            f"strategy {strategy} learns from the train passages of all concepts of a run: it is computed in a run "
+            "(`poolbench-driver run --strategies ...`)"
         )
     if not pooling.strategy.implemented:
         raise CellError("not_implemented", f"strategy {strategy} is not implemented in this version")

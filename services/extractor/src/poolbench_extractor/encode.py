@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.pooling.context import TokenContext, Words
+from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
 
 
@@ -49,6 +51,7 @@ def encode(
     *,
     include_bos: bool = False,
     max_length: int | None = None,
+    frequencies: Frequencies | None = None,
 ) -> list[Encoded]:
     """Tokenises passages without truncating any.
 
@@ -59,8 +62,29 @@ def encode(
         words: Annotations by passage id.
         include_bos: Whether a special token at position 0 counts as real.
         max_length: An upper bound besides the model's window, in tokens.
+        frequencies: How often tokens occur, where a strategy asks for it.
     """
-    batch = decoder.tokenizer(
+    limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
+    encoded = []
+    contexts = tokenise(decoder.tokenizer, passage_ids, texts, words, include_bos=include_bos)
+    if frequencies is not None:
+        contexts = map(frequencies.added_to, contexts)
+    for index, context in enumerate(contexts):
+        stretched = decoder.rotary_switch is not None and context.num_positions > decoder.rotary_switch
+        encoded.append(Encoded(index, context, _unusable(context, limit, decoder.vocabulary), stretched))
+    return encoded
+
+
+def tokenise(
+    tokenizer: Any,
+    passage_ids: Sequence[str],
+    texts: Sequence[str],
+    words: Mapping[str, Words] | None = None,
+    *,
+    include_bos: bool = False,
+) -> Iterator[TokenContext]:
+    """The tokens of passages, whether a model can run them or not; arguments as of ``encode``."""
+    batch = tokenizer(
         list(texts),
         return_offsets_mapping=True,
         return_special_tokens_mask=True,
@@ -69,22 +93,17 @@ def encode(
         split_special_tokens=True,  # "</s>" written in a passage is text, not a control token
         verbose=False,
     )
-    limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
-    encoded = []
     for index, passage_id in enumerate(passage_ids):
         special = np.asarray(batch["special_tokens_mask"][index], dtype=bool)
         if include_bos:
             special[:1] = False
-        context = TokenContext(
+        yield TokenContext(
             passage_id=passage_id,
             offsets=np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2),
             special=special,
             token_ids=np.asarray(batch["input_ids"][index], dtype=np.int64),
             words=(words or {}).get(passage_id),
         )
-        stretched = decoder.rotary_switch is not None and context.num_positions > decoder.rotary_switch
-        encoded.append(Encoded(index, context, _unusable(context, limit, decoder.vocabulary), stretched))
-    return encoded
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:

@@ -126,12 +126,7 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
             changed since its revision was taken.
     """
     deployment = deployment or Deployment()
-    _check_unchanged(ref)
-    settings = {
-        "revision": None if ref.is_local else ref.revision,
-        "trust_remote_code": deployment.trust_remote_code,
-    }
-    tokenizer = load_tokenizer(ref, settings)
+    tokenizer, settings = tokenizer_of(ref, deployment), _settings(ref, deployment)
     config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if place == "auto" and not importlib.util.find_spec("accelerate"):
@@ -150,6 +145,16 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
         model = model.to(place)
     revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
     return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
+
+
+def tokenizer_of(ref: ModelRef, deployment: Deployment) -> Any:
+    """The tokenizer of a model, without the model.
+
+    Raises:
+        ModelError: If it is unusable, or the model is a local folder that changed since its revision was taken.
+    """
+    _check_unchanged(ref)
+    return load_tokenizer(ref, _settings(ref, deployment))
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
@@ -221,6 +226,14 @@ def describe(ref: ModelRef) -> dict[str, Any]:
         "num_blocks": text.num_hidden_layers,
         "width": text.hidden_size,
         "window": getattr(text, "max_position_embeddings", None),
+    }
+
+
+def _settings(ref: ModelRef, deployment: Deployment) -> dict[str, Any]:
+    """Revision and trust, as ``from_pretrained`` takes them."""
+    return {
+        "revision": None if ref.is_local else ref.revision,
+        "trust_remote_code": deployment.trust_remote_code,
     }
 
 

@@ -12,8 +12,10 @@ from transformers.utils.logging import disable_progress_bar
 from poolbench.config import resolve_model
 from poolbench.contracts.tasks import Task
 from poolbench_extractor import core, embedding
-from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams
-from poolbench_extractor.model import DecoderCache, describe
+from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams, ModelParams
+from poolbench_extractor.encode import tokenise
+from poolbench_extractor.frequencies import count_tokens
+from poolbench_extractor.model import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.tasks import STATES, missing_outputs, parse_params, read_passages, reading_of, reporting
 
 if TYPE_CHECKING:
@@ -28,7 +30,12 @@ class ExtractorService:
     name = "extractor"
 
     def __init__(self, deployment: Deployment) -> None:
-        self.handlers = {"extractor.extract": self.extract, "extractor.calibrate": self.calibrate}
+        self.handlers = {
+            "extractor.extract": self.extract,
+            "extractor.calibrate": self.calibrate,
+            "extractor.count": self.count,
+        }
+        self._deployment = deployment
         self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
@@ -55,6 +62,15 @@ class ExtractorService:
             table = core.calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
+
+    def count(self, task: Task, io: TaskIO) -> None:
+        """``extractor.count``: how often each token occurs in all passages given; the tokenizer alone is loaded."""
+        params = parse_params(ModelParams, task)
+        tokenizer = tokenizer_of(params.reference(), self._deployment)
+        tables = (io.table(role) for role in sorted(task.inputs))
+        texts = ((table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
+        contexts = (c for given in texts for c in tokenise(tokenizer, *given, include_bos=params.include_bos))
+        io.write_table("frequencies", count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header()] = "") -> Response:
         """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""

@@ -17,6 +17,7 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench_extractor.config import ExtractParams, ModelParams
 from poolbench_extractor.core import Passages, Reading
+from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
 
 if TYPE_CHECKING:
@@ -40,12 +41,13 @@ def parse_params(kind: type[_Params], task: Task) -> _Params:
 
 
 def read_passages(task: Task, io: TaskIO) -> Passages:
-    """The passages of a task, with annotations where it has them."""
+    """The passages of a task, with annotations and token frequencies where it has them."""
     table = io.table("passages")
     if table.num_rows == 0:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
     words = words_by_passage(io.table("annotations")) if "annotations" in task.inputs else {}
-    return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words)
+    frequencies = Frequencies.from_table(io.table("frequencies")) if "frequencies" in task.inputs else None
+    return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
 
 
 @contextmanager

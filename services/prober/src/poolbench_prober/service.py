@@ -1,12 +1,18 @@
-"""The prober's adapter: tasks ``prober.probe``, ``.nulls`` and ``.directions``, and the same functions over HTTP."""
+"""The prober's adapter: tasks ``prober.probe``, ``.nulls``, ``.directions``, ``.component``; and over HTTP."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
+from poolbench.directions import Direction
+from poolbench.errors import CellError
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
+from poolbench_prober.component import COMPONENT, common_component, without_component
 from poolbench_prober.config import NullParams, ProbeParams
 from poolbench_prober.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.corpus import Passages
@@ -36,6 +42,7 @@ class ProberService:
             "prober.probe": self.probe,
             "prober.nulls": self.nulls,
             "prober.directions": self.directions,
+            "prober.component": self.component,
         }
         self._num_cells = 0
 
@@ -47,8 +54,8 @@ class ProberService:
         cells = sorted({role.partition("/")[2] for role in io.missing})
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell}")
-            vectors = PooledVectors.from_table(io.table(f"train/{cell}"), train)
-            result = probe_cell(design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params)
+            vectors = _vectors(io, task, "train", cell, train)
+            result = probe_cell(design, vectors, _vectors(io, task, "test", cell, test), params)
             tables = {
                 f"measures/{cell}": measures_table(result),
                 f"directions/{cell}": directions_table(result.directions, vectors.width, result.readout),
@@ -72,9 +79,21 @@ class ProberService:
         params = ProbeParams.parse(task.params)
         train = Passages.from_table(io.table("passages/train"))
         for role in sorted(io.missing):
-            vectors = PooledVectors.from_table(io.table(f"train/{role.partition('/')[2]}"), train)
+            vectors = _vectors(io, task, "train", role.partition("/")[2], train)
             result = direction_cell(train, vectors, params)
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
+
+    def component(self, task: Task, io: TaskIO) -> None:
+        """The common component of the train vectors of all concepts, of one strategy at one layer."""
+        tables = {role: io.table(role) for role in sorted(task.inputs)}
+        matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
+        found: Direction | CellError
+        try:
+            found = common_component(matrices)
+        except CellError as error:
+            found = error
+        width = next(iter(tables.values())).schema.field("vector").type.list_size
+        io.write_table("component", directions_table({COMPONENT: found}, width))
 
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /probe`` and ``POST /direction``."""
@@ -92,6 +111,13 @@ class ProberService:
     def health(self) -> dict[str, Any]:
         """How many cells this replica has probed."""
         return {"cells_probed": self._num_cells}
+
+
+def _vectors(io: TaskIO, task: Task, split: str, cell: str, passages: Passages) -> PooledVectors:
+    """The vectors of a cell, less the common component where the task has one for it."""
+    vectors = PooledVectors.from_table(io.table(f"{split}/{cell}"), passages)
+    role = f"component/{cell}"
+    return without_component(vectors, io.table(role)) if role in task.inputs else vectors
 
 
 def create() -> ProberService:

@@ -53,6 +53,9 @@ ANNOTATIONS = pa.schema(
 
 CALIBRATION = pa.schema([("layer", pa.int32()), ("mean_residual_norm", pa.float64()), ("num_tokens", pa.int64())])
 
+#: How often each token id occurs among the real tokens of the train passages of all concepts of a run.
+TOKEN_COUNTS = pa.schema([("token_id", pa.int64()), ("count", pa.int64())])
+
 MEASURES = pa.schema(
     [
         ("metric", pa.string()),
@@ -164,10 +167,10 @@ def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
 
 
 def directions_schema(width: int) -> pa.Schema:
-    """Unit-norm directions of one strategy at one layer, a row a construction method."""
+    """Unit-norm directions of one strategy at one layer, a row a construction method (or the common component)."""
     return pa.schema(
         [
-            ("direction_id", pa.string()),  # C1, C3 ... or null_007
+            ("direction_id", pa.string()),  # C1, C3 ..., null_007 or common_component
             ("vector", pa.list_(pa.float32(), width)),
             ("raw_norm", pa.float64()),
             ("seed", pa.int64()),

@@ -102,7 +102,7 @@ class TokenContext:
         special: True at tokens the tokenizer added ([T]); they are no real tokens.
         token_ids: Vocabulary ids, [T].
         words: Annotation of the passage, where there is one.
-        signals: What the current layer tells about each position, by name (see ``signals.py``).
+        signals: What is known of each position by name: from counts, and at the current layer (see ``signals.py``).
     """
 
     passage_id: str
@@ -123,8 +123,8 @@ class TokenContext:
         return np.flatnonzero(~self.special)
 
     def at_layer(self, signals: Signals) -> TokenContext:
-        """The same passage with the signals of one layer."""
-        return replace(self, signals=signals)
+        """The same passage with the signals of one layer, besides those that it has at every layer."""
+        return replace(self, signals={**self.signals, **signals})
 
     def require(self, name: str) -> np.ndarray:
         """The signal ``name``, [T] or [H, T], which the strategy's ``needs`` declare.

@@ -18,9 +18,9 @@ Board = Literal["card", "extended"]
 Answer = Weights | Parts | Reduction
 StrategyFunction = Callable[..., Answer]
 
-#: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
+#: What a strategy may ask for besides tokens and offsets. All but annotations and counts differ from layer to layer.
 NEEDS = ("annotation", *SIGNALS, "labels")
-LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
+LAYER_NEEDS = frozenset(NEEDS) - {"annotation", *from_source("counts", SIGNALS)}
 #: What kept states can give; whoever asks for more needs the model.
 KEPT_NEEDS = frozenset({"annotation", *from_source("states", SIGNALS), *KEPT_SIGNALS})
 
@@ -46,6 +46,8 @@ class StrategySpec:
         readout: What the prober makes vectors of its parts with, out of ``poolbench.readouts``; none where it
             answers weights or a reduction.
         on_request: Whether it is run only where it is named, because of what it costs.
+        common_component: Whether the prober takes the common component of the train vectors of all concepts of the
+            run out of its vectors before anything else.
     """
 
     id: str
@@ -61,6 +63,7 @@ class StrategySpec:
     collapses_with_bos: bool = False
     readout: str | None = None
     on_request: bool = False
+    common_component: bool = False
 
     @property
     def implemented(self) -> bool:
@@ -81,6 +84,16 @@ class StrategySpec:
     def reads_annotations(self) -> bool:
         """Whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
+
+    @property
+    def reads_counts(self) -> bool:
+        """Whether its vectors depend on how often tokens occur in the train passages of all concepts."""
+        return bool(from_source("counts", self.needs))
+
+    @property
+    def completed_by_prober(self) -> bool:
+        """Whether what is pooled becomes the strategy's vectors only in the prober."""
+        return self.readout is not None or self.common_component
 
     @property
     def served_by_kept_states(self) -> bool:
@@ -131,7 +144,8 @@ def register(strategy: StrategySpec) -> StrategySpec:
     """Adds a strategy.
 
     Raises:
-        ConfigError: If the id is taken, a need is unknown, or there is no parameter for the concept's words.
+        ConfigError: If the id is taken, a need is unknown, there is no parameter for the concept's words, or
+            it asks for both a readout and the common component.
     """
     if strategy.id in _STRATEGIES:
         raise ConfigError(f"strategy {strategy.id!r} is registered twice; choose another id")
@@ -140,6 +154,8 @@ def register(strategy: StrategySpec) -> StrategySpec:
         raise ConfigError(f"strategy {strategy.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
     if strategy.uses_concept_lexicon and "triggers" not in strategy.params:
         raise ConfigError(f"strategy {strategy.id} uses the concept's words; give it a parameter 'triggers'")
+    if strategy.common_component and strategy.readout is not None:
+        raise ConfigError(f"strategy {strategy.id}: the common component is taken out of vectors, not of parts")
     _STRATEGIES[strategy.id] = strategy
     return strategy
 

@@ -1,7 +1,10 @@
-"""Strategies whose weights come from the model: attention inflow and loss gradients."""
+"""Strategies whose weights come from the model or from the run's texts: attention, loss gradients, counts."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import not_implemented, strategy
@@ -55,14 +58,30 @@ def head_attention(context: TokenContext) -> Parts:
     return context.parts_proportional_to(context.require("head_inflow"))
 
 
-not_implemented(
+@strategy(
     "S4_sif",
     version=1,
     family="saliency",
-    summary="weight a / (a + p(token)), a = 1e-3, less the common component of the train vectors of all concepts",
+    summary="weight a / (a + p(token)), less the common component of the train vectors of all concepts",
+    needs=("frequency",),
     reference="Arora et al. (2017), A simple but tough-to-beat baseline for sentence embeddings",
     board="extended",
+    common_component=True,
 )
+def smooth_inverse_frequency(context: TokenContext, *, a: float = 1e-3) -> Weights:
+    """The mean over the real tokens of a / (a + p) times the state; a token that the train texts lack has p = 0.
+
+    Raises:
+        CellError: If ``a`` is not above zero, or nobody counted the tokens.
+    """
+    if not a > 0:
+        raise CellError("failed", f"a is {a}; it must be above zero")
+    real = context.real
+    values = np.zeros(context.num_positions)
+    values[real] = a / (a + context.require("frequency")[real]) / len(real)
+    return Weights(values)
+
+
 not_implemented(
     "X1_learned_query",
     version=1,

@@ -1,4 +1,4 @@
-"""The named per-token signals of a layer that strategies may ask for, and what each is made from."""
+"""The named per-token signals that strategies may ask for, and what each is made from."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import numpy as np
 
 from poolbench.errors import CellError
 
-#: What must be watched to make a signal: the hidden states alone, the attention of the layer's block, or the
-#: loss, which costs a forward pass to the end and a backward pass to the layer.
-Source = Literal["states", "attention", "loss"]
+#: What must be watched to make a signal of a layer: the hidden states alone, the attention of the layer's block, or
+#: the loss, which costs a forward pass to the end and a backward pass to the layer. Signals from counts of the run's
+#: train texts are the same at all layers, and known before the forward pass.
+Source = Literal["states", "attention", "loss", "counts"]
 
-#: The signals of one passage at one layer, [T] or [H, T] each; an error where one cannot be given says why.
+#: The signals of one passage, [T] or [H, T] each; an error where one cannot be given says why.
 Signals = Mapping[str, np.ndarray | CellError]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """An array over all positions of a passage at one layer.
+    """An array over all positions of a passage, at one layer unless it is made from counts.
 
     Attributes:
         name: What a strategy's ``needs`` call it.
@@ -43,6 +44,7 @@ SIGNALS: dict[str, Signal] = {
         Signal("head_inflow", "attention", "the same of every head", per_head=True),
         Signal("gradient", "loss", "L2 norm of the loss gradient at the hidden state"),
         Signal("gradient_dot", "loss", "inner product of the hidden state and its loss gradient"),
+        Signal("frequency", "counts", "relative frequency of the token in the train passages of all concepts"),
     )
 }
 

@@ -1,0 +1,71 @@
+"""The common component of the vectors of a whole run, and vectors without it.
+
+Reference: Arora, Liang and Ma (2017), A simple but tough-to-beat baseline for sentence embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from scipy.linalg import eigh
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.directions import Direction
+from poolbench.errors import CellError
+from poolbench_prober.vectors import PooledVectors
+
+COMPONENT = "common_component"
+
+
+def common_component(matrices: Iterable[np.ndarray]) -> Direction:
+    """First right singular vector, uncentred, of the finite rows of all matrices together.
+
+    It is found as the leading eigenvector of the sum of V'V, so that one matrix is in memory at a time. Its sign is
+    arbitrary and does not matter to who projects it out.
+
+    Args:
+        matrices: Vectors [n, D] in float64, rows that failed NaN.
+
+    Returns:
+        The unit vector [D], with the singular value as its ``raw_norm``.
+
+    Raises:
+        CellError: ``failed`` where no row is finite, ``collapsed`` where all are zero.
+    """
+    gram_DD, num_rows = np.zeros((1, 1)), 0
+    for matrix_nD in matrices:
+        finite_nD = matrix_nD[np.isfinite(matrix_nD).all(axis=1)]
+        gram_DD, num_rows = gram_DD + finite_nD.T @ finite_nD, num_rows + len(finite_nD)
+    if num_rows == 0:
+        raise CellError("failed", "no concept of the run has a finite train vector to find the common component in")
+    last = len(gram_DD) - 1
+    values, vectors_D1 = eigh(gram_DD, subset_by_index=[last, last])
+    if values[0] <= 0:
+        raise CellError("collapsed", "the train vectors of all concepts are zero: they have no common component")
+    return Direction(COMPONENT, vectors_D1[:, 0], float(np.sqrt(values[0])), None)
+
+
+def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
+    """Rows v - u (u . v), with u the component of a DIRECTIONS table; where there is none, no row is usable."""
+    (row,) = component.select(["status", "reason"]).to_pylist()
+    if row["status"] is not None:
+        return _unusable(vectors, row["status"], row["reason"])
+    unit_D = vector_matrix(component["vector"])[0].astype(np.float64)
+    unit_D /= np.linalg.norm(unit_D)
+    matrix_nD = vectors.matrix_nW
+    return replace(vectors, matrix_nW=matrix_nD - np.outer(matrix_nD @ unit_D, unit_D))
+
+
+def _unusable(vectors: PooledVectors, status: str, reason: str) -> PooledVectors:
+    """No usable row; rows that had failed before keep their own reason."""
+    rows = range(len(vectors.usable))
+    return replace(
+        vectors,
+        matrix_nW=np.full_like(vectors.matrix_nW, np.nan),
+        usable=np.zeros_like(vectors.usable),
+        statuses=tuple(status if vectors.usable[row] else vectors.statuses[row] for row in rows),
+        reasons=tuple(reason if vectors.usable[row] else vectors.reasons[row] for row in rows),
+    )
