@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
+from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench_prober.config import NullParams, ProbeParams
@@ -20,6 +21,7 @@ from poolbench_prober.requests import (
     answer_probe,
 )
 from poolbench_prober.tables import directions_table, measures_table, scores_table
+from poolbench_prober.tokens import TokenStates
 from poolbench_prober.vectors import PooledVectors
 
 if TYPE_CHECKING:
@@ -47,8 +49,8 @@ class ProberService:
         cells = sorted({role.partition("/")[2] for role in io.missing})
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell}")
-            vectors = PooledVectors.from_table(io.table(f"train/{cell}"), train)
-            result = probe_cell(design, vectors, PooledVectors.from_table(io.table(f"test/{cell}"), test), params)
+            vectors = _rows_of(io, f"train/{cell}", train)
+            result = probe_cell(design, vectors, _rows_of(io, f"test/{cell}", test), params)
             tables = {
                 f"measures/{cell}": measures_table(result),
                 f"directions/{cell}": directions_table(result.directions, vectors.width, result.readout),
@@ -72,7 +74,7 @@ class ProberService:
         params = ProbeParams.parse(task.params)
         train = Passages.from_table(io.table("passages/train"))
         for role in sorted(io.missing):
-            vectors = PooledVectors.from_table(io.table(f"train/{role.partition('/')[2]}"), train)
+            vectors = _rows_of(io, f"train/{role.partition('/')[2]}", train)
             result = direction_cell(train, vectors, params)
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
@@ -92,6 +94,14 @@ class ProberService:
     def health(self) -> dict[str, Any]:
         """How many cells this replica has probed."""
         return {"cells_probed": self._num_cells}
+
+
+def _rows_of(io: TaskIO, role: str, passages: Passages) -> PooledVectors:
+    """What an input ``<split>/<strategy>/<layer>`` holds of each passage: its vector, or the states of its tokens."""
+    strategy = get_strategy(role.split("/")[1])
+    if strategy.reads_states:
+        return TokenStates.from_shards(io.shards(role), passages, strategy.readout)
+    return PooledVectors.from_table(io.table(role), passages)
 
 
 def create() -> ProberService:

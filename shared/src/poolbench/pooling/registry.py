@@ -19,7 +19,7 @@ Answer = Weights | Parts | Reduction
 StrategyFunction = Callable[..., Answer]
 
 #: What a strategy may ask for besides tokens and offsets. All but ``annotation`` differ from layer to layer.
-NEEDS = ("annotation", *SIGNALS, "labels")
+NEEDS = ("annotation", *SIGNALS, "labels", "states")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation"}
 #: What kept states can give; whoever asks for more needs the model.
 KEPT_NEEDS = frozenset({"annotation", *from_source("states", SIGNALS), *KEPT_SIGNALS})
@@ -81,6 +81,11 @@ class StrategySpec:
     def reads_annotations(self) -> bool:
         """Whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether the prober reads the states of every token: kept states stand where other strategies have vectors."""
+        return "states" in self.needs
 
     @property
     def served_by_kept_states(self) -> bool:
