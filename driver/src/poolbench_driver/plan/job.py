@@ -101,7 +101,18 @@ class Plan:
     def pooled(self) -> list[StrategySpec]:
         """The strategies that vectors are made of: the ranked ones, and the one under the nulls."""
         base = [get_strategy(NULL_BASE)] if self.steers else []
-        return [*self.implemented, *(spec for spec in base if spec not in self.implemented)]
+        ranked = [spec for spec in self.implemented if not spec.reads_states]
+        return [*ranked, *(spec for spec in base if spec not in ranked)]
+
+    @property
+    def state_readers(self) -> list[StrategySpec]:
+        """The strategies whose probes read the states themselves."""
+        return [spec for spec in self.implemented if spec.reads_states]
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether states are kept: on request, or because a strategy reads them."""
+        return self.config.keep_activations or bool(self.state_readers)
 
     def layers_with_steering(self) -> list[int]:
         """The layers that vectors are needed at."""

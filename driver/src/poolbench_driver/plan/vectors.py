@@ -53,7 +53,8 @@ def _plan_split(plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int
                 extracted[f"{spec.id}/{layer}"] = key
         if pooled:
             _plan_pooling(plan, cells, split, layer, pooled)
-        if plan.config.keep_activations and not plan.model.imported:
+        cells.vectors |= {(split, spec.id, layer): states for spec in plan.state_readers}
+        if plan.keeps_states and not plan.model.imported:
             extracted[f"states/{layer}"] = states
     if extracted:
         _plan_extraction(plan, cells, split, layers, extracted)
@@ -66,7 +67,7 @@ def _plan_extraction(
         **_reading(plan),
         "strategies": _strategies(cells, plan.pooled),
         "layers": list(layers),
-        "keep_activations": plan.config.keep_activations,
+        "keep_activations": plan.keeps_states,
     }
     inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
     if plan.frequencies:

@@ -10,6 +10,7 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction
 from poolbench.errors import CellError
+from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench_prober.component import COMPONENT, common_component, without_component
@@ -26,6 +27,7 @@ from poolbench_prober.requests import (
     answer_probe,
 )
 from poolbench_prober.tables import directions_table, measures_table, scores_table
+from poolbench_prober.tokens import TokenStates
 from poolbench_prober.vectors import PooledVectors
 
 if TYPE_CHECKING:
@@ -114,7 +116,11 @@ class ProberService:
 
 
 def _vectors(io: TaskIO, task: Task, split: str, cell: str, passages: Passages) -> PooledVectors:
-    """The vectors of a cell, less the common component where the task has one for it."""
+    """What a cell holds of each passage: its vector, less the common component where the task has one for it, or the
+    states of its tokens."""
+    strategy = get_strategy(cell.partition("/")[0])
+    if strategy.reads_states:
+        return TokenStates.from_shards(io.shards(f"{split}/{cell}"), passages, strategy.readout)
     vectors = PooledVectors.from_table(io.table(f"{split}/{cell}"), passages)
     role = f"component/{cell}"
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors

@@ -92,8 +92,12 @@ class PooledVectors:
         if len(rows) < MIN_USABLE * len(self.usable):
             raise CellError(*self._missing_reason())
         _require_coverage(self.applied, labels)
-        _require_variation(self.matrix_nW[rows])
+        _require_variation(self.means(rows))
         return rows
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """One array a row that tells whether rows differ at all: here the rows themselves."""
+        return self.matrix_nW[rows]
 
     def _missing_reason(self) -> tuple[str, str]:
         rows = np.flatnonzero(~self.usable)

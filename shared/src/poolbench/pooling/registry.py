@@ -19,7 +19,7 @@ Answer = Weights | Parts | Reduction
 StrategyFunction = Callable[..., Answer]
 
 #: What a strategy may ask for besides tokens and offsets. All but annotations and counts differ from layer to layer.
-NEEDS = ("annotation", *SIGNALS, "labels")
+NEEDS = ("annotation", *SIGNALS, "labels", "states")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation", *from_source("counts", SIGNALS)}
 #: What kept states can give; whoever asks for more needs the model.
 KEPT_NEEDS = frozenset({"annotation", *from_source("states", SIGNALS), *KEPT_SIGNALS})
@@ -94,6 +94,11 @@ class StrategySpec:
     def completed_by_prober(self) -> bool:
         """Whether what is pooled becomes the strategy's vectors only in the prober."""
         return self.readout is not None or self.common_component
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether the prober reads the states of every token: kept states stand where other strategies have vectors."""
+        return "states" in self.needs
 
     @property
     def served_by_kept_states(self) -> bool:

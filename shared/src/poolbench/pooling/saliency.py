@@ -7,7 +7,7 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import not_implemented, strategy
+from poolbench.pooling.registry import strategy
 
 
 @strategy(
@@ -82,12 +82,21 @@ def smooth_inverse_frequency(context: TokenContext, *, a: float = 1e-3) -> Weigh
     return Weights(values)
 
 
-not_implemented(
+@strategy(
     "X1_learned_query",
     version=1,
     family="saliency",
     summary="softmax attention of one learned query over the tokens; supervised, nested in the folds",
-    needs=("labels",),
+    needs=("states", "labels"),
     reference="Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
     board="extended",
+    readout="learned_query",
+    on_request=True,  # the states of all tokens are kept, and a query is learned for every labeling and fold
 )
+def learned_query(context: TokenContext) -> Parts:
+    """No weights before labels are known: the prober learns them from the states of the training passages.
+
+    Raises:
+        CellError: Always.
+    """
+    raise CellError("failed", "X1_learned_query has no weights of its own; the prober learns them from kept states")

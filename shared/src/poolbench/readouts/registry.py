@@ -17,7 +17,7 @@ from poolbench.errors import CellError, ConfigError, UnknownNameError
 HeldOutScores = Callable[[np.ndarray], np.ndarray]
 
 ENTRY_POINT_GROUP = "poolbench.readouts"
-_BUILT_IN = ("heads",)
+_BUILT_IN = ("heads", "query")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Training:
     """The training rows of one fold; nothing else exists for a readout.
 
     Attributes:
-        parts_nPD: P vectors a passage.
+        parts_nPD: P vectors a passage; for a strategy that reads states an object array [n, 1, 1] of the states
+            [T, D] of each passage's real tokens.
         labels_nK: One column a labeling (the concept, permuted labels, control tasks), 0 or 1.
         folds: Inner fold of each row [n]; grouped, so that rows that belong together never part.
         held_out_scores: Scores of vectors [n, D] under every labeling, out of the inner folds; NaN where a probe

@@ -1,0 +1,87 @@
+"""Kept states of one layer, aligned with the passages: what a strategy that reads states has instead of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.errors import CellError, InputError
+from poolbench.pooling.states import KeptPassage, read_states
+from poolbench_prober.corpus import Passages
+from poolbench_prober.vectors import PooledVectors
+
+#: Most memory that the real tokens of one split at one layer may take: n x T x D x 4 bytes.
+MAX_BYTES = 8 << 30
+
+
+class TokenStates(PooledVectors):
+    """States of one split: ``matrix_nW`` [n, 1] holds an array [T, D] a passage, float32, empty where it failed."""
+
+    @classmethod
+    def from_shards(
+        cls, shards: Iterable[pa.Table], passages: Passages, readout: str | None, max_bytes: int = MAX_BYTES
+    ) -> Self:
+        """The states in ``shards`` in the order of ``passages``; special tokens are left out.
+
+        Above ``max_bytes`` nothing is held: every row has failed, with the reason.
+
+        Raises:
+            InputError: If a passage is missing or there twice, or states do not say which tokens are special.
+        """
+        row_of = {passage_id: row for row, passage_id in enumerate(passages.ids)}
+        matrix = np.full((len(row_of), 1), None, dtype=object)
+        errors: list[CellError | None] = [None] * len(row_of)
+        num_bytes = 0
+        for kept in (kept for shard in shards for kept in read_states(shard)):
+            row = row_of.pop(kept.passage_id, None)
+            if row is None:
+                raise InputError(f"the kept states hold {kept.passage_id!r} twice, or it is no passage of the corpus")
+            matrix[row, 0], errors[row] = _real_states(kept)
+            num_bytes += matrix[row, 0].nbytes
+            if num_bytes > max_bytes:
+                return cls._too_large(len(errors), max_bytes, readout)
+        if row_of:
+            raise InputError(f"the kept states lack {len(row_of)} of {len(errors)} passages; keep them again")
+        return cls._of(matrix, errors, readout)
+
+    @classmethod
+    def _of(cls, matrix_n1: np.ndarray, errors: list[CellError | None], readout: str | None) -> Self:
+        usable = np.array([error is None for error in errors])
+        statuses = tuple(error.status if error else "ok" for error in errors)
+        reasons = tuple(str(error) if error else None for error in errors)
+        return cls(matrix_n1, usable, usable, statuses, reasons, 1, readout)
+
+    @classmethod
+    def _too_large(cls, count: int, max_bytes: int, readout: str | None) -> Self:
+        reason = (
+            f"the states of all tokens exceed the {max_bytes >> 20} MiB that a prober may hold; take fewer passages"
+        )
+        matrix = np.full((count, 1), None, dtype=object)
+        matrix[:, 0] = [np.empty((0, 1), np.float32)] * count
+        return cls._of(matrix, [CellError("failed", reason)] * count, readout)
+
+    @property
+    def width(self) -> int:
+        """Width D of a token's state; 1 where nothing is known of any."""
+        return max(int(h_TD.shape[1]) for h_TD in self.matrix_nW[:, 0])
+
+    def means(self, rows: np.ndarray) -> np.ndarray:
+        """Mean states: where they are all the same, so are the passages."""
+        return np.stack([h_TD.mean(axis=0, dtype=np.float64) for h_TD in self.matrix_nW[rows, 0]])
+
+
+def _real_states(kept: KeptPassage) -> tuple[np.ndarray, CellError | None]:
+    nothing = np.empty((0, 1), np.float32)
+    if kept.hidden_TD is None:
+        return nothing, kept.error or CellError("failed", f"no states of passage {kept.passage_id!r}")
+    if kept.special is None:
+        raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
+    h_TD = kept.hidden_TD[~kept.special]
+    if not len(h_TD):
+        return nothing, CellError("failed", f"passage {kept.passage_id!r} has no real token")
+    if not np.isfinite(h_TD).all():
+        return nothing, CellError("non_finite", "hidden states hold NaN or infinity")
+    return h_TD, None
