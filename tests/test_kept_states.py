@@ -113,6 +113,27 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
     assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
 
 
+def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
+    plan = kept.plan(["A1_mean", "X1_learned_query"], layers=[4])
+    assert kept.carry_out(plan) == {"prober.probe": 1}
+    rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
+    found = [r for r in rows if r["strategy"] == "X1_learned_query" and r["metric"].startswith("d1.auroc")]
+    assert {r["layer"] for r in found} == {4} and {"d1.auroc", "d1.auroc_test"} < {r["metric"] for r in found}
+    for row in found:
+        assert row["status"] == "ok" or row["metric"] == "d1.auroc_domain", row["reason"]
+    directions = kept.artifacts.read_table(plan.concepts["contrast"].directions["X1_learned_query", 4])
+    vector = vector_matrix(directions["vector"])[directions["direction_id"].to_pylist().index("C1")]
+    assert vector.shape == (plan.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_path: Path) -> None:
+    runner = Runner(tmp_path, handlers)
+    done = runner.carry_out(
+        runner.plan(["X1_learned_query"], layers=[4], budget={**BUDGET, "num_train": 20, "num_test": 10})
+    )
+    assert done == {"pooler.annotate": 2, "extractor.extract": 2, "prober.probe": 1}
+
+
 @pytest.fixture(scope="module")
 def published(kept: Runner, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same states as somebody else would publish them: a corpus, and a dictionary of layers a passage."""

@@ -99,6 +99,30 @@ def test_each_key_has_one_producer() -> None:
     assert len(made) == len(set(made))
 
 
+def test_a_strategy_that_reads_states_has_them_kept() -> None:
+    plan = plan_of([*FEW, "X1_learned_query"])
+    for task in tasks(plan, "extractor.extract"):
+        assert set(task.outputs) == {f"{name}/{layer}" for name in (*FEW, "states") for layer in (2, 5)}
+        assert task.params["keep_activations"] and [item["id"] for item in task.params["strategies"]] == list(FEW)
+    kept = keys(plan_of(FEW, keep_activations=True))
+    for task in tasks(plan, "prober.probe"):
+        states = {key for role, key in task.inputs.items() if "/X1_learned_query/" in role}
+        assert len(states) == 2 and states <= kept
+    first = [key for task in tasks(plan_of(FEW), "prober.probe") for key in task.outputs.values()]
+    assert set(first) < keys(plan)  # the cells of the other strategies stay what they were
+    again = plan_of([*FEW, "X1_learned_query"], finished())
+    assert {task.kind for task in again.tasks.values() if not finished().issuperset(task.outputs.values())} == {
+        "prober.probe"
+    }
+
+
+def test_imported_states_are_read_where_they_lie() -> None:
+    config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
+    plan = make_plan(config, IMPORTED, [get_strategy("X1_learned_query")])
+    assert {task.kind for task in plan.tasks.values()} == {"prober.probe"}
+    assert {key for key in plan.concepts["contrast"].vectors.values()} == set(IMPORTED.imported.values())
+
+
 IMPORTED = ModelInfo(
     ModelRef("import:mine", "import:mine", "import-0123", "as imported"),
     num_blocks=6,

@@ -128,7 +128,7 @@ def test_vector_by_hand(strategy_id: str, side: str) -> None:
 
 
 def test_every_implemented_strategy_has_a_hand_computation() -> None:
-    drawn = {"S3_iti_probe"}  # answers parts, and has tests of its own
+    drawn = {"S3_iti_probe", "X1_learned_query"}  # learned by the prober, with tests of their own
     assert {spec.id for spec in all_strategies() if spec.implemented} == set(EXPECTED) | drawn
 
 
@@ -172,7 +172,7 @@ def test_card_weights_sum_to_one() -> None:
 def test_special_tokens_carry_weight_in_p2_only() -> None:
     ctx = context(signals=SIGNALS)
     for spec in all_strategies():
-        outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if spec.implemented else None
+        outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if spec.implemented and not spec.reads_states else None
         if hasattr(outcome, "values"):
             assert (outcome.values[..., 0] != 0).any() == (spec.id == "P2_first_token"), spec.id
 
@@ -301,6 +301,8 @@ def test_failures_name_what_is_missing() -> None:
         get_strategy("S4_sif").weigh(context())
     with pytest.raises(CellError, match="above zero"):
         get_strategy("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
+    with pytest.raises(CellError, match="the prober learns"):
+        get_strategy("X1_learned_query").weigh(context())
     with pytest.raises(CellError, match="no real token"):
         get_strategy("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
     with pytest.raises(CellError) as caught:

@@ -86,6 +86,7 @@ def test_blocks_change_nothing(train, monkeypatch):
     theta = np.random.default_rng(0).normal(size=2 * WIDTH + 1)
     whole = loss_and_gradient(theta, Standardised.of(states), labels)
     monkeypatch.setattr("poolbench.readouts.query.BLOCK_TOKENS", 50)
+    monkeypatch.setattr("poolbench.readouts.query.HELD_NUMBERS", 0)
     parted = loss_and_gradient(theta, Standardised.of(states), labels)
     assert parted[0] == pytest.approx(whole[0], rel=1e-12)
     np.testing.assert_allclose(parted[1], whole[1], rtol=1e-9, atol=1e-13)

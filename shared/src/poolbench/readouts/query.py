@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -19,6 +19,11 @@ PENALTY = 0.01
 MAX_STEPS = 100
 #: Tokens in float64 at a time.
 BLOCK_TOKENS = 8192
+#: Numbers that are kept in float64 between steps: 512 MiB. Changes speed only.
+HELD_NUMBERS = 64 << 20
+
+#: Rows of some passages, their tokens [N, D] and the first token of each.
+Block = tuple[slice, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,16 @@ class Standardised:
         constant = scale_D <= 1e-7 * np.abs(mean_D)  # below what float32 can tell from its neighbour
         return cls(states, mean_D, np.where(constant | (scale_D == 0), np.inf, scale_D))
 
-    def blocks(self) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    @cached_property
+    def _held(self) -> list[Block]:
+        return list(self._blocks())
+
+    def blocks(self) -> Iterable[Block]:
+        """The blocks, held in float64 where they are small beside the states' own memory bound, else made again."""
+        num_numbers = sum(h_TD.size for h_TD in self.states)
+        return self._held if num_numbers <= HELD_NUMBERS else self._blocks()
+
+    def _blocks(self) -> Iterator[Block]:
         """Runs of passages: which they are, their tokens [N, D] and the first token of each."""
         lengths = np.array([len(h_TD) for h_TD in self.states])
         block_of = np.cumsum(lengths) // BLOCK_TOKENS
