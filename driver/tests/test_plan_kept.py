@@ -120,7 +120,7 @@ def test_imported_states_are_read_where_they_lie() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
     plan = make_plan(config, IMPORTED, [get_strategy("X1_learned_query")])
     assert {task.kind for task in plan.tasks.values()} == {"prober.probe"}
-    assert {key for key in plan.concepts["contrast"].vectors.values()} == set(IMPORTED.imported.values())
+    assert set(plan.concepts["contrast"].vectors.values()) == set(IMPORTED.imported.values())
 
 
 IMPORTED = ModelInfo(

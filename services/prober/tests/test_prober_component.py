@@ -80,12 +80,12 @@ def test_the_tasks(artifacts):
     first = np.linalg.svd(stacked.astype(np.float64))[2][0]
     assert abs(vector_matrix(artifacts.read_table("u")["vector"])[0] @ first) == pytest.approx(1, abs=1e-6)
     inputs = {f"passages/{split}": f"causation.{split}" for split in ("train", "test")}
-    inputs |= {f"{split}/X/1": f"causation.{split}.X" for split in ("train", "test")}
-    outputs = {f"{part}/X/1": part for part in ("measures", "directions", "scores")}
-    run(artifacts, "prober.probe", {**inputs, "component/X/1": "u"}, outputs, num_bootstrap=50)
+    inputs |= {f"{split}/S4_sif/1": f"causation.{split}.X" for split in ("train", "test")}
+    outputs = {f"{part}/S4_sif/1": part for part in ("measures", "directions", "scores")}
+    run(artifacts, "prober.probe", {**inputs, "component/S4_sif/1": "u"}, outputs, num_bootstrap=50)
     train_only = {role: key for role, key in inputs.items() if "test" not in role}
-    run(artifacts, "prober.directions", {**train_only, "component/X/1": "u"}, {"directions/X/1": "alone"})
-    run(artifacts, "prober.directions", train_only, {"directions/X/1": "raw"})
+    run(artifacts, "prober.directions", {**train_only, "component/S4_sif/1": "u"}, {"directions/S4_sif/1": "alone"})
+    run(artifacts, "prober.directions", train_only, {"directions/S4_sif/1": "raw"})
     found, alone, raw = (artifacts.read_table(key) for key in ("directions", "alone", "raw"))
     assert found["vector"].equals(alone["vector"]) and not found["vector"].equals(raw["vector"])
     row = found["direction_id"].to_pylist().index("C1")
