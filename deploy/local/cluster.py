@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import apps, head
+from deploy.local.machine import check_machine
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, TaskQueue
@@ -84,6 +85,7 @@ def _living(state: Path) -> Cluster | None:
 
 
 def _start(state: Path) -> Cluster:
+    check_machine()
     _check_servers(new_cluster(state))
     for attempt in range(1, _START_ATTEMPTS + 1):
         _CONSOLE.print(f"starting Ray (token authentication on){f', attempt {attempt}' if attempt > 1 else ''}")

