@@ -8,7 +8,6 @@ What each figure means stands in bench/README.md. Takes several minutes: scikit-
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 from common import write_report
 from probing import memory, reference
 from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
-from probing.reference import Spent, Way
+from probing.reference import Clock
+from probing.sides import compare
 from threadpoolctl import threadpool_info
 
 from poolbench.statistics import auroc_resamples, group_weights
@@ -52,18 +52,20 @@ def main() -> None:
     converged = held_out_scores(work, 1e-11)
     way, tried = reference.choose(work, TRIED, converged[0][:, TRIED])
     print(f"scikit-learn's fastest way to the same solution: {way}", flush=True)
-    ratios, compared = compare(work, way, converged)
+    compared = compare(work, way, converged)
+    one_thread = compare(work, way, converged, num_threads=1)
     figures = {
         "shape": [settings.rows, settings.width],
         "scikit_learn": {"chosen": asdict(way), "tried": tried},
         "compared": compared,
+        "compared_on_one_thread": one_thread,
         "solvers_cpu_s": {name: fit_all(work, solver) for name, solver in solvers().items()},
         "bootstrap": bootstrap(work, settings.quick),
         "memory": used,
         "threads": {info["filepath"].rpartition("/")[2]: info["num_threads"] for info in threadpool_info()},
         "quick": settings.quick,
     }
-    write_report("probe", ratios, figures)
+    write_report("probe", {"probe.vs_sklearn": compared["ratio"]}, figures)
 
 
 def held_out_scores(work: Protocol, tolerance: float) -> list[np.ndarray]:
@@ -85,50 +87,16 @@ def fit_all(work: Protocol, solver: Solver) -> float:
     return time.process_time() - began
 
 
-def compare(work: Protocol, way: Way, converged: list[np.ndarray]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Both sides fold by fold, in alternating order; every probe of every fold is fitted by both."""
-    ours: list[Spent] = []
-    theirs: list[Spent] = []
-    worst = {"ours": 0.0, "scikit_learn": 0.0}
-    columns = np.arange(len(work.c_K))
-    for fold in range(NUM_FOLDS):
-        sides = [lambda fold=fold: _ours(work, fold), lambda fold=fold: reference.fit_fold(work, fold, columns, way)]
-        order = (0, 1) if fold % 2 == 0 else (1, 0)
-        found = {side: sides[side]() for side in order}
-        for side, name, spent in ((0, "ours", ours), (1, "scikit_learn", theirs)):
-            difference = reference.differences(work, fold, columns, converged[fold], found[side][0])
-            worst[name] = max(worst[name], float(difference.max()))
-            spent.append(found[side][1])
-        print(f"fold {fold}: scikit-learn {theirs[-1].wall:.1f} s, ours {ours[-1].wall:.2f} s", flush=True)
-    figures = {
-        "num_probes": NUM_FOLDS * len(columns),
-        "wall_s": {"ours": sum(one.wall for one in ours), "scikit_learn": sum(one.wall for one in theirs)},
-        "cpu_s": {"ours": sum(one.cpu for one in ours), "scikit_learn": sum(one.cpu for one in theirs)},
-        "wall_ratios": [b.wall / a.wall for a, b in zip(ours, theirs, strict=True)],
-        "cpu_ratio": sum(one.cpu for one in theirs) / sum(one.cpu for one in ours),
-        "largest_auroc_difference_from_the_optimum": worst,
-    }
-    return {"probe.vs_sklearn": statistics.median(figures["wall_ratios"])}, figures
-
-
-def _ours(work: Protocol, fold: int) -> tuple[np.ndarray, Spent]:
-    began = time.perf_counter(), time.process_time()
-    (fit,) = fit_folds(work.vectors_ND, work.labels_NK, work.c_K, [work.training[fold]])
-    spent = Spent(time.perf_counter() - began[0], time.process_time() - began[1])
-    assert fit.converged.all()
-    return fit.scores(work.vectors_ND[work.folds == fold]), spent
-
-
 def bootstrap(work: Protocol, quick: bool) -> dict[str, Any]:
     """Group bootstrap of the AUROC of 19 x 17 cells."""
     cells = 5 if quick else NUM_CELLS
     rng, labels = np.random.default_rng(0), work.labels_NK[:, 0]
     scores = labels[:, None] + rng.standard_normal((len(labels), cells))
-    began = time.perf_counter(), time.process_time()
+    clock = Clock()
     weights = group_weights(work.groups, NUM_RESAMPLES, 0)
     for column in scores.T:
         auroc_resamples(labels, column, weights, work.folds, work.groups)
-    spent = Spent(time.perf_counter() - began[0], time.process_time() - began[1])
+    spent = clock.read()
     return {"cells": cells, "resamples": NUM_RESAMPLES, "rows": len(labels), "wall_s": spent.wall, "cpu_s": spent.cpu}
 
 

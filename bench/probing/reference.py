@@ -58,15 +58,26 @@ class Spent:
     cpu: float
 
 
+class Clock:
+    """Wall and CPU seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self) -> Spent:
+        """The time so far."""
+        return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
+
+
 def fit_fold(work: Protocol, fold: int, columns: np.ndarray, way: Way) -> tuple[np.ndarray, Spent]:
     """Held-out scores [m, columns] of some probes of one fold, and the time that standardising and fitting took."""
     rows, held = work.training[fold], np.flatnonzero(work.folds == fold)
-    began = time.perf_counter(), time.process_time()
+    clock = Clock()
     kind = np.float32 if way.single else np.float64
     scaler = StandardScaler().fit(work.vectors_ND[rows].astype(kind))
     vectors = scaler.transform(work.vectors_ND[rows].astype(kind))
     models = list(_models(work, rows, vectors, columns, way))
-    spent = Spent(time.perf_counter() - began[0], time.process_time() - began[1])
+    spent = clock.read()
     held_out = scaler.transform(work.vectors_ND[held].astype(kind))
     return np.stack([held_out @ weights + intercept for weights, intercept in models], axis=1), spent
 

@@ -64,13 +64,16 @@ class Standardised:
         matrix = self._matrices[id(problem.vectors_ND)]
         block = backend.cast(matrix[:, columns][self._rows[number]], single=False)
         means = block.mean(0)
-        block = block - means
-        scales = backend.xp.sqrt((block**2).mean(0))
+        block -= means
+        scales = backend.xp.sqrt(backend.xp.einsum("nw,nw->w", block, block) / len(block))
         # A column whose spread is rounding noise of its mean is constant: zero, and so is its weight.
         varies = scales > 1e-12 * abs(means)
         scales = backend.xp.where(varies, scales, 1.0 + 0 * scales)
+        block *= varies / scales
+        if len(block) == self.num_rows:
+            return block, means[None], scales[None]
         padded = backend.zeros(self.num_rows, block.shape[1])
-        padded[: len(problem.rows)] = block * (varies / scales)
+        padded[: len(block)] = block
         return padded, means[None], scales[None]
 
 

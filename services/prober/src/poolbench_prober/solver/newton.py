@@ -33,8 +33,9 @@ class Newton:
         self.mask = mask_Bn[:, :, None, None]
         num_problems, num_rows, self.num_probes, num_outputs = loss.targets.shape
         self.kernel, self.num_rows = kernel, num_rows
-        leading = RitzBasis.leading(kernel, num_rows, num_problems, backend)
-        self.single = kernel.single(backend), leading.single(backend)
+        fast = kernel.single(backend)
+        leading = RitzBasis.leading(fast, num_rows, num_problems, backend)
+        self.single = fast, leading
         self.project = Projection(leading, self.mask)
         self.dual = backend.zeros(*loss.targets.shape)
         self.intercept = backend.zeros(num_problems, 1, self.num_probes, num_outputs)
@@ -175,4 +176,4 @@ def forcing(ratio: Array, backend: Backend, single: bool) -> Array:
     Reference: Nocedal & Wright, "Numerical optimization", 2nd ed., eq. 7.3; the lower bound is what the precision
     can resolve.
     """
-    return backend.xp.clip(backend.xp.sqrt(ratio), min=3e-3 if single else 1e-8, max=0.5)
+    return backend.xp.clip(backend.xp.sqrt(ratio), min=3e-2 if single else 1e-8, max=0.5)

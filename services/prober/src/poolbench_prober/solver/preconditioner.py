@@ -21,6 +21,8 @@ from poolbench_prober.solver.kernel import Kernel
 
 RANK = 128
 _NUM_ITERATIONS = 2
+#: Ritz values under this part of the largest are rounding noise of float32.
+_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -43,19 +45,19 @@ class RitzBasis:
 
     @classmethod
     def leading(cls, kernel: Kernel, num_rows: int, num_problems: int, backend: Backend) -> RitzBasis:
-        """The leading ``RANK`` Ritz pairs, from a fixed start."""
+        """The leading ``RANK`` Ritz pairs in float32, from a fixed start; ``kernel`` in float32."""
         xp, rank = backend.xp, min(RANK, num_rows)
-        start_nr = np.random.default_rng(0).standard_normal((num_rows, rank))
-        basis = backend.array(np.tile(start_nr, (num_problems, 1, 1)))
+        start_nr = np.random.default_rng(0).standard_normal((num_rows, rank), dtype=np.float32)
+        basis = backend.raw(np.tile(start_nr, (num_problems, 1, 1)))
         for _ in range(_NUM_ITERATIONS):
             basis, _ = xp.linalg.qr(kernel.product(basis))
         images = kernel.product(basis)
-        small = basis.mT @ images
+        small = backend.cast(basis.mT @ images, single=False)
         values, rotation = xp.linalg.eigh((small + small.mT) / 2)
         rest = (kernel.trace() - values.sum(-1)) / max(num_rows - rank, 1)
         tail = xp.clip(xp.where(rest < values[:, 0], rest, values[:, 0]), min=0.0)
-        noise = 1e-10 * values[:, -1:]
-        values = xp.where(values > noise, values, values * 0 + np.inf)
+        values = xp.where(values > _NOISE * values[:, -1:], values, values * 0 + np.inf)
+        rotation = backend.cast(rotation, single=True)
         return cls(values, basis @ rotation, images @ rotation, tail)
 
     @classmethod
@@ -72,16 +74,6 @@ class RitzBasis:
         vectors = xp.where(kept[:, None, :], vectors, 0 * vectors)
         images = vectors * values[:, None, :]
         return cls(xp.where(kept, values, 0 * values + np.inf), vectors, images, 0 * values[:, 0], complete=True)
-
-    def single(self, backend: Backend) -> RitzBasis:
-        """The same in float32; values and tail stay as they are, they only make numbers."""
-        return RitzBasis(
-            self.values_Br,
-            backend.cast(self.vectors_Bnr, single=True),
-            backend.cast(self.images_Bnr, single=True),
-            self.tail_B,
-            self.complete,
-        )
 
 
 class Preconditioner:
