@@ -36,7 +36,7 @@ def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1
     """
     found = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [
-        {"direction": direction, "strategy_a": a, "strategy_b": b, **_cosine((a, found[a]), (b, found[b]))}
+        {"direction": direction, "strategy_a": a, "strategy_b": b, **_cosine(found[a], found[b], (a, b))}
         for a, b in combinations(found, 2)
     ]
 
@@ -52,15 +52,18 @@ def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError
     return vector / np.linalg.norm(vector)
 
 
-def _cosine(*sides: tuple[str, np.ndarray | CellError]) -> dict[str, Any]:
-    for name, found in sides:
-        if isinstance(found, CellError):
-            return {"cosine": None, "status": found.status, "reason": f"{name}: {found}"}
-    (_, first), (_, second) = sides
+def _cosine(first: np.ndarray | CellError, second: np.ndarray | CellError, names: tuple[str, str]) -> dict[str, Any]:
+    if isinstance(first, CellError):
+        return _null(first.status, f"{names[0]}: {first}")
+    if isinstance(second, CellError):
+        return _null(second.status, f"{names[1]}: {second}")
     if first.shape != second.shape:
-        reason = f"directions of widths {len(first)} and {len(second)} cannot be compared"
-        return {"cosine": None, "status": "failed", "reason": reason}
+        return _null("failed", f"directions of widths {len(first)} and {len(second)} cannot be compared")
     return {"cosine": float(np.clip(first @ second, -1, 1)), "status": "ok", "reason": None}
+
+
+def _null(status: str, reason: str) -> dict[str, Any]:
+    return {"cosine": None, "status": status, "reason": reason}
 
 
 @dataclass(frozen=True)
