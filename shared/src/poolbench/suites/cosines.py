@@ -96,9 +96,7 @@ class CosineBoard:
         if len(self.strategies) < 2:
             return []
         marks = fcluster(linkage(_distances(self.mean_SS), "complete"), 1 - at_least + 1e-12, "distance")
-        members = [
-            sorted(self.strategies[k] for k in np.flatnonzero(marks == mark)) for mark in dict.fromkeys(marks)
-        ]
+        members = [sorted(self.strategies[k] for k in np.flatnonzero(marks == mark)) for mark in dict.fromkeys(marks)]
         return [names for names in members if len(names) > 1]
 
 
