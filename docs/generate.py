@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from poolbench.concepts import Concept, list_concepts
-from poolbench.contracts.results import IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
+from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
 from poolbench.pooling.registry import StrategySpec, all_strategies
 from poolbench.pooling.signals import SIGNALS
 
@@ -61,6 +61,19 @@ COLUMNS = {
     "code_version": "version of PoolBench",
     "config_hash": "hash of the resolved configuration",
     "created_at": "when the row was assembled, UTC",
+}
+
+#: The same of ``cosines.parquet``.
+COSINE_COLUMNS = {
+    "model": "preset id, folder or Hugging Face id",
+    "layer": "0-based block",
+    "concept": "concept whose directions are compared",
+    "direction": "construction method: `C1`, `C3`, and the one that steers where that is another",
+    "strategy_a": "first strategy by name",
+    "strategy_b": "second strategy by name",
+    "cosine": "cosine of their unit directions; null exactly when `status` is not `ok`",
+    "status": "`ok`, or why one side (the first, where neither has one) has no direction",
+    "reason": "the same in words, with the strategy's name",
 }
 
 
@@ -143,7 +156,7 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 
 
 def results() -> str:
-    """The columns of results.parquet."""
+    """The columns of results.parquet and cosines.parquet."""
     rows = [(f"`{field.name}`", str(field.type), _role(field.name), COLUMNS[field.name]) for field in RESULT_SCHEMA]
     return _page(
         [
@@ -152,6 +165,13 @@ def results() -> str:
             "`cell_id`. Columns marked *volatile* differ between two runs of the same work and stay out "
             "of the results digest, which rounds numbers to 6 decimals and does not depend on row order.",
             _table(("column", "type", "role", "holds"), rows),
+            "## Columns of cosines.parquet",
+            "A row a pair of strategies, each pair once, by concept, layer and construction "
+            "([metrics.md](metrics.md#directions-of-two-strategies)).",
+            _table(
+                ("column", "type", "holds"),
+                [(f"`{field.name}`", str(field.type), COSINE_COLUMNS[field.name]) for field in COSINE_SCHEMA],
+            ),
         ]
     )
 

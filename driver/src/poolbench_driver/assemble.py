@@ -15,6 +15,7 @@ from poolbench.pooling.registry import StrategySpec, get_strategy
 from poolbench.storage import Artifacts
 from poolbench.suites import RankBoard, concept_check_rows, layer_stability, metric_info, rank_board, to_rows
 from poolbench_driver.corpora import dataset_identity
+from poolbench_driver.cosines import cosine_table
 from poolbench_driver.disclosure import opaque, told
 from poolbench_driver.plan import ConceptPlan, Plan
 from poolbench_driver.rows import Row, Source, missing, strategy_columns, with_metric
@@ -52,7 +53,7 @@ BOARDS = pa.schema(
 
 
 def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
-    """All tables of a run by name: results, curves, passage_scores, text_scores, boards, pairwise, details.
+    """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
 
     And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
     """
@@ -83,6 +84,7 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
         "boards": pa.Table.from_pylist(boards, BOARDS),
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
+        "cosines": cosine_table(plan, source),
         "passage_scores": pa.Table.from_pylist(_passage_scores(plan, source)),
         **{name: _table(name, content) for name, content in tables.items()},
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from poolbench.suites.cosines import SAME
 from poolbench_driver.report.charts import response_charts
 from poolbench_driver.report.diagram import rank_diagrams
 from poolbench_driver.report.ranks import rank_text
@@ -26,7 +27,7 @@ def write_report(folder: RunFolder) -> Path:
         trim_blocks=True,
     )
     drawn = {"charts": response_charts(view), "diagrams": rank_diagrams(view.ranks.boards)}
-    page = environment.get_template("page.html.j2").render(view=view, rank_text=rank_text, **drawn)
+    page = environment.get_template("page.html.j2").render(view=view, rank_text=rank_text, same=SAME, **drawn)
     target = folder.file("report") / "index.html"
     target.parent.mkdir(exist_ok=True)
     partial = target.with_suffix(".partial")

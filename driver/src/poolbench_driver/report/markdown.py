@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from poolbench_driver.report.cosines import CosinesView
 from poolbench_driver.report.ranks import RanksView, rank_text
 from poolbench_driver.report.views import Row, build_view
 from poolbench_driver.rundir import RunFolder
@@ -24,6 +25,7 @@ def leaderboard_markdown(folder: RunFolder) -> str:
         parts.append(
             _table(["strategy", *heat_map.concepts], [[name, *(c.text for c in row)] for name, row in heat_map.rows])
         )
+    parts += cosines_markdown(view.cosines)
     parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], _verdicts(view.scorers))]
     parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], _nulls(view.nulls))]
     return "\n".join(parts)
@@ -53,6 +55,19 @@ def ranks_markdown(ranks: RanksView) -> list[str]:
         if table:
             parts += [f"\n## Ranks by {title}\n", _table(["strategy", *table.parts], [[n, *c] for n, c in table.rows])]
     return parts
+
+
+def cosines_markdown(cosines: CosinesView) -> list[str]:
+    """Each strategy's most parallel other; nothing where none can be compared."""
+    if cosines.shown is None:
+        return []
+    figures = [[row[name] for name in ("cosine", "C3")] for row in cosines.nearest]
+    lines = [
+        [row["strategy"], row["other"], *("" if value is None else f"{value:z.4f}" for value in values)]
+        for row, values in zip(cosines.nearest, figures, strict=True)
+    ]
+    title = f"\n## Nearest direction, {cosines.shown.direction} at layer {cosines.shown.layer}, mean over concepts\n"
+    return [title, _table(["strategy", "nearest", cosines.shown.direction, "C3"], lines)]
 
 
 def _against(ranks: RanksView) -> list[list[str]]:

@@ -58,6 +58,21 @@ RESULT_SCHEMA = pa.schema(
     ]
 )
 
+#: How parallel two strategies' directions of one construction are: a row a pair, each pair once.
+COSINE_SCHEMA = pa.schema(
+    [
+        ("model", pa.string()),
+        ("layer", pa.int32()),
+        ("concept", pa.string()),
+        ("direction", pa.string()),
+        ("strategy_a", pa.string()),
+        ("strategy_b", pa.string()),
+        ("cosine", pa.float64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
 #: What identifies a cell; everything else describes how its value came about.
 IDENTITY = (
     "suite",

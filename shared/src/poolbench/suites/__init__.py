@@ -14,6 +14,7 @@ What the driver calls, per (model, layer):
     d3_measures(steered, unsteered, nulls, target=scorer, neighbour=other_scorer,
                 relation="ld", rules=rules)                                             -> list[Measure]
     d3_rep_measure(directions, neighbour_directions, neighbour="contrast", relation="lc") -> Measure
+    cosine_rows({"A1_mean": directions, "W4_hierarchical": directions}, "C3")           -> list[dict], a row a pair
     curve_rows(steered, unsteered, nulls, scorer=scorer, rules=rules)                   -> list[dict]
     published_d2(steered, unsteered, scorer=scorer, rules=rules)                        -> list[Measure]
     published_d3(steered, unsteered, target=scorer, neighbour=other_scorer, relation="ld", rules=rules)
@@ -43,6 +44,7 @@ from poolbench.suites.boards import (
     winning_rates,
 )
 from poolbench.suites.concept_checks import concept_check_rows
+from poolbench.suites.cosines import CosineBoard, cosine_board, cosine_rows
 from poolbench.suites.curves import curve_rows
 from poolbench.suites.disentangle import blank_d3, d3_measures
 from poolbench.suites.grids import ResponseGrid, SteeredTables
@@ -60,6 +62,7 @@ from poolbench.suites.steering import blank_d2, d2_measures
 __all__ = [
     "METRICS",
     "POOLBENCH",
+    "CosineBoard",
     "FamilyRank",
     "Measure",
     "MetricInfo",
@@ -77,6 +80,8 @@ __all__ = [
     "block_agreement",
     "boards_by",
     "concept_check_rows",
+    "cosine_board",
+    "cosine_rows",
     "curve_rows",
     "d2_measures",
     "d3_measures",

@@ -32,14 +32,19 @@ def d3_rep_measure(
     metric = f"d3.rep_{relation}"
     fields: dict[str, Any] = {"neighbour": neighbour, "direction": direction}
     try:
-        first = _direction(directions, direction)
-        second = _direction(neighbour_directions, direction)
+        first = direction_vector(directions, direction)
+        second = direction_vector(neighbour_directions, direction)
     except CellError as error:
         return Measure.failed(metric, error, **fields)
     return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
 
 
-def _direction(table: pa.Table, direction: str) -> np.ndarray:
+def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
+    """One construction's direction in a DIRECTIONS table, float64 [D].
+
+    Raises:
+        CellError: With the status of a direction that could not be computed; ``failed`` where the table lacks it.
+    """
     ids = table["direction_id"].to_pylist()
     if direction not in ids:
         raise CellError("failed", f"no direction {direction} among {', '.join(ids)}")

@@ -1,0 +1,79 @@
+"""What a reader can check: each concept's best cell and its nulls, coverage, and why figures are missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+Row = dict[str, Any]
+
+#: Checks of a concept whose reason a reader must see.
+FLAGGED = ("d1.saturation", "d1.alarms")
+
+
+def concept_checks(rows: Sequence[Row]) -> list[Row]:
+    """What a reader can check by eye, a line a concept."""
+    lines = []
+    for concept in sorted({row["concept"] for row in rows if row["strategy"] and row["concept"]}):
+        own = [row for row in rows if row["concept"] == concept and row["value"] is not None]
+        permuted = [row["value"] for row in own if row["metric"] == "d1.auroc_permuted"]
+        best = max(_of_metric(own, "d1.auroc"), key=lambda row: row["value"], default=None)
+        lines.append(
+            {
+                "concept": concept,
+                "best": best,
+                "permuted": fmean(permuted) if permuted else None,
+                "flags": [
+                    f"layer {row['layer']} {row['reason']}" for row in own if row["metric"] in FLAGGED and row["reason"]
+                ],
+                **_gain_check(own),
+            }
+        )
+    return lines
+
+
+def _gain_check(rows: Sequence[Row]) -> Row:
+    """The gain of the strategy that was best on the openings it was chosen on, read on the others."""
+    chosen = max(
+        _of_metric(rows, "d2.best_strength"), key=lambda row: row["details"]["gain_where_chosen"], default=None
+    )
+    if chosen is None:
+        return {}
+    same = {row["metric"]: row for row in rows if row["strategy"] == chosen["strategy"]}
+    excess = same.get("d2.best_gain.excess")
+    if excess is None:
+        return {}
+    return {
+        "strategy": chosen["strategy"],
+        "gain": excess["details"]["value_at_null_strengths"],
+        "null_p95": same["d2.best_gain.null_p95"]["value"],
+        "null_rank": same["d2.best_gain.null_rank"]["value"],
+    }
+
+
+def _of_metric(rows: Sequence[Row], metric: str) -> list[Row]:
+    return [row for row in rows if row["metric"] == metric]
+
+
+def coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
+    lines = []
+    for name in order:
+        cells = [r for r in rows if r["strategy"] == name and r["metric"] == "d1.auroc" and r["coverage"] is not None]
+        if cells:
+            shares = [row["coverage"] for row in cells]
+            lines.append({"strategy": name, "mean": fmean(shares), "lowest": min(shares)})
+    return lines
+
+
+def null_reasons(rows: Sequence[Row]) -> list[Row]:
+    """How many cells are null, by metric family, status and an example of the reason."""
+    counts: Counter[tuple[str, str]] = Counter()
+    reasons: dict[tuple[str, str], str] = {}
+    for row in rows:
+        if row["status"] != "ok":
+            key = (row["metric"].split(".")[0], row["status"])
+            counts[key] += 1
+            reasons.setdefault(key, row["reason"] or "")
+    return [{"family": k[0], "status": k[1], "count": n, "reason": reasons[k]} for k, n in counts.most_common()]

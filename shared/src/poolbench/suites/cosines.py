@@ -1,0 +1,149 @@
+"""How parallel the directions of two strategies are: which strategies are the same one in disguise."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from poolbench.errors import CellError
+from poolbench.suites.representation import direction_vector
+
+#: Mean cosine from which two strategies' directions are told as one.
+SAME = 0.99
+
+
+def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1") -> list[dict[str, Any]]:
+    """Cosine of every pair of strategies' directions of one construction, of one concept at one layer.
+
+    Pairs are made of sorted names and computed one by one, so that neither the order of the strategies nor a further
+    one changes a row.
+
+    Args:
+        tables: DIRECTIONS by strategy, or why there are none.
+        direction: Construction method.
+
+    Returns:
+        Rows with direction, strategy_a, strategy_b, cosine, status and reason, each pair once. Where a side has no
+        direction the cosine is null, with the status of that side (of the first, where neither has one).
+    """
+    found = {name: _unit(tables[name], direction) for name in sorted(tables)}
+    return [
+        {"direction": direction, "strategy_a": a, "strategy_b": b, **_cosine(found[a], found[b], (a, b))}
+        for a, b in combinations(found, 2)
+    ]
+
+
+def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError:
+    """The direction [D] at unit norm in float64 (stored ones are rounded to float32), or why there is none."""
+    if isinstance(table, CellError):
+        return table
+    try:
+        vector = direction_vector(table, direction)
+    except CellError as error:
+        return error
+    return vector / np.linalg.norm(vector)
+
+
+def _cosine(first: np.ndarray | CellError, second: np.ndarray | CellError, names: tuple[str, str]) -> dict[str, Any]:
+    if isinstance(first, CellError):
+        return _null(first.status, f"{names[0]}: {first}")
+    if isinstance(second, CellError):
+        return _null(second.status, f"{names[1]}: {second}")
+    if first.shape != second.shape:
+        return _null("failed", f"directions of widths {len(first)} and {len(second)} cannot be compared")
+    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": "ok", "reason": None}
+
+
+def _null(status: str, reason: str) -> dict[str, Any]:
+    return {"cosine": None, "status": status, "reason": reason}
+
+
+@dataclass(frozen=True)
+class CosineBoard:
+    """Mean cosine over concepts of each pair of strategies.
+
+    Attributes:
+        strategies: S strategies, similar ones beside each other.
+        mean_SS: Mean over the concepts in which both have a direction, NaN where there is none; 1 on the diagonal.
+        lowest: The concept of the lowest cosine, and that cosine, by pair of strategies in either order.
+        without: Strategies that have no direction in any concept, with the status.
+    """
+
+    strategies: list[str]
+    mean_SS: np.ndarray
+    lowest: dict[tuple[str, str], tuple[float, str]]
+    without: dict[str, str]
+
+    def nearest(self, strategy: str) -> tuple[str, float] | None:
+        """The most parallel other strategy and their mean cosine; None where it has no cosine."""
+        row = self.strategies.index(strategy)
+        others = np.where(np.arange(len(self.strategies)) == row, np.nan, self.mean_SS[row])
+        if np.isnan(others).all():
+            return None
+        best = int(np.nanargmax(others))
+        return self.strategies[best], float(others[best])
+
+    def groups(self, at_least: float = SAME) -> list[list[str]]:
+        """Sets of two and more strategies in which every pair's mean cosine is at least this (complete linkage)."""
+        if len(self.strategies) < 2:
+            return []
+        marks = fcluster(linkage(_distances(self.mean_SS), "complete"), 1 - at_least + 1e-12, "distance")
+        members = [sorted(self.strategies[k] for k in np.flatnonzero(marks == mark)) for mark in dict.fromkeys(marks)]
+        return [names for names in members if len(names) > 1]
+
+
+def cosine_board(rows: Iterable[Mapping[str, Any]]) -> CosineBoard:
+    """Means over concepts of the rows of one layer and construction; models count as further concepts."""
+    pairs: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
+    missing: list[tuple[str, str, str]] = []
+    for row in rows:
+        pair = (row["strategy_a"], row["strategy_b"])
+        if row["cosine"] is None:
+            missing.append((*pair, row["status"]))
+        else:
+            pairs[pair].append((row["cosine"], row["concept"]))
+    strategies = sorted({name for pair in pairs for name in pair})
+    means = {pair: float(np.mean([cosine for cosine, _ in found])) for pair, found in pairs.items()}
+    order = _by_similarity(_matrix(strategies, means))
+    strategies = [strategies[k] for k in order]
+    lowest = {key: min(found) for (a, b), found in pairs.items() for key in ((a, b), (b, a))}
+    return CosineBoard(strategies, _matrix(strategies, means), lowest, _without(strategies, missing))
+
+
+def _without(strategies: list[str], missing: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """The commonest status of each strategy that has no cosine, told by its pairs with those that have."""
+    statuses: dict[str, Counter[str]] = defaultdict(Counter)
+    for a, b, status in missing:
+        for name, other in ((a, b), (b, a)):
+            if name not in strategies and other in strategies:
+                statuses[name][status] += 1
+    return {name: found.most_common(1)[0][0] for name, found in sorted(statuses.items())}
+
+
+def _matrix(strategies: list[str], means: Mapping[tuple[str, str], float]) -> np.ndarray:
+    mean_SS = np.eye(len(strategies))
+    for i, j in combinations(range(len(strategies)), 2):
+        pair = (strategies[i], strategies[j])
+        mean_SS[i, j] = mean_SS[j, i] = means.get(pair, means.get(pair[::-1], np.nan))
+    return mean_SS
+
+
+def _distances(mean_SS: np.ndarray) -> np.ndarray:
+    """1 - cosine of the pairs; without a cosine as far apart as orthogonal directions."""
+    distances_SS = 1 - np.nan_to_num(mean_SS, nan=0.0)
+    return squareform(np.clip(distances_SS, 0, 2), checks=False)
+
+
+def _by_similarity(mean_SS: np.ndarray) -> list[int]:
+    """Leaf order of average linkage, turned so that neighbours are alike."""
+    if len(mean_SS) < 3:
+        return list(range(len(mean_SS)))
+    return leaves_list(linkage(_distances(mean_SS), "average", optimal_ordering=True)).tolist()
