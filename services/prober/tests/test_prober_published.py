@@ -1,5 +1,8 @@
 """The published protocol against its own few lines, written again with numpy and scikit-learn."""
 
+import sys
+from subprocess import run
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
@@ -10,6 +13,7 @@ from poolbench_prober.config import ProbeParams
 from poolbench_prober.core import probe_cell
 from poolbench_prober.corpus import Passages
 from poolbench_prober.design import Design
+from poolbench_prober.published import projections
 from poolbench_prober.tables import directions_table, measures_table
 from poolbench_prober.vectors import PooledVectors
 
@@ -88,3 +92,45 @@ def test_constant_vectors_are_chance_there_and_say_so(train):
     (measure,) = published(train, np.ones((120, 8))).measures
     assert measure.value == 0.5
     assert measure.reason.startswith("collapsed")
+
+
+def test_a_score_does_not_depend_on_the_rows_beside_it(train):
+    """A BLAS rounds a row by its place in the block; 4,096 columns show it."""
+    rng = np.random.default_rng(0)
+    unit, labels = rng.normal(size=(101, 4096)), np.arange(101) % 2
+    folds = np.arange(101) % 5
+    scores = projections(unit, labels, folds)
+    held = np.flatnonzero(folds == 0)
+    direction = unit[(folds != 0) & (labels == 1)].mean(axis=0) - unit[(folds != 0) & (labels == 0)].mean(axis=0)
+    direction /= np.sqrt(np.square(direction).sum())
+    for row in held:
+        assert scores[row] == (unit[[row]] * direction).sum(axis=1)[0]
+
+
+THREADS = """
+import hashlib, sys, numpy as np
+from threadpoolctl import threadpool_limits
+from poolbench_prober.published import projections, stratified_folds, unit_rows
+vectors, labels = np.random.default_rng(0).normal(size=(701, 4096)), np.arange(701) % 3 // 2
+with threadpool_limits(int(sys.argv[1])):
+    scores = projections(unit_rows(vectors), labels, stratified_folds(labels))
+print(hashlib.sha256(scores.tobytes()).hexdigest())
+"""
+
+
+def test_the_same_bits_under_any_number_of_threads():
+    told = {run([sys.executable, "-c", THREADS, n], capture_output=True, check=True).stdout for n in ("1", "2", "4")}
+    assert len(told) == 1
+
+
+def test_the_same_bits_whatever_else_is_in_the_task(train, plant):
+    """Strategies in another order, more of them, or a cell alone."""
+    cells = {name: plant(train, shift, seed=seed) for seed, (name, shift) in enumerate((("a", 0.5), ("b", 1.0)))}
+    design = Design.build(train, None, PUBLISHED)
+    told = [
+        {n: measures_table(probe_cell(design, PooledVectors.from_matrix(cells[n]), None, PUBLISHED)) for n in order}
+        for order in (("a", "b"), ("b", "a"), ("a",), ("b",))
+    ]
+    for found in told:
+        for name, table in found.items():
+            assert table.equals(told[0][name])

@@ -179,3 +179,21 @@ def test_what_float32_cannot_solve_goes_on_in_float64():
     assert fit.converged.all()
     weights, intercept = oracle(vectors, labels, 1e6)
     np.testing.assert_allclose(fit.scores(vectors)[:, 0], vectors @ weights + intercept, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch:cpu"])
+@pytest.mark.parametrize(("num_rows", "width"), [(300, 130), (150, 260)])
+def test_rows_that_differ_by_rounding_only_do_not_spoil_the_weights(name, num_rows, width):
+    """Windows before the rewrite, run in different batches: what K cannot see must not reach the weights."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        originals = rng.normal(size=(num_rows // 4, width)) * np.arange(1, width + 1) ** -0.7
+        vectors = originals[rng.integers(0, num_rows // 4, num_rows)] + 1e-8 * rng.normal(size=(num_rows, width))
+        labels = (rng.random(num_rows) < 0.05).astype(float)
+        fit = fit_probes(vectors, labels[:, None], np.array([10.0]), solver=get_solver(name))
+        assert fit.converged.all()
+        standard = (vectors - vectors.mean(axis=0)) / vectors.std(axis=0)
+        weights = fit.weights_DK[:, 0] * vectors.std(axis=0)
+        residual = 10.0 * (1 / (1 + np.exp(-fit.scores(vectors)[:, 0])) - labels)
+        gradient = np.append(weights + standard.T @ residual, residual.sum())
+        assert np.linalg.norm(gradient) <= 1e-3 * np.linalg.norm(weights)

@@ -61,7 +61,7 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 
 def unit_rows(matrix_nD: np.ndarray) -> np.ndarray:
     """Rows of unit norm; a zero row stays zero."""
-    norms = np.linalg.norm(matrix_nD, axis=1, keepdims=True)
+    norms = np.sqrt(np.square(matrix_nD).sum(axis=1, keepdims=True))
     return np.asarray(matrix_nD / np.where(norms > 0, norms, 1.0))
 
 
@@ -86,13 +86,17 @@ def stratified_folds(labels: np.ndarray) -> np.ndarray:
 
 
 def projections(unit_nD: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Score of each row: its projection on C1 of the other folds; 0 where the class means are equal."""
+    """Score of each row: its projection on C1 of the other folds; 0 where the class means are equal.
+
+    Sums, not a BLAS: its bits would depend on the number of threads, and on where a row stands among the others.
+    """
     scores = np.empty(len(labels))
     for fold in range(NUM_FOLDS):
         held = folds == fold
         difference = _difference(unit_nD[~held], labels[~held])
-        norm = np.linalg.norm(difference)
-        scores[held] = unit_nD[held] @ (difference / norm if norm > 0 else difference)
+        norm = _norm(difference)
+        unit_D = difference / norm if norm > 0 else difference
+        scores[held] = (unit_nD[held] * unit_D).sum(axis=1)
     return scores
 
 
@@ -100,9 +104,13 @@ def _difference(unit_nD: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.asarray(unit_nD[labels == 1].mean(axis=0) - unit_nD[labels == 0].mean(axis=0))
 
 
+def _norm(vector_D: np.ndarray) -> float:
+    return float(np.sqrt(np.square(vector_D).sum()))
+
+
 def _direction(unit_nD: np.ndarray, labels: np.ndarray) -> Direction | CellError:
     difference = _difference(unit_nD, labels)
-    norm = float(np.linalg.norm(difference))
+    norm = _norm(difference)
     if norm == 0:
         return CellError("collapsed", "direction C1 is zero: the classes do not differ")
     return Direction("C1", difference / norm, norm)

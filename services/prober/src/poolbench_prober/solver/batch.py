@@ -91,7 +91,7 @@ def _in_columns(standardised: Standardised, newton: Newton, backend: Backend) ->
 
     The norm that the kernel gives is exact only to the root of its rounding; here it is S' times the gradient.
     """
-    both = backend.xp.concatenate([columns(newton.dual), columns(newton.gradient.rows)], -1)
+    both = backend.xp.concatenate([columns(newton.dual), columns(newton.unprojected())], -1)
     num_columns = both.shape[-1] // 2
     shape = newton.dual.shape[2:]
     squares = (newton.gradient.intercept**2).sum((1, 3))

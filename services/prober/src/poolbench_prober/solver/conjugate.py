@@ -75,6 +75,11 @@ class Projection:
         self._ritz, self._mask = ritz, mask_Bn11
         self._num_rows = mask_Bn11.sum(1)[:, None]
 
+    @property
+    def complete(self) -> bool:
+        """Whether all of the null space is known."""
+        return self._ritz.complete
+
     def __call__(self, rows_BnPk: Array) -> Array:
         """The rows without it."""
         if self._ritz.complete:

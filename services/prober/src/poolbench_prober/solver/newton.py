@@ -82,6 +82,11 @@ class Newton:
         self.project = Projection(spectrum, self.mask)
         return spectrum
 
+    def unprojected(self) -> Array:
+        """Dual coordinates of the gradient, less their mean only: convergence is told of the weights as they are."""
+        rows = self.dual + self.loss.residual(self.margins)
+        return (rows - rows.sum(1)[:, None] / self.mask.sum(1)[:, None]) * self.mask
+
     @property
     def ratio(self) -> np.ndarray:
         """Gradient norm over its norm at zero weights [B, P]."""
@@ -98,6 +103,8 @@ class Newton:
         self.dual[:, :, probes] += factor * direction.rows
         self.intercept[:, :, probes] += factor * direction.intercept
         self.margins[:, :, probes] += factor * (direction.image + direction.intercept) * self.mask
+        if self.project.complete:
+            self._settle(probes)
         fresh = self._gradient(probes)
         for name in ("rows", "image", "intercept"):
             getattr(self.gradient, name)[:, :, probes] = getattr(fresh, name)
@@ -105,6 +112,17 @@ class Newton:
         square = (self.dual * (self.margins - self.intercept)).sum((1, 3))
         self.weight_norm = self.backend.xp.sqrt(self.backend.xp.clip(square, min=0.0))
         self._judge(probes, chosen_BP, before, self.backend.numpy(lengths), single)
+
+    def _settle(self, probes: np.ndarray) -> None:
+        """Puts the optimum's dual, minus the residual, where K is rounding noise; conjugate gradients do not see it.
+
+        What grew there by rounding is far from nothing once it is multiplied by S': near-duplicate rows differ in it.
+        """
+        residual = self.loss.take(probes).residual(self.margins[:, :, probes])
+        unsettled = self.dual[:, :, probes] + residual
+        settled = self.dual[:, :, probes] - (unsettled - self.project(unsettled))
+        self.dual[:, :, probes] = settled
+        self.margins[:, :, probes] = (self._product(settled) + self.intercept[:, :, probes]) * self.mask
 
     def _judge(
         self, probes: np.ndarray, chosen: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
@@ -165,7 +183,7 @@ class Newton:
             over = (found > -0.1 * start) & (lengths > 0)
             if not self.backend.numpy(over).any():
                 break
-            shrink = xp.clip(start / (start - found), min=0.1, max=0.9)
+            shrink = xp.clip(start / xp.where(over, start - found, 1 + 0 * found), min=0.1, max=0.9)
             lengths = xp.where(over, lengths * shrink, lengths)
         return lengths
 
