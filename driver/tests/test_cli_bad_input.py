@@ -15,9 +15,10 @@ import pytest
 from poolbench.config import load_run_config
 from poolbench.errors import ConfigError
 from poolbench.pooling import get_strategy
-from poolbench_driver import job
+from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
-from poolbench_driver.texts import read_texts
+from poolbench_driver.job import prepare
+from poolbench_driver.plan import names
 
 AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
 
@@ -76,10 +77,10 @@ def test_mistakes_are_one_line(
 
 
 def test_a_run_of_strategies_that_nobody_wrote_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "select_strategies", lambda ids: [replace(get_strategy(i), function=None) for i in ids])
+    monkeypatch.setattr(names, "select_strategies", lambda ids: [replace(get_strategy(i), function=None) for i in ids])
     config = load_run_config(None, {"preset": "demo", "strategies": ["A1_mean"]})
     with pytest.raises(ConfigError, match="is implemented yet"):
-        job.prepare(config, None)
+        prepare(config, None)
 
 
 def test_parts_that_are_away_are_named(environment: dict[str, str], tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
+from poolbench_driver.adhoc.embedding import Embedder, Reference
+from poolbench_driver.adhoc.texts import TextLine, read_lines
+from poolbench_driver.adhoc.vector_files import replacing, write_npy, writer_of
 from poolbench_driver.cli.embed import parse_params
-from poolbench_driver.client import ServiceError
-from poolbench_driver.embedding import Embedder, Reference
-from poolbench_driver.texts import TextLine, read_lines
-from poolbench_driver.vector_files import replacing, write_npy, writer_of
+from poolbench_driver.cluster.client import ServiceError
 
 
 class Spoiled:

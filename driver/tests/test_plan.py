@@ -13,9 +13,9 @@ from poolbench.config import ModelRef, RunConfig, folder_revision, load_run_conf
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import card_ids, get_strategy, select_strategies
 from poolbench.readouts import get_readout
-from poolbench_driver.job import left_out
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, make_plan
+from poolbench_driver.plan.names import left_out
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 

@@ -17,8 +17,8 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.upkeep import scorer_keys, unneeded
 from poolbench_driver.models import _local_shape
-from poolbench_driver.progress import open_display
 from poolbench_driver.run import Failure
+from poolbench_driver.run.progress import open_display
 from poolbench_driver.rundir import RunFolder, list_runs
 
 CONFIG = load_run_config(None, {"preset": "demo"})

@@ -15,11 +15,10 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import card_ids, get_strategy
-from poolbench_driver import job
 from poolbench_driver.assemble import assemble
 from poolbench_driver.job import prepare
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, make_plan, names
 from poolbench_driver.plan.generations import Generations, generations
 
 
@@ -214,7 +213,7 @@ def test_an_unusable_direction_is_named_before_anything_is_planned(monkeypatch: 
 
     with pytest.raises(UnknownNameError, match="did you mean"):
         prepared("C9")
-    monkeypatch.setattr(job, "implemented_directions", lambda: ("C1",))
+    monkeypatch.setattr(names, "implemented_directions", lambda: ("C1",))
     with pytest.raises(ConfigError, match="direction C2 is not implemented yet; there are C1"):
         prepared("C2")
 

@@ -56,10 +56,10 @@ def run(
         "limit": limit,
     }
     from poolbench.config import load_run_config
+    from poolbench_driver.cluster.session import check_session, open_session
     from poolbench_driver.job import prepare
-    from poolbench_driver.progress import open_display
+    from poolbench_driver.run.progress import open_display
     from poolbench_driver.rundir import RunFolder
-    from poolbench_driver.session import check_session, open_session
 
     given = {name: value for name, value in flags.items() if value is not None}
     if activations:
@@ -77,9 +77,9 @@ def run(
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
-    from poolbench_driver.client import SERVICES
+    from poolbench_driver.cluster.client import SERVICES
+    from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
-    from poolbench_driver.session import open_session, try_health
 
     session = open_session()
     services = [
@@ -169,8 +169,8 @@ def _names(text: str | None) -> list[str] | None:
 
 def _import_settings(name: str, model: str | None) -> dict[str, Any]:
     """The settings that measure all of an import; flags and file may still narrow them."""
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports import load_import
-    from poolbench_driver.session import open_session
 
     if model is not None:
         raise typer.BadParameter("--activations and --model name two models; give one")

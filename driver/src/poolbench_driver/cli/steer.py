@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
+from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
-from poolbench_driver.texts import read_texts
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}
@@ -43,7 +43,7 @@ def steer(
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
 
     texts = [*(prompts or []), *(read_texts(input_) if input_ is not None else [])]
     if not texts:

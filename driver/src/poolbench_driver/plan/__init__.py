@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from poolbench.concepts import get_concept
 from poolbench.config import RunConfig
 from poolbench.pooling.registry import StrategySpec
+from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan.job import (
+from poolbench_driver.plan.plan import (
     NULLS,
     UNSTEERED,
     ConceptPlan,
@@ -34,7 +35,6 @@ from poolbench_driver.plan.probes import (
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
 from poolbench_driver.plan.vectors import plan_frequencies, plan_neighbour_vectors, plan_vectors
-from poolbench_driver.saes import SaeInput
 
 __all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of", "wanted_scorers"]
 
