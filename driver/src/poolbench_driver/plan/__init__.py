@@ -59,17 +59,10 @@ def make_plan(
         present: Keys of the committed artifacts.
         saes: Sparse autoencoders by layer.
     """
-    layers = model.layers(config.layers)
-    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    plan = _empty_plan(config, model, strategies)
     plan.absent, plan.present = dict(absent or {}), frozenset(present)
-    plan.saes = {layer: (sae.key, sae.num_features) for layer, sae in (saes or {}).items()}
-    for sae in (saes or {}).values():
-        if sae.step is not None:
-            plan.add_local(sae.step)
-    if plan.steers:
-        plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
-    plan.concepts |= {name: ConceptPlan(get_concept(name)) for name in config.concepts}
+    _add_saes(plan, saes or {})
     plan_frequencies(plan)
     for cells in plan.concepts.values():
         plan_vectors(plan, cells, ("train", "test"), plan.layers_with_steering())
@@ -79,14 +72,35 @@ def make_plan(
         plan_published_probes(plan, cells)
         plan_nested_layers(plan, cells)
     if plan.steers:
-        plan_shared_steering(plan)
-        for concept in scored_concepts(plan):
-            plan_scorer(plan, concept)
-        for cells in plan.concepts.values():
-            plan_null_directions(plan, cells)
-            plan_steering(plan, cells)
-        plan_scores(plan)
-        plan_neighbour_vectors(plan)
-        for cells in plan.neighbours.values():
-            plan_neighbour_directions(plan, cells)
+        _plan_d2_and_d3(plan)
     return plan
+
+
+def _empty_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[StrategySpec]) -> Plan:
+    layers = model.layers(config.layers)
+    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    if plan.steers:
+        plan.steering_layer = model.layer(config.steering_layer)
+    plan.concepts |= {name: ConceptPlan(get_concept(name)) for name in config.concepts}
+    return plan
+
+
+def _add_saes(plan: Plan, saes: Mapping[int, SaeInput]) -> None:
+    plan.saes = {layer: (sae.key, sae.num_features) for layer, sae in saes.items()}
+    for sae in saes.values():
+        if sae.step is not None:
+            plan.add_local(sae.step)
+
+
+def _plan_d2_and_d3(plan: Plan) -> None:
+    """Scorers, null directions, steered texts and their scores; then what D3 asks of neighbours."""
+    plan_shared_steering(plan)
+    for concept in scored_concepts(plan):
+        plan_scorer(plan, concept)
+    for cells in plan.concepts.values():
+        plan_null_directions(plan, cells)
+        plan_steering(plan, cells)
+    plan_scores(plan)
+    plan_neighbour_vectors(plan)
+    for cells in plan.neighbours.values():
+        plan_neighbour_directions(plan, cells)
