@@ -26,10 +26,10 @@ from poolbench.pooling.states import read_states
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.activation_files import ActivationReader
-from poolbench_driver.activation_import import Importer
 from poolbench_driver.assemble import assemble
 from poolbench_driver.imports import imported_model
+from poolbench_driver.imports.activation_files import ActivationReader
+from poolbench_driver.imports.activations import Importer
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.run import committed_keys

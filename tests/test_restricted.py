@@ -163,7 +163,7 @@ def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_table_of_a_sensitive_concept_names_no_passage() -> None:
-    from poolbench_driver.disclosure import opaque, told
+    from poolbench_driver.assemble.disclosure import opaque, told
 
     reason = "no states of passage 'toxicity-civil-1234-pos' in \"file 1\"; the concept's text isn't there"
     row = {"concept": "toxicity", "reason": reason}

@@ -1,9 +1,13 @@
-"""Artifacts of a steering plan, made by hand through the real storage classes."""
+"""The command line, and artifacts of a steering plan made by hand through the real storage classes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -22,25 +26,25 @@ from poolbench_driver.plan import NULLS, UNSTEERED, ConceptPlan, Plan, make_plan
 WIDTH = 4
 STRENGTHS = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25], "reference_strength": 0.125}
 BUDGET = {"num_openings": 6, "num_bootstrap": 20, **STRENGTHS}
+Score = Callable[[str, int, float, str], float]
 
 
 class SteeredArtifacts:
-    """A plan and its artifacts; a score is ``score(direction_key, opening, strength, scorer)``."""
+    """A plan and its artifacts; a score is ``score(direction_key, opening, strength, scorer)``.
 
-    def __init__(
-        self, folder: Path, strategies: Sequence[str], budget: dict[str, Any], settings: dict[str, Any]
-    ) -> None:
-        config = load_run_config(None, {"preset": "demo", "layers": [2], "budget": BUDGET | budget, **settings})
-        model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-        self.plan: Plan = make_plan(config, model, [get_strategy(name) for name in strategies])
-        self.artifacts = Artifacts(FolderStore(folder))
-        self.rng = np.random.default_rng(0)
+    Texts, and every passage, hold ``SECRET``; scores carry them along in a column that must not leave the store.
+    """
 
-    def write(self, score: Callable[[str, int, float, str], float], *, gate: float = 1.0) -> SteeredArtifacts:
+    SECRET = "SECRET-TEXT"
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.plan, self.artifacts, self.rng = plan, Artifacts(FolderStore(folder)), np.random.default_rng(0)
+
+    def write(self, score: Score, *, gate: float = 1.0) -> SteeredArtifacts:
         """Writes every artifact that rows and releases read."""
         budget = self.plan.config.budget
         for cells in [*self.plan.concepts.values(), *self.plan.neighbours.values()]:
-            self._probes(cells)
+            self.probes(cells)
         for cells in self.plan.concepts.values():
             scorers = scorers_of(self.plan, cells.concept)
             for name, texts in cells.texts.items():
@@ -64,7 +68,7 @@ class SteeredArtifacts:
         directions: Sequence[str],
         strengths: Sequence[float],
         scorers: Sequence[str],
-        score: Callable[[str, int, float, str], float],
+        score: Score,
     ) -> None:
         """Writes texts, fluency and scores of some directions: what the steerer and the scorer would."""
         texts, fluency, scores = [], [], []
@@ -82,7 +86,7 @@ class SteeredArtifacts:
         sampled = steering.temperature > 0
         self._write(keys[0], texts, pa.schema([*t.TEXTS, *t.SAMPLES]) if sampled else t.TEXTS)
         self._write(keys[1], fluency, t.FLUENCY)
-        self._write(keys[2], scores, t.SCORES)
+        self._write(keys[2], scores, t.SCORES, leaks=True)
 
     def _text(self, key: str, strength: float, opening: int, sample: int) -> dict[str, Any]:
         steered = key != UNSTEERED
@@ -90,7 +94,7 @@ class SteeredArtifacts:
             "text_id": f"{key}|{strength}|{opening}|{sample}",
             "prompt_id": f"neutral-54-{opening:02d}",
             "prompt": f"Opening {opening}",
-            "text": f" goes on along {key} at {strength}",
+            "text": f" goes on along {key} at {strength}, {self.SECRET}",
             "direction_key": key,
             "strength": strength,
             "alpha": 50 * strength,
@@ -105,15 +109,20 @@ class SteeredArtifacts:
             "temperature": self.plan.config.steering.temperature,
         }
 
-    def _probes(self, cells: ConceptPlan) -> None:
-        for key in cells.measures.values():
-            self._measures(key, Measure.of("d1.auroc", 0.9, (0.8, 0.95), n=40))
+    def probes(self, cells: ConceptPlan) -> None:
+        """Writes measures, directions and scores of a measured concept, or the vectors of a neighbour."""
+        for (strategy, _), key in cells.measures.items():
+            d1 = Measure.of("d1.auroc", 0.9 if strategy == "A1_mean" else 0.8, (0.7, 0.95), coverage=1.0, n=40)
+            self._measures(key, d1, Measure.of("d1.auroc_permuted", 0.5))
+        for key in cells.probe_scores.values():
+            row = {"passage_id": "p1", "split": "train", "fold": 0, "label": 1, "group": "g", "score": 0.5}
+            self._write(key, [row], t.PROBE_SCORES, leaks=True)
         for key in cells.directions.values():
-            rows = [self._direction(name) for name in ("C1", "C2")]
-            self._write(key, rows, t.directions_schema(WIDTH))
+            self._write(key, [self._direction(name) for name in ("C1", "C2")], t.directions_schema(WIDTH))
         if not cells.directions:  # a neighbour: its directions come from its vectors
             ids = [f"p{n}" for n in range(8)]
-            self._write(cells.passages["train"], [{"passage_id": i, "label": int(i[1:]) % 2} for i in ids], t.PASSAGES)
+            passages = [{"passage_id": i, "label": int(i[1:]) % 2, "text": self.SECRET} for i in ids]
+            self._write(cells.passages["train"], passages, t.PASSAGES)
             for key in cells.vectors.values():
                 vectors = [{"passage_id": i, "vector": self.rng.normal(size=WIDTH).tolist()} for i in ids]
                 self._write(key, vectors, t.vectors_schema(WIDTH))
@@ -125,17 +134,61 @@ class SteeredArtifacts:
     def _measures(self, key: str, *measures: Measure) -> None:
         self._write(key, [measure.to_row() for measure in measures], t.MEASURES)
 
-    def _write(self, key: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-        self.artifacts.write_table(key, t.table_from_rows(rows, schema))
+    def _write(self, key: str, rows: list[dict[str, Any]], schema: pa.Schema, *, leaks: bool = False) -> None:
+        table = t.table_from_rows(rows, schema)
+        if leaks:
+            table = table.append_column("text", pa.array([self.SECRET] * len(rows)))
+        self.artifacts.write_table(key, table, producer={"wall_s": 2.0})
+
+
+@pytest.fixture(scope="session")
+def steered_in() -> Callable[..., SteeredArtifacts]:
+    """Makes plans with a store: ``steered_in(folder, concepts=[...], steering={...}, budget={...})``."""
+
+    def make(
+        folder: Path,
+        *,
+        strategies: Sequence[str] = ("A1_mean", "L5_keyword"),
+        unwritten: Collection[str] = (),
+        absent: dict[str, str] | None = None,
+        budget: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> SteeredArtifacts:
+        chosen = {"preset": "demo", "concepts": ["contrast"], "layers": [2], **settings}
+        config = load_run_config(None, {**chosen, "budget": BUDGET | (budget or {})})
+        model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
+        specs = [get_strategy(name) for name in strategies]
+        specs = [replace(spec, function=None) if spec.id in unwritten else spec for spec in specs]
+        return SteeredArtifacts(folder, make_plan(config, model, specs, absent=absent))
+
+    return make
 
 
 @pytest.fixture
-def steered(tmp_path: Path) -> Callable[..., SteeredArtifacts]:
-    """Makes plans with artifacts: ``steered(concepts=[...], steering={...}, budget={...})``."""
+def steered(steered_in: Callable[..., SteeredArtifacts], tmp_path: Path) -> Callable[..., SteeredArtifacts]:
+    """As ``steered_in``, in a folder of the test."""
+    return partial(steered_in, tmp_path / "store")
 
-    def make(
-        *, strategies: Sequence[str] = ("A1_mean", "L5_keyword"), budget: dict[str, Any] | None = None, **settings: Any
-    ) -> SteeredArtifacts:
-        return SteeredArtifacts(tmp_path / "store", strategies, budget or {}, {"concepts": ["contrast"], **settings})
 
-    return make
+Driver = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Driver:
+    """``driver(environment, *arguments)``: the command line from ``main`` on, in this process, which is far quicker.
+
+    What ``main`` does not turn into a line and an exit code fails the test.
+    """
+    from poolbench_driver.cli import main
+
+    def run(environment: dict[str, str], *arguments: str) -> CompletedProcess[str]:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.environ", environment)
+            patch.setattr(sys, "argv", ["poolbench-driver", *arguments])
+            capsys.readouterr()
+            with pytest.raises(SystemExit) as ended:
+                main()
+        shown = capsys.readouterr()
+        return CompletedProcess(arguments, int(ended.value.code or 0), shown.out, shown.err)
+
+    return run

@@ -3,134 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
-from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import STATUSES
-from poolbench.pooling.registry import get_strategy
 from poolbench.storage import Artifacts
-from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
-from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, UNSTEERED, ConceptPlan, Plan, make_plan, scorers_of
+from poolbench_driver.plan import Plan
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
 
-WIDTH, SECRET = 8, "SECRET-PASSAGE"
-STRATEGIES = ("A1_mean", "L5_keyword", "S2_gradient")
+STRATEGIES = {"strategies": ("A1_mean", "L5_keyword", "S2_gradient"), "unwritten": ("S2_gradient",)}
+MEASURED = ("contrast", "toxicity")
 
 
-def plan_of(concepts: Sequence[str], absent: dict[str, str] | None = None) -> Plan:
-    strengths = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25]}
-    budget = {"num_openings": 6, "num_bootstrap": 20, "reference_strength": 0.125, **strengths}
-    settings = {"preset": "demo", "concepts": list(concepts), "strategies": list(STRATEGIES), "layers": [2]}
-    config = load_run_config(None, {**settings, "budget": budget})
-    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-    *written, unwritten = map(get_strategy, STRATEGIES)
-    return make_plan(config, model, [*written, replace(unwritten, function=None)], absent=absent)
-
-
-class Maker:
-    """Writes the artifacts of a plan: scores rise with strength for directions, and stay for nulls."""
-
-    def __init__(self, plan: Plan, artifacts: Artifacts) -> None:
-        self.plan, self.artifacts, self.rng = plan, artifacts, np.random.default_rng(0)
-
-    def all(self) -> None:
-        for cells in self.plan.concepts.values():
-            self._probes(cells)
-            self._texts(cells)
-        for cells in self.plan.neighbours.values():
-            self._vectors(cells)
-        texts, fluency, scores = self.plan.unsteered
-        self._generation((texts, fluency, scores), [UNSTEERED], [0.0], list(self.plan.scorers), slope=0)
-        for scorer in self.plan.scorers.values():
-            self._measures(scorer.training, Measure.of("scorer.auroc", 0.95))
-            means = [Measure.of("scorer.positive_mean", 0.9), Measure.of("scorer.negative_mean", 0.1)]
-            self._measures(scorer.gate, Measure.of("scorer.gate", 1.0), *means)
-
-    def _write(self, key: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-        self.artifacts.write_table(key, t.table_from_rows(rows, schema), producer={"wall_s": 2.0})
-
-    def _measures(self, key: str, *measures: Measure) -> None:
-        self._write(key, [measure.to_row() for measure in measures], t.MEASURES)
-
-    def _unit(self) -> list[float]:
-        vector = self.rng.normal(size=WIDTH)
-        return list(vector / np.linalg.norm(vector))
-
-    def _probes(self, cells: ConceptPlan) -> None:
-        for (strategy, layer), key in cells.measures.items():
-            d1 = Measure.of("d1.auroc", 0.9 if strategy == "A1_mean" else 0.8, (0.7, 0.95), coverage=1.0, n=40)
-            self._measures(key, d1, Measure.of("d1.auroc_permuted", 0.5))
-            row = {"direction_id": "C1", "vector": self._unit(), "raw_norm": 1.0, "status": "ok"}
-            self._write(cells.directions[strategy, layer], [row], t.directions_schema(WIDTH))
-            score = {"passage_id": "p1", "split": "train", "fold": 0, "label": 1, "group": "g", "score": 0.5}
-            table = t.table_from_rows([score], t.PROBE_SCORES).append_column("text", pa.array([SECRET]))
-            self.artifacts.write_table(cells.probe_scores[strategy, layer], table)
-
-    def _vectors(self, cells: ConceptPlan) -> None:
-        ids = [f"p{n}" for n in range(8)]
-        passages = [{"passage_id": name, "label": n % 2, "text": SECRET} for n, name in enumerate(ids)]
-        self._write(cells.passages["train"], passages, t.PASSAGES)
-        for key in cells.vectors.values():
-            rows = [{"passage_id": name, "vector": self._unit(), "status": "ok"} for name in ids]
-            self._write(key, rows, t.vectors_schema(WIDTH))
-
-    def _texts(self, cells: ConceptPlan) -> None:
-        budget = self.plan.config.budget
-        scorers = scorers_of(self.plan, cells.concept)
-        for name, texts in cells.texts.items():
-            keys = (texts, cells.fluency[name], cells.scores[name])
-            null = name == NULLS
-            directions = [f"null_{n:03d}" for n in range(budget.num_nulls)] if null else [f"{name}/C1"]
-            strengths = budget.null_strengths if null else budget.strengths
-            self._generation(keys, directions, strengths, scorers, slope=0.0 if null else 1.0)
-
-    def _generation(
-        self,
-        keys: tuple[str, str, str],
-        directions: Sequence[str],
-        strengths: Sequence[float],
-        scorers: Sequence[str],
-        slope: float,
-    ) -> None:
-        texts, fluency, scores = [], [], []
-        for direction in directions:
-            for strength in strengths:
-                for prompt in range(self.plan.config.budget.num_openings):
-                    name = f"{direction}|{strength}|{prompt}"
-                    texts.append(
-                        {"text_id": name, "prompt_id": str(prompt), "direction_key": direction, "strength": strength,
-                         "text": SECRET, "num_tokens": 20, "repeated_4grams": 0.0}
-                    )  # fmt: skip
-                    fluency.append({"text_id": name, "mean_nll": 2.0, "num_tokens": 20})
-                    for n, scorer in enumerate(scorers):
-                        score = 0.2 + 0.01 * prompt + (slope * strength if n == 0 else 0.0)
-                        scores.append({"text_id": name, "scorer": scorer, "score": min(score, 1.0)})
-        self._write(keys[0], texts, t.TEXTS)
-        self._write(keys[1], fluency, t.FLUENCY)
-        table = t.table_from_rows(scores, t.SCORES).append_column("text", pa.array([SECRET] * len(scores)))
-        self.artifacts.write_table(keys[2], table)
+def rising(key: str, opening: int, strength: float, scorer: str) -> float:
+    """A measured concept's score rises with strength along a strategy's direction; nothing else changes any."""
+    slope = 1.0 if scorer in MEASURED and "null" not in key else 0.0
+    return min(0.2 + 0.01 * opening + slope * strength, 1.0)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts]:
-    plan = plan_of(["contrast", "toxicity"])
-    artifacts = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
-    Maker(plan, artifacts).all()
-    return plan, artifacts
+def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts]:
+    made = steered_in(tmp_path_factory.mktemp("store"), concepts=list(MEASURED), **STRATEGIES).write(rising)
+    return made.plan, made.artifacts
 
 
 @pytest.fixture(scope="module")
@@ -192,10 +95,9 @@ def test_the_same_artifacts_give_the_same_digest(made: tuple[Plan, Artifacts], c
     assert results_digest(again["results"]) == results_digest(complete["results"])
 
 
-def test_a_failed_task_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    plan = plan_of(["contrast"])
-    artifacts = Artifacts(FolderStore(tmp_path))
-    Maker(plan, artifacts).all()
+def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
+    made = steered(**STRATEGIES).write(rising)
+    plan, artifacts = made.plan, made.artifacts
     cells = plan.concepts["contrast"]
     lost = {cells.measures["A1_mean", 2]: "too_few", cells.texts["L5_keyword"]: "failed"}
     failures = {}
@@ -212,11 +114,9 @@ def test_a_failed_task_is_a_row_with_its_reason(tmp_path: Path) -> None:
     assert other["value"] == 0.8
 
 
-def test_a_neighbour_without_passages_costs_only_what_compares_with_it(tmp_path: Path) -> None:
-    plan = plan_of(["contrast"], absent={"causation": "the corpus has no causation"})
-    artifacts = Artifacts(FolderStore(tmp_path))
-    Maker(plan, artifacts).all()
-    tables = assemble(plan, artifacts, {}, "run-1")
+def test_a_neighbour_without_passages_costs_only_what_compares_with_it(steered: Any) -> None:
+    made = steered(absent={"causation": "the corpus has no causation"}).write(rising)
+    tables = assemble(made.plan, made.artifacts, {}, "run-1")
     distant = rows_of(tables, strategy="A1_mean", neighbour="causation")
     assert {row["metric"] for row in distant} >= {"d3.robust_ld", "d3.rep_ld"}
     assert all((row["status"], row["reason"]) == ("no_scorer", "the corpus has no causation") for row in distant)
@@ -236,12 +136,14 @@ def test_nothing_restricted_leaves_the_store(
     made: tuple[Plan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     """Scores are public; passages, texts and vectors are not, whatever columns an artifact carries."""
-    folder = _finished(made[0], complete, tmp_path, [])
+    folder, secret = _finished(made[0], complete, tmp_path, []), "SECRET"
+    texts = made[1].read_table(made[0].concepts["contrast"].texts["A1_mean"])
+    assert secret in texts["text"][0].as_py()
     for name, table in complete.items():
         assert not {"text", "prompt", "vector", "token_ids"} & set(table.schema.names), name
         assert not any(pa.types.is_fixed_size_list(kind) for kind in table.schema.types), name
-        assert SECRET not in json.dumps(table.to_pylist())
-    assert SECRET not in (folder.path / "report" / "index.html").read_text()
+        assert secret not in json.dumps(table.to_pylist())
+    assert secret not in (folder.path / "report" / "index.html").read_text()
     assert any(row["concept"] == "toxicity" and row["value"] is not None for row in complete["results"].to_pylist())
     names = {row["passage_id"] for row in complete["passage_scores"].to_pylist() if row["concept"] == "toxicity"}
     assert names and "p1" not in names  # ids of real corpora name the document
@@ -260,13 +162,11 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     )
 
 
-def test_a_run_without_steering_is_reported_too(tmp_path: Path) -> None:
-    config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "layers": [2]})
-    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-    plan = make_plan(config, model, [get_strategy("A1_mean")])
-    artifacts = Artifacts(FolderStore(tmp_path / "store"))
-    Maker(plan, artifacts)._probes(plan.concepts["contrast"])
-    page = _finished(plan, assemble(plan, artifacts, {}, "run-1"), tmp_path, []).path / "report" / "index.html"
+def test_a_run_without_steering_is_reported_too(steered: Any, tmp_path: Path) -> None:
+    made = steered(strategies=["A1_mean"], metrics=["d1"])
+    made.probes(made.plan.concepts["contrast"])
+    tables = assemble(made.plan, made.artifacts, {}, "run-1")
+    page = _finished(made.plan, tables, tmp_path, []).path / "report" / "index.html"
     assert "D2 was not measured" in page.read_text()
 
 
@@ -279,14 +179,11 @@ def _finished(plan: Plan, tables: dict[str, pa.Table], output: Path, failures: l
     return folder
 
 
-def test_d1_checks_concepts_and_compares_layers(tmp_path: Path) -> None:
-    config = load_run_config(
-        None,
-        {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "layers": [2, 3], "layer_choice": "nested"},
+def test_d1_checks_concepts_and_compares_layers(steered: Any, tmp_path: Path) -> None:
+    made = steered(
+        strategies=("A1_mean", "P1_last_token", "L5_keyword"), metrics=["d1"], layers=[2, 3], layer_choice="nested"
     )
-    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-    specs = [get_strategy(name) for name in ("A1_mean", "P1_last_token", "L5_keyword")]
-    plan, artifacts = make_plan(config, model, specs), Artifacts(FolderStore(tmp_path))
+    plan, artifacts = made.plan, made.artifacts
     (cells,) = plan.concepts.values()
     values = {"A1_mean": 0.999, "P1_last_token": 0.995, "L5_keyword": 0.8}
 
@@ -297,14 +194,14 @@ def test_d1_checks_concepts_and_compares_layers(tmp_path: Path) -> None:
         artifacts.write_table(key, t.table_from_rows([measure("d1.auroc", strategy)], t.MEASURES))
     for strategy, key in cells.nested.items():
         artifacts.write_table(key, t.table_from_rows([measure("d1.auroc_nested", strategy)], t.MEASURES))
-    made = assemble(plan, artifacts, {}, "run-1")
-    saturated = rows_of(made, metric="d1.saturation")
+    tables = assemble(plan, artifacts, {}, "run-1")
+    saturated = rows_of(tables, metric="d1.saturation")
     assert [(row["layer"], round(row["value"], 3)) for row in saturated] == [(2, 0.667), (3, 0.667)]
     assert saturated[0]["reason"].startswith("saturated")
-    (stability,) = rows_of(made, metric="rank.layer_stability")
+    (stability,) = rows_of(tables, metric="rank.layer_stability")
     assert stability["value"] == pytest.approx(1)
-    nested = rows_of(made, metric="d1.auroc_nested", strategy="A1_mean")
+    nested = rows_of(tables, metric="d1.auroc_nested", strategy="A1_mean")
     assert [(row["layer"], row["value"]) for row in nested] == [(None, 0.999)]
-    assert any(json.loads(row["params"])["of"] == "d1.auroc_nested" for row in rows_of(made, metric="rank.mean"))
-    page = (_finished(plan, made, tmp_path, []).path / "report" / "index.html").read_text()
+    assert any(json.loads(row["params"])["of"] == "d1.auroc_nested" for row in rows_of(tables, metric="rank.mean"))
+    page = (_finished(plan, tables, tmp_path, []).path / "report" / "index.html").read_text()
     assert "saturated: 2 of 3 strategies reach 0.99" in page

@@ -6,18 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from poolbench.config import load_run_config
-from poolbench.errors import ConfigError
-from poolbench.pooling import get_strategy
-from poolbench_driver import job
 from poolbench_driver.cli.adhoc import load_array
-from poolbench_driver.texts import read_texts
 
 AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
 
@@ -31,11 +26,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
         "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
     }
     return {**os.environ, **folders, **AWAY}
-
-
-def driver(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "poolbench_driver.cli", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:
@@ -70,19 +60,12 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
     ],
 )
 def test_mistakes_are_one_line(
-    environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
+    driver: Any, environment: dict[str, str], arguments: tuple[str, ...], code: int, expected: str
 ) -> None:
     refused(driver(environment, *arguments), code, expected)
 
 
-def test_a_run_of_strategies_that_nobody_wrote_yet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "select_strategies", lambda ids: [replace(get_strategy(i), function=None) for i in ids])
-    config = load_run_config(None, {"preset": "demo", "strategies": ["A1_mean"]})
-    with pytest.raises(ConfigError, match="is implemented yet"):
-        job.prepare(config, None)
-
-
-def test_parts_that_are_away_are_named(environment: dict[str, str], tmp_path: Path) -> None:
+def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str], tmp_path: Path) -> None:
     no_broker = {**environment, "POOLBENCH_BROKER": "redis://:hidden@127.0.0.1:9/0"}
     done = driver(no_broker, "run", "--preset", "demo")
     refused(done, 1, "redis://127.0.0.1:9/0 does not answer")
@@ -95,7 +78,13 @@ def test_parts_that_are_away_are_named(environment: dict[str, str], tmp_path: Pa
     refused(driver(nothing, "status"), 2, "make cluster-up")
 
 
-def test_doctor_and_status_say_what_is_down(environment: dict[str, str]) -> None:
+def test_a_process_ends_as_the_command_does(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-m", "poolbench_driver.cli", "run", "--concepts", "contrst"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    refused(done, 2, "did you mean contrast")
+
+
+def test_doctor_and_status_say_what_is_down(driver: Any, environment: dict[str, str]) -> None:
     done = driver(environment, "doctor")
     assert done.returncode == 1
     assert "ok    object store" in done.stdout and "FAIL  extractor" in done.stdout
@@ -114,30 +103,6 @@ def test_a_listing_imports_nothing_heavy(environment: dict[str, str]) -> None:
     done = subprocess.run([sys.executable, "-c", probe], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert any(row["id"] == "A1_mean" for row in json.loads(done.stdout))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.jsonl", '{"text": "fine"}\n{"text": }\n', "line 2"),
-        ("a.jsonl", '{"text": "fine"}\n\n{"txt": "x"}\n', "line 3"),
-        ("a.jsonl", '{"text": null}\n', "line 1"),
-        ("a.jsonl", "[1]\n", "line 1"),
-        ("a.txt", "\n \n", "empty"),
-    ],
-)
-def test_malformed_texts_are_placed(tmp_path: Path, name: str, content: str, expected: str) -> None:
-    file = tmp_path / name
-    file.write_text(content, "utf-8")
-    with pytest.raises(Exception, match=expected) as caught:
-        read_texts(file)
-    assert str(file) in str(caught.value)
-
-
-def test_a_line_separator_inside_a_text_is_no_end_of_line(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "one\u2028two"}\n', "utf-8")
-    assert read_texts(file) == ["one\u2028two"]
 
 
 def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:

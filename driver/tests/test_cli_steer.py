@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -69,7 +67,7 @@ def steerer(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[dict[str, Any
     """The environment of a cluster whose steerer is the server above, and what that was asked."""
     seen: list[dict[str, Any]] = []
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Steerer,), {"seen": seen}))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     environment = {
         "POOLBENCH_STORE": str(tmp_path / "store"),
         "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
@@ -81,18 +79,13 @@ def steerer(tmp_path: Path) -> Iterator[tuple[dict[str, str], list[dict[str, Any
     server.server_close()
 
 
-def driver(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "poolbench_driver.cli", "steer", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
-
-
-def test_texts_stream_in_order_with_their_receipts(steerer, tmp_path):
+def test_texts_stream_in_order_with_their_receipts(driver, steerer, tmp_path):
     environment, seen = steerer
     np.save(tmp_path / "v.npy", np.array([0.5, -1.0]))
     (tmp_path / "more.txt").write_text("Second\n")
     edits = ["--edit", f"{tmp_path / 'v.npy'}:2:1.5", "--edit", f"{KEY}:3:0.5:clamp"]
     options = ["--input", str(tmp_path / "more.txt"), "--temperature", "0.7", "--seed", "9", "--stop", "END"]
-    done = driver(environment, "First", *edits, *options)
+    done = driver(environment, "steer", "First", *edits, *options)
     assert (done.returncode, done.stdout) == (0, "First one.\nSecond two!\n")
     assert "3 of 3 positions changed (01234567 at 2 by 1.5), ended by length" in " ".join(done.stderr.split())
     (asked,) = seen
@@ -108,11 +101,11 @@ def test_texts_stream_in_order_with_their_receipts(steerer, tmp_path):
     }
 
 
-def test_json_has_texts_and_receipts(steerer, tmp_path):
+def test_json_has_texts_and_receipts(driver, steerer, tmp_path):
     environment, seen = steerer
     np.save(tmp_path / "v.npy", np.ones(2))
     single = ["--vector", str(tmp_path / "v.npy"), "--layer", "2", "--alpha", "3", "--unit", "residual_norm"]
-    done = driver(environment, "a", "b", *single, "--positions", "4", "--json")
+    done = driver(environment, "steer", "a", "b", *single, "--positions", "4", "--json")
     answer = json.loads(done.stdout)
     assert [row["prompt"] for row in answer["texts"]] == ["a", "b"]
     assert answer["texts"][0]["receipt"] == RECEIPT
@@ -133,8 +126,8 @@ def test_json_has_texts_and_receipts(steerer, tmp_path):
         (["a", "--edit", f"{KEY}:2:1", "--unit", "norm"], 2, "did you mean residual_norm"),
     ],
 )
-def test_mistakes_are_one_line(steerer, prompts, code, expected):
-    done = driver(steerer[0], *prompts)
+def test_mistakes_are_one_line(driver, steerer, prompts, code, expected):
+    done = driver(steerer[0], "steer", *prompts)
     assert done.returncode == code
     assert expected in done.stderr
     assert "Traceback" not in done.stderr

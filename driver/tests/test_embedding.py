@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,10 @@ import pytest
 
 from poolbench.contracts.tables import vector_column, vector_matrix
 from poolbench.errors import ConfigError, EndpointError, InputError
+from poolbench_driver.adhoc.embedding import Embedder, Reference
+from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cli.embed import parse_params
-from poolbench_driver.client import ServiceError
-from poolbench_driver.embedding import Embedder, Reference
-from poolbench_driver.texts import TextLine, read_lines
-from poolbench_driver.vector_files import replacing, write_npy, writer_of
+from poolbench_driver.cluster.client import ServiceError
 
 
 class Spoiled:
@@ -97,34 +95,3 @@ def test_params(given: str | None, expected: dict[str, Any]) -> None:
 def test_malformed_params(wrong: str) -> None:
     with pytest.raises(ConfigError, match="write k=4"):
         parse_params(wrong)
-
-
-def test_lines_keep_number_and_id(tmp_path: Path) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text('{"text": "one", "id": 7}\n\n{"text": ""}\n', "utf-8")
-    assert read_lines(file) == [TextLine(1, "one", "7"), TextLine(3, "")]
-    for wrong, expected in (
-        ('{"text": "x", "id": 7}', "that of line 1"),
-        ('{"text": "x", "id": []}', "name or a number"),
-    ):
-        file.write_text('{"text": "one", "id": 7}\n' + wrong, "utf-8")
-        with pytest.raises(InputError, match=f"line 2: .*{expected}"):
-            read_lines(file)
-
-
-def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
-    file = tmp_path / "v.npy"
-    table = pa.table({"vector": vector_column(np.ones((2, 3)), np.array([True, False]))})
-    with replacing(file) as partial:
-        write_npy(table, partial)
-    kept = file.read_bytes()
-    assert np.isnan(np.load(file)[1]).all()
-    with pytest.raises(KeyboardInterrupt), replacing(file) as partial:
-        partial.write_bytes(kept[:10])
-        raise KeyboardInterrupt
-    assert file.read_bytes() == kept and list(tmp_path.iterdir()) == [file]
-    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.safetensors"):
-        writer_of(tmp_path / "v.txt")
-    (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
-        writer_of(tmp_path / "folder.npy")

@@ -25,11 +25,11 @@ from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
 from poolbench_driver.corpora import LocalStep
-from poolbench_driver.erasure import Erasure, scored_texts
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, make_plan
-from poolbench_driver.progress import STAGES, open_display
 from poolbench_driver.run import Pace, RunLoop, committed_keys, remaining
+from poolbench_driver.run.erasure import Erasure, scored_texts
+from poolbench_driver.run.progress import STAGES, open_display
 
 SECRET = "SECRET-STEERED-TEXT"
 FAST = Pace(vanished_s=0.5, tick_s=0.01, queued_ahead=50)

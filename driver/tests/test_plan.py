@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from poolbench.concepts import get_concept
-from poolbench.concepts import registry as concepts
+from poolbench.concepts.registry import CONCEPTS
 from poolbench.config import ModelRef, RunConfig, folder_revision, load_run_config
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import card_ids, get_strategy, select_strategies
 from poolbench.readouts import get_readout
-from poolbench_driver.job import left_out
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, make_plan
+from poolbench_driver.plan.names import left_out
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 
@@ -176,7 +176,7 @@ def test_other_triggers_move_the_vectors_that_look_at_them_alone(monkeypatch: py
     specs = [get_strategy(name) for name in names]
     before = make_plan(config, MODEL, specs).concepts["causation"].vectors
     changed = dataclasses.replace(get_concept("causation"), triggers=("because",))
-    monkeypatch.setitem(concepts._registry(), "causation", changed)
+    monkeypatch.setitem(CONCEPTS._items, "causation", changed)
     after = make_plan(config, MODEL, specs).concepts["causation"].vectors
     moved = {strategy for (split, strategy, layer), key in before.items() if after[split, strategy, layer] != key}
     assert moved == {"L2_dependency_trigger"}

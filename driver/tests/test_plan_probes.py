@@ -18,11 +18,11 @@ from poolbench.pooling.registry import get_strategy
 from poolbench.queue import Broker, FolderLeases, TaskQueue
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, make_plan
-from poolbench_driver.progress import open_display
 from poolbench_driver.run import RunLoop
-from poolbench_driver.saes import SaeInput, sae_inputs
+from poolbench_driver.run.progress import open_display
 
 WIDTH = 4
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)

@@ -197,7 +197,9 @@ def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = finished(made, tmp_path)
-    monkeypatch.setattr("poolbench_driver.session.open_session", lambda: made)  # has the store, as a session does
+    monkeypatch.setattr(
+        "poolbench_driver.cluster.session.open_session", lambda: made
+    )  # has the store, as a session does
     monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session: made)  # and the plan
     where: dict[str, Any] = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs", "licence": None}
     with pytest.raises(RestrictedError):

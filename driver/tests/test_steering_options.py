@@ -15,9 +15,7 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import card_ids, get_strategy
-from poolbench_driver import job
 from poolbench_driver.assemble import assemble
-from poolbench_driver.job import prepare
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.plan.generations import Generations, generations
@@ -206,17 +204,6 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
         config = load_run_config(None, {"preset": "demo", **settings})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
         make_plan(config, model, [get_strategy("A1_mean")])
-
-
-def test_an_unusable_direction_is_named_before_anything_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepared(name: str) -> None:
-        prepare(load_run_config(None, {"preset": "demo", "steering": {"direction": name}}), None)  # type: ignore[arg-type]
-
-    with pytest.raises(UnknownNameError, match="did you mean"):
-        prepared("C9")
-    monkeypatch.setattr(job, "implemented_directions", lambda: ("C1",))
-    with pytest.raises(ConfigError, match="direction C2 is not implemented yet; there are C1"):
-        prepared("C2")
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,15 @@
 
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 from poolbench.concepts import (
     Concept,
-    Neighbours,
     exportable,
     get_concept,
     list_concepts,
-    registry,
     require_exportable,
 )
 from poolbench.concepts.concept import load_concept, parse_concept
@@ -72,31 +69,6 @@ def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) 
 def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:
     with pytest.raises(ConfigError, match=r"bad\.yaml is not YAML"):
         parse_concept("id: [", "bad.yaml")
-
-
-IRONY = Concept(
-    id="irony",
-    family="semantic_abstract",
-    summary="Says the opposite.",
-    definition="What is meant is the opposite of what is said.",
-    construction="Independent passages.",
-    matched_pairs=False,
-    neighbours=Neighbours("contrast", "toxicity"),
-)
-
-
-def test_entry_points_add_concepts_and_duplicates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("irony", f"{__name__}:IRONY", registry.ENTRY_POINT_GROUP)
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
-    registry._registry.cache_clear()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    assert get_concept("irony").neighbours.linguistically_close == "toxicity"
-    registry._registry.cache_clear()
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point, point])
-    with pytest.raises(ConfigError, match="'irony' is registered twice"):
-        get_concept("irony")
-    monkeypatch.undo()
-    registry._registry.cache_clear()
 
 
 def test_listing_imports_nothing_heavy() -> None:

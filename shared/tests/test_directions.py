@@ -15,7 +15,7 @@ from poolbench.directions import (
     permuted_labels,
     register_direction,
 )
-from poolbench.errors import CellError, UnknownNameError
+from poolbench.errors import CellError, ConfigError, UnknownNameError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)
 
@@ -108,7 +108,7 @@ def test_collapsed_and_one_class_are_typed():
 def test_registry_offers_near_names_and_refuses_duplicates():
     with pytest.raises(UnknownNameError, match="C1"):
         get_direction("c1")
-    with pytest.raises(ValueError, match="already registered"):
+    with pytest.raises(ConfigError, match="registered twice"):
         register_direction(DirectionSpec("C1", 1, "", "", None))
     assert "C5" in all_directions()
     assert "C5" not in implemented_directions()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poolbench.errors import UnknownNameError
+from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
 from poolbench.suites import METRICS, all_suites, get_suite, metric_info, rank_board, register_suite
 from poolbench.suites.metrics import require_metric
@@ -104,7 +104,7 @@ def test_suite_registry():
     assert "d1.auroc" in get_suite("poolbench").metrics
     with pytest.raises(UnknownNameError, match="poolbench"):
         get_suite("poolbensh")
-    with pytest.raises(ValueError, match="already registered"):
+    with pytest.raises(ConfigError, match="registered twice"):
         register_suite(all_suites()["poolbench"])
 
 

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from poolbench.concepts import get_concept, list_concepts
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
-from poolbench.contracts.tasks import Task
-from poolbench.directions import get_direction, implemented_directions
-from poolbench.errors import ConfigError
-from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, select_strategies
+from poolbench.pooling.registry import StrategySpec
 from poolbench_driver.assemble import assemble
+from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora import absent_concepts
-from poolbench_driver.erasure import Erasure
 from poolbench_driver.imports import imported_model, is_imported
+from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan, wanted_scorers
+from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.plan.generations import generations
-from poolbench_driver.progress import STAGES, Display
+from poolbench_driver.plan.names import left_out, neighbours_of, resolve_names
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure, RunLoop, committed_keys, remaining
+from poolbench_driver.run.erasure import Erasure
+from poolbench_driver.run.progress import STAGES, Display
+from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.saes import sae_inputs
-from poolbench_driver.session import Session
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Job:
             self.session.artifacts,
             self.session.queue,
             self.session.leases,
-            _Recording(display, folder, len(self.plan.tasks)),
+            Recording(display, folder.write_state, len(self.plan.tasks)),
             max_failures=max_failures,
             cancelled=folder.file("cancel").exists,
             run_id=folder.id,
@@ -118,12 +116,7 @@ def prepare(config: RunConfig, session: Session) -> Job:
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
-    _require_direction(config.steering.direction)
-    concepts = _concepts(config.concepts)
-    strategies = _strategies(config.strategies)
-    resolved = config.model_copy(
-        update={"concepts": tuple(concepts), "strategies": tuple(item.id for item in strategies)}
-    )
+    resolved, strategies = resolve_names(config)
     plan = _planned(resolved, strategies, session)
     if plan.restricted:
         session.artifacts.require_restricted()
@@ -141,72 +134,7 @@ def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Ses
         model,
         strategies,
         annotator_version(config.annotator),
-        absent=absent_concepts(config, _neighbours(config)),
+        absent=absent_concepts(config, neighbours_of(config)),
         present=committed_keys(session.artifacts),
         saes=sae_inputs(config, model, session.artifacts),
     )
-
-
-def _neighbours(config: RunConfig) -> list[str]:
-    """Concepts that only a scorer and a direction are needed of."""
-    if not {"d2", "d3"} & set(config.metrics):
-        return []
-    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, get_concept(c)))
-    return [name for name in wanted if name not in config.concepts]
-
-
-def _concepts(names: Sequence[str]) -> list[str]:
-    if not names or list(names) == ["all"]:
-        return [concept.id for concept in list_concepts()]
-    return list(dict.fromkeys(get_concept(name).id for name in names))
-
-
-def _require_direction(name: str) -> None:
-    """Raises UnknownNameError, or ConfigError for a direction that is registered but not computed."""
-    get_direction(name)
-    usable = implemented_directions()
-    if name not in usable:
-        raise ConfigError(f"direction {name} is not implemented yet; there are {', '.join(usable)}")
-
-
-def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
-    chosen = select_strategies(names or None)
-    if not any(spec.implemented for spec in chosen):
-        usable = ", ".join(name for name in card_ids() if get_strategy(name).implemented)
-        raise ConfigError(f"none of {', '.join(s.id for s in chosen)} is implemented yet; there are {usable}")
-    return chosen
-
-
-def left_out(strategies: Sequence[StrategySpec]) -> str:
-    """One line on the card's strategies that run on request only and are not among these; empty if there is none."""
-    chosen = {spec.id for spec in strategies}
-    names = [spec.id for spec in all_strategies("card") if spec.on_request and spec.id not in chosen]
-    return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""
-
-
-class _Recording:
-    """Passes the loop's words on to a display and keeps the run's state file true."""
-
-    def __init__(self, display: Display, folder: RunFolder, num_tasks: int) -> None:
-        self._display, self._folder, self._total = display, folder, num_tasks
-        self._done = self._failed = 0
-        self._written: tuple[int, int] | None = None
-        self.note, self.close = display.note, display.close
-
-    def start(self, totals: Counter[str]) -> None:
-        self._display.start(totals)
-
-    def done(self, task: Task, *, reused: bool = False) -> None:
-        self._done += 1
-        self._display.done(task, reused=reused)
-
-    def failed(self, task_id: str, kind: str, reason: str) -> None:
-        self._failed += 1
-        self._display.failed(task_id, kind, reason)
-
-    def tick(self, in_flight: Mapping[str, Task]) -> None:
-        if self._written != (self._done, self._failed):
-            self._written = (self._done, self._failed)
-            counts = {"tasks": self._total, "tasks_done": self._done, "failures": self._failed}
-            self._folder.write_state("running", **counts)
-        self._display.tick(in_flight)

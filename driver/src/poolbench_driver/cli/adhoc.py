@@ -24,7 +24,7 @@ def probe(
     words: Annotated[Path | None, typer.Option(help=".npy of word types [rows]: control labels per type.")] = None,
 ) -> None:
     """D1 of vectors you have, or scores, selectivity and code length of another task."""
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
 
     body: dict[str, Any] = {"vectors": load_array(vectors, 2).tolist(), "labels": load_array(labels, 1).tolist()}
     for name, file in (("groups", groups), ("splits", splits), ("words", words)):

@@ -23,7 +23,7 @@ def build(
     seed: int = 0,
 ) -> int:
     """Make corpora from the planted grammar or from the real-text archives."""
-    from poolbench_driver.corpus_folder import build_folder, writable_concepts
+    from poolbench_driver.corpora.folders import build_folder, writable_concepts
 
     return build_folder(output, source, writable_concepts(concepts), budget, seed, required=concepts is not None)
 
@@ -31,7 +31,7 @@ def build(
 @app.command()
 def validate(folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")], concepts: Concepts = None) -> int:
     """Check every construction rule; exit code 1 when one is broken."""
-    from poolbench_driver.corpus_folder import validate_folder
+    from poolbench_driver.corpora.folders import validate_folder
 
     return validate_folder(folder, concepts)
 
@@ -44,7 +44,7 @@ def import_(
     tokenizer: Annotated[str, typer.Option(help="Tokenizer that measured the token counts.")] = "unknown",
 ) -> None:
     """Read JSONL files in the published layout, check them, and write them with our extension fields."""
-    from poolbench_driver.corpus_folder import import_folder
+    from poolbench_driver.corpora.folders import import_folder
 
     import_folder(folder, output, concepts, tokenizer)
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import ConfigError
-from poolbench_driver.texts import TextLine, read_lines
+from poolbench_driver.adhoc.texts import TextLine, read_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from poolbench.pooling.registry import StrategySpec
-    from poolbench_driver.embedding import Embedder, Reference
+    from poolbench_driver.adhoc.embedding import Embedder, Reference
 
 EXIT_FAILURES, EXIT_INTERRUPTED = 1, 130
 SIDES = ("left", "right")
@@ -38,7 +38,7 @@ def embed(
     ] = None,
 ) -> int:
     """Vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
-    from poolbench_driver.vector_files import replacing, writer_of
+    from poolbench_driver.adhoc.vector_files import replacing, writer_of
 
     write, spec = writer_of(output), _strategy(strategy, params)
     if padding_side not in SIDES:
@@ -92,7 +92,7 @@ def _strategy(strategy: str, params: str | None) -> StrategySpec:
 
 def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_texts: Path | None) -> Reference | None:
     """The texts of the document frequencies; none where the strategy reads no annotation."""
-    from poolbench_driver.embedding import Reference
+    from poolbench_driver.adhoc.embedding import Reference
 
     if not spec.reads_annotations:
         if idf_texts is not None:
@@ -104,8 +104,8 @@ def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_text
 
 
 def _embedder(settings: dict[str, Any], reference: Reference | None) -> Embedder:
-    from poolbench_driver.embedding import Embedder
-    from poolbench_driver.session import open_session
+    from poolbench_driver.adhoc.embedding import Embedder
+    from poolbench_driver.cluster.session import open_session
 
     return Embedder(open_session().services, settings, reference)
 
@@ -117,7 +117,7 @@ def _embed(embedder: Embedder, lines: list[TextLine]) -> pa.Table:
 
 def _report(table: pa.Table, output: Path) -> int:
     """Says what there is and which lines failed; the exit code."""
-    from poolbench_driver.embedding import num_fallbacks
+    from poolbench_driver.adhoc.embedding import num_fallbacks
 
     notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
     failed = [row for row in table.select(["line", "status", "reason"]).to_pylist() if row["status"] != "ok"]

@@ -29,11 +29,11 @@ def steered_outputs(
     licence: Annotated[str | None, typer.Option(help="Identifier; default: the preset model's, else unknown.")] = None,
 ) -> int:
     """Steered texts with settings, scores and receipts, as a dataset; sensitive concepts are refused."""
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.release import export_steered_outputs, releasable_concepts
     from poolbench_driver.release.card import model_licence
     from poolbench_driver.rundir import RunFolder
-    from poolbench_driver.session import open_session
 
     folder = RunFolder.find(runs, run)
     config = folder.config()

@@ -27,10 +27,10 @@ def activations(
     trust_pickle: Annotated[bool, typer.Option("--trust-pickle", help="Read files of Python objects.")] = False,
 ) -> None:
     """Turn published per-token states into kept states, so that D1 runs on them without the model."""
-    from poolbench_driver.activation_files import ActivationReader
-    from poolbench_driver.activation_import import Importer
-    from poolbench_driver.corpus_folder import concepts_in
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.corpora.folders import concepts_in
+    from poolbench_driver.imports.activation_files import ActivationReader
+    from poolbench_driver.imports.activations import Importer
 
     if trust_pickle:
         typer.echo(
@@ -60,8 +60,8 @@ def scorers(
     ] = None,
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
-    from poolbench_driver.scorer_import import concepts_at, import_scorers
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.imports.scorers import concepts_at, import_scorers
 
     if Path(source).expanduser().is_dir():
         source = str(Path(source).expanduser().resolve())  # the service runs elsewhere

@@ -57,7 +57,7 @@ def _suites(_: Path) -> Rows:
 
 
 def _scorers(_: Path) -> Rows:
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
 
     store = open_session().artifacts.store
     rows = []
@@ -74,8 +74,8 @@ def _iso(seconds: float) -> str:
 
 
 def _activations(_: Path) -> Rows:
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports import list_imports
-    from poolbench_driver.session import open_session
 
     return [
         {

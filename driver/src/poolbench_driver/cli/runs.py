@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
+    from poolbench.config import RunConfig
     from poolbench_driver.rundir import RunFolder
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
@@ -55,16 +57,12 @@ def run(
         "keep_activations": keep_activations or None,
         "limit": limit,
     }
-    from poolbench.config import load_run_config
+    from poolbench_driver.cluster.session import check_session, open_session
     from poolbench_driver.job import prepare
-    from poolbench_driver.progress import open_display
+    from poolbench_driver.run.progress import open_display
     from poolbench_driver.rundir import RunFolder
-    from poolbench_driver.session import check_session, open_session
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    if activations:
-        given = {**_import_settings(activations, model), **given}
-    settings = load_run_config(config, given)
+    settings = _settings(config, flags, activations)
     shown = open_display(display)
     job = prepare(settings, open_session())  # wrong names come first: they need no cluster to be told
     if dry_run:
@@ -77,9 +75,9 @@ def run(
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
-    from poolbench_driver.client import SERVICES
+    from poolbench_driver.cluster.client import SERVICES
+    from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
-    from poolbench_driver.session import open_session, try_health
 
     session = open_session()
     services = [
@@ -167,12 +165,20 @@ def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
-def _import_settings(name: str, model: str | None) -> dict[str, Any]:
-    """The settings that measure all of an import; flags and file may still narrow them."""
-    from poolbench_driver.imports import load_import
-    from poolbench_driver.session import open_session
+def _settings(config: Path | None, flags: dict[str, Any], activations: str | None) -> RunConfig:
+    """The file's settings, over them an import's, over them the flags that were given."""
+    from poolbench.config import load_run_config
 
-    if model is not None:
+    given = {name: value for name, value in flags.items() if value is not None}
+    return load_run_config(config, {**_import_settings(activations, given), **given} if activations else given)
+
+
+def _import_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that measure all of an import; flags may still narrow them."""
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.imports import load_import
+
+    if "model" in given:
         raise typer.BadParameter("--activations and --model name two models; give one")
     return load_import(open_session().artifacts, name).settings()
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import InputError
+from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
 from poolbench_driver.cli.display import print_table
-from poolbench_driver.texts import TextLine, read_lines, read_texts
 
 if TYPE_CHECKING:
-    from poolbench_driver.client import Services
+    from poolbench_driver.cluster.client import Services
 
 #: Texts of one request: some seconds of work on one core, so that progress shows.
 REQUEST_TEXTS = 200
@@ -34,7 +34,7 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """P(concept) of texts by trained or imported scorers."""
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
 
     if not scorer:
         raise InputError("no --scorer: give a concept such as contrast, or several; `ls scorers` lists what there is")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
+from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
-from poolbench_driver.texts import read_texts
+
+if TYPE_CHECKING:
+    from poolbench_driver.cluster.client import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}
@@ -43,19 +47,14 @@ def steer(
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.session import open_session
 
     texts = [*(prompts or []), *(read_texts(input_) if input_ is not None else [])]
     if not texts:
         raise InputError("nothing to continue: give prompts, or --input FILE")
-    edits = [parse_edit(spec, unit) for spec in edit or []]
-    if vector is not None:
-        if layer is None:
-            raise InputError("--vector needs --layer; or write --edit " + _EDIT)
-        edits.append({"vector": load_array(vector, 1).tolist(), "layer": layer, _unit(unit): alpha})
     body: dict[str, Any] = {"prompt": texts, "model": model, "max_tokens": max_tokens, "temperature": temperature}
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
-    if edits:
+    if edits := [*(parse_edit(spec, unit) for spec in edit or []), *_single_edit(vector, layer, alpha, unit)]:
         first = int(positions) if positions.isdecimal() else positions
         body["steering"] = {"edits": edits, "positions": first}
     services = open_session().services
@@ -63,11 +62,25 @@ def steer(
         answer = services.post("steerer", "v1/completions", body)
         typer.echo(json.dumps(answer_rows(texts, answer), indent=1, ensure_ascii=False))
     else:
-        console = Console(stderr=True)
-        events = services.stream("steerer", "v1/completions", body | {"stream": True})
-        with console.status("waiting for the steerer; a model that is not loaded yet takes a while"):
-            first_event = next(events, None)
-        show(texts, _chain(first_event, events), sys.stdout, console)
+        _stream(services, texts, body)
+
+
+def _single_edit(vector: Path | None, layer: int | None, alpha: float, unit: str) -> list[dict[str, Any]]:
+    """The edit that options of its own describe, if any does."""
+    if vector is None:
+        return []
+    if layer is None:
+        raise InputError("--vector needs --layer; or write --edit " + _EDIT)
+    return [{"vector": load_array(vector, 1).tolist(), "layer": layer, _unit(unit): alpha}]
+
+
+def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
+    """Shows texts while they are generated."""
+    console = Console(stderr=True)
+    events = services.stream("steerer", "v1/completions", body | {"stream": True})
+    with console.status("waiting for the steerer; a model that is not loaded yet takes a while"):
+        first = list(islice(events, 1))
+    show(texts, chain(first, events), sys.stdout, console)
 
 
 def parse_edit(spec: str, unit: str) -> dict[str, Any]:
@@ -142,12 +155,6 @@ def _proof(choice: dict[str, Any]) -> str:
     listed = ", ".join(f"{key[:8]} at {layer} by {alpha:g}" for key, layer, alpha in edits)
     counted = f"{receipt['positions_changed']} of {receipt['positions_expected']} positions changed"
     return f"{counted} ({listed}), ended by {choice['finish_reason']}"
-
-
-def _chain(first: dict[str, Any] | None, rest: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-    if first is not None:
-        yield first
-    yield from rest
 
 
 def _unit(unit: str) -> str:

@@ -25,12 +25,12 @@ def gc(
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
     """Remove artifacts that no run below --output needs, and texts of sensitive concepts that are scored."""
-    from poolbench_driver.erasure import Erasure, scored_texts
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports import imported_keys
     from poolbench_driver.job import prepare
     from poolbench_driver.run import committed_keys
+    from poolbench_driver.run.erasure import Erasure, scored_texts
     from poolbench_driver.rundir import UNFINISHED, list_runs
-    from poolbench_driver.session import open_session
 
     session = open_session()
     runs = list_runs(output)
@@ -89,8 +89,8 @@ def scorer_keys(artifacts: Artifacts) -> set[str]:
 def doctor() -> int:
     """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
     from poolbench.config import asset_path
-    from poolbench_driver.client import SERVICES
-    from poolbench_driver.session import open_session
+    from poolbench_driver.cluster.client import SERVICES
+    from poolbench_driver.cluster.session import open_session
 
     results = [_check(name, partial(asset_path, name)) for name in ("demo_lm", "annotator")]
     try:

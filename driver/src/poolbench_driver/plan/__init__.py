@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from poolbench.concepts import get_concept
 from poolbench.config import RunConfig
 from poolbench.pooling.registry import StrategySpec
+from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan.job import (
+from poolbench_driver.plan.plan import (
     NULLS,
     UNSTEERED,
     ConceptPlan,
@@ -34,7 +35,6 @@ from poolbench_driver.plan.probes import (
 from poolbench_driver.plan.scorers import plan_scorer, plan_scores
 from poolbench_driver.plan.steering import plan_shared_steering, plan_steering
 from poolbench_driver.plan.vectors import plan_frequencies, plan_neighbour_vectors, plan_vectors
-from poolbench_driver.saes import SaeInput
 
 __all__ = ["NULLS", "UNSTEERED", "ConceptPlan", "Plan", "ScorerPlan", "make_plan", "scorers_of", "wanted_scorers"]
 
@@ -59,17 +59,10 @@ def make_plan(
         present: Keys of the committed artifacts.
         saes: Sparse autoencoders by layer.
     """
-    layers = model.layers(config.layers)
-    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    plan = _empty_plan(config, model, strategies)
     plan.absent, plan.present = dict(absent or {}), frozenset(present)
-    plan.saes = {layer: (sae.key, sae.num_features) for layer, sae in (saes or {}).items()}
-    for sae in (saes or {}).values():
-        if sae.step is not None:
-            plan.add_local(sae.step)
-    if plan.steers:
-        plan.steering_layer = model.layer(config.steering_layer)
     plan.annotator = {"pipeline": config.annotator, "pipeline_version": annotator_version}
-    plan.concepts |= {name: ConceptPlan(get_concept(name)) for name in config.concepts}
+    _add_saes(plan, saes or {})
     plan_frequencies(plan)
     for cells in plan.concepts.values():
         plan_vectors(plan, cells, ("train", "test"), plan.layers_with_steering())
@@ -79,14 +72,35 @@ def make_plan(
         plan_published_probes(plan, cells)
         plan_nested_layers(plan, cells)
     if plan.steers:
-        plan_shared_steering(plan)
-        for concept in scored_concepts(plan):
-            plan_scorer(plan, concept)
-        for cells in plan.concepts.values():
-            plan_null_directions(plan, cells)
-            plan_steering(plan, cells)
-        plan_scores(plan)
-        plan_neighbour_vectors(plan)
-        for cells in plan.neighbours.values():
-            plan_neighbour_directions(plan, cells)
+        _plan_d2_and_d3(plan)
     return plan
+
+
+def _empty_plan(config: RunConfig, model: ModelInfo, strategies: Sequence[StrategySpec]) -> Plan:
+    layers = model.layers(config.layers)
+    plan = Plan(config, model, layers, layers[-1], list(strategies))
+    if plan.steers:
+        plan.steering_layer = model.layer(config.steering_layer)
+    plan.concepts |= {name: ConceptPlan(get_concept(name)) for name in config.concepts}
+    return plan
+
+
+def _add_saes(plan: Plan, saes: Mapping[int, SaeInput]) -> None:
+    plan.saes = {layer: (sae.key, sae.num_features) for layer, sae in saes.items()}
+    for sae in saes.values():
+        if sae.step is not None:
+            plan.add_local(sae.step)
+
+
+def _plan_d2_and_d3(plan: Plan) -> None:
+    """Scorers, null directions, steered texts and their scores; then what D3 asks of neighbours."""
+    plan_shared_steering(plan)
+    for concept in scored_concepts(plan):
+        plan_scorer(plan, concept)
+    for cells in plan.concepts.values():
+        plan_null_directions(plan, cells)
+        plan_steering(plan, cells)
+    plan_scores(plan)
+    plan_neighbour_vectors(plan)
+    for cells in plan.neighbours.values():
+        plan_neighbour_directions(plan, cells)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poolbench_driver.plan.job import Plan
+from poolbench_driver.plan.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from poolbench.contracts.tasks import Task, step_key
 from poolbench.directions import all_directions, implemented_directions
 from poolbench.pooling.registry import StrategySpec
 from poolbench.readouts import get_readout
-from poolbench_driver.plan.job import NULL_BASE, ConceptPlan, Plan
+from poolbench_driver.plan.plan import NULL_BASE, ConceptPlan, Plan
 
 #: What a cell's probing yields, each an artifact of its own.
 PARTS = ("measures", "directions", "scores")

@@ -9,7 +9,7 @@ from typing import Any
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig, folder_revision
 from poolbench.contracts.tasks import Task, step_key
-from poolbench_driver.plan.job import NULLS, UNSTEERED, Plan, ScorerPlan, scorers_of
+from poolbench_driver.plan.plan import NULLS, UNSTEERED, Plan, ScorerPlan, scorers_of
 from poolbench_driver.plan.steering import strategy_batches
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from poolbench.contracts.tasks import Task, step_key
 from poolbench_driver.corpora import calibration_step, openings_step
-from poolbench_driver.plan.job import NULLS, UNSTEERED, ConceptPlan, Plan
+from poolbench_driver.plan.plan import NULLS, UNSTEERED, ConceptPlan, Plan
 
 #: Texts of this many strategies are generated, and scored, by one task: some seconds of work on one device.
 STRATEGIES_PER_TASK = 4

@@ -7,7 +7,7 @@ from typing import Any
 
 from poolbench.contracts.tasks import Task, step_key
 from poolbench.pooling.registry import StrategySpec
-from poolbench_driver.plan.job import ConceptPlan, Plan, scored_concepts
+from poolbench_driver.plan.plan import ConceptPlan, Plan, scored_concepts
 
 
 def plan_frequencies(plan: Plan) -> None:

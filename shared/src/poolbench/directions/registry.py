@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
 
 import numpy as np
 
 from poolbench.directions.sae import SparseAutoencoder
-from poolbench.errors import CellError, UnknownNameError
+from poolbench.errors import CellError
+from poolbench.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,9 @@ class Direction:
     seed: int | None = None
 
 
-_SPECS: dict[str, DirectionSpec] = {}
+DIRECTIONS = Registry(
+    "direction", DirectionSpec, group="poolbench.directions", built_in=("poolbench.directions.constructions",)
+)
 
 
 def direction(
@@ -111,22 +112,14 @@ def register_direction(spec: DirectionSpec) -> None:
     """Adds a construction.
 
     Raises:
-        ValueError: If its id is taken.
+        ConfigError: If its id is taken.
     """
-    if spec.id in _SPECS:
-        raise ValueError(f"direction {spec.id!r} is already registered")
-    _SPECS[spec.id] = spec
+    DIRECTIONS.add(spec)
 
 
 def all_directions() -> dict[str, DirectionSpec]:
     """Every construction by id, those of the entry points ``poolbench.directions`` included."""
-    return {**_plugins(), **_SPECS}
-
-
-@cache
-def _plugins() -> dict[str, DirectionSpec]:
-    specs = [point.load() for point in entry_points(group="poolbench.directions")]
-    return {spec.id: spec for spec in specs}
+    return {spec.id: spec for spec in DIRECTIONS.all()}
 
 
 def implemented_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
@@ -145,10 +138,7 @@ def get_direction(direction_id: str) -> DirectionSpec:
     Raises:
         UnknownNameError: With the nearest known ids.
     """
-    specs = all_directions()
-    if direction_id not in specs:
-        raise UnknownNameError("direction", direction_id, specs)
-    return specs[direction_id]
+    return DIRECTIONS.get(direction_id)
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from typing import Any, Literal
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
-from poolbench.pooling.plugins import load_plugins
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
+from poolbench.registry import Registry
 
 Board = Literal["card", "extended"]
 Answer = Weights | Parts | Reduction
@@ -142,7 +140,13 @@ class StrategySpec:
         return answer
 
 
-_STRATEGIES: dict[str, StrategySpec] = {}
+STRATEGIES = Registry(
+    "strategy",
+    StrategySpec,
+    group="poolbench.pooling",
+    built_in=[f"poolbench.pooling.{module}" for module in _BUILT_IN],
+    unknown=UnknownStrategyError,
+)
 
 
 def register(strategy: StrategySpec) -> StrategySpec:
@@ -152,8 +156,6 @@ def register(strategy: StrategySpec) -> StrategySpec:
         ConfigError: If the id is taken, a need is unknown, there is no parameter for the concept's words, or
             it asks for both a readout and the common component.
     """
-    if strategy.id in _STRATEGIES:
-        raise ConfigError(f"strategy {strategy.id!r} is registered twice; choose another id")
     unknown = sorted(set(strategy.needs) - set(NEEDS))
     if unknown:
         raise ConfigError(f"strategy {strategy.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
@@ -161,8 +163,7 @@ def register(strategy: StrategySpec) -> StrategySpec:
         raise ConfigError(f"strategy {strategy.id} uses the concept's words; give it a parameter 'triggers'")
     if strategy.common_component and strategy.readout is not None:
         raise ConfigError(f"strategy {strategy.id}: the common component is taken out of vectors, not of parts")
-    _STRATEGIES[strategy.id] = strategy
-    return strategy
+    return STRATEGIES.add(strategy)
 
 
 def strategy(
@@ -189,16 +190,12 @@ def get_strategy(strategy_id: str) -> StrategySpec:
     Raises:
         UnknownStrategyError: With the nearest valid ids.
     """
-    _load()
-    if strategy_id not in _STRATEGIES:
-        raise UnknownStrategyError(strategy_id, _STRATEGIES)
-    return _STRATEGIES[strategy_id]
+    return STRATEGIES.get(strategy_id)
 
 
 def all_strategies(board: Board | None = None) -> list[StrategySpec]:
     """Every registered strategy in registration order, optionally of one board."""
-    _load()
-    return [item for item in _STRATEGIES.values() if board is None or item.board == board]
+    return [item for item in STRATEGIES.all() if board is None or item.board == board]
 
 
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
@@ -222,13 +219,6 @@ def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
 def card_ids() -> list[str]:
     """The 19 ids of the card, in the card's order."""
     return [item.id for item in all_strategies("card")]
-
-
-@cache
-def _load() -> None:
-    for module in _BUILT_IN:
-        import_module(f"poolbench.pooling.{module}")
-    load_plugins(_STRATEGIES)
 
 
 def _keyword_defaults(function: StrategyFunction) -> dict[str, Any]:

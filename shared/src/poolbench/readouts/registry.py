@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 import numpy as np
 
-from poolbench.errors import CellError, ConfigError, UnknownNameError
+from poolbench.errors import CellError
+from poolbench.registry import Registry
 
 #: Scores [n, K] of probes on vectors [n, D], each row by a probe fitted without its inner fold.
 HeldOutScores = Callable[[np.ndarray], np.ndarray]
-
-ENTRY_POINT_GROUP = "poolbench.readouts"
-_BUILT_IN = ("heads", "query")
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,12 @@ class ReadoutSpec:
         return {"id": self.id, "version": self.version}
 
 
-_READOUTS: dict[str, ReadoutSpec] = {}
+READOUTS = Registry(
+    "readout",
+    ReadoutSpec,
+    group="poolbench.readouts",
+    built_in=("poolbench.readouts.heads", "poolbench.readouts.query"),
+)
 
 
 def register_readout(spec: ReadoutSpec) -> ReadoutSpec:
@@ -93,10 +93,7 @@ def register_readout(spec: ReadoutSpec) -> ReadoutSpec:
     Raises:
         ConfigError: If the id is taken.
     """
-    if spec.id in _READOUTS:
-        raise ConfigError(f"readout {spec.id!r} is registered twice; choose another id")
-    _READOUTS[spec.id] = spec
-    return spec
+    return READOUTS.add(spec)
 
 
 def readout(
@@ -117,23 +114,9 @@ def get_readout(readout_id: str) -> ReadoutSpec:
     Raises:
         UnknownNameError: With the nearest valid ids.
     """
-    _load()
-    if readout_id not in _READOUTS:
-        raise UnknownNameError("readout", readout_id, _READOUTS)
-    return _READOUTS[readout_id]
+    return READOUTS.get(readout_id)
 
 
 def all_readouts() -> list[ReadoutSpec]:
     """Every registered readout."""
-    _load()
-    return list(_READOUTS.values())
-
-
-@cache
-def _load() -> None:
-    for module in _BUILT_IN:
-        import_module(f"poolbench.readouts.{module}")
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = point.load()
-        if callable(loaded):
-            loaded()
+    return READOUTS.all()

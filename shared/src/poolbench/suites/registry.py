@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import entry_points
 
-from poolbench.errors import UnknownNameError
+from poolbench.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -30,19 +28,16 @@ class Suite:
     reference: str = ""
 
 
-_SUITES: dict[str, Suite] = {}
+SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=("poolbench.suites.poolbench_suite",))
 
 
 def register_suite(suite: Suite) -> Suite:
     """Adds a suite.
 
     Raises:
-        ValueError: If its id is taken.
+        ConfigError: If its id is taken.
     """
-    if suite.id in _SUITES:
-        raise ValueError(f"suite {suite.id!r} is already registered")
-    _SUITES[suite.id] = suite
-    return suite
+    return SUITES.add(suite)
 
 
 def get_suite(suite_id: str) -> Suite:
@@ -51,18 +46,9 @@ def get_suite(suite_id: str) -> Suite:
     Raises:
         UnknownNameError: With the nearest known ids.
     """
-    suites = all_suites()
-    if suite_id not in suites:
-        raise UnknownNameError("suite", suite_id, suites)
-    return suites[suite_id]
+    return SUITES.get(suite_id)
 
 
 def all_suites() -> dict[str, Suite]:
-    """Every suite by id, those of the entry points ``poolbench.suites`` included."""
-    return dict(sorted({**_plugins(), **_SUITES}.items()))
-
-
-@cache
-def _plugins() -> dict[str, Suite]:
-    suites = [point.load() for point in entry_points(group="poolbench.suites")]
-    return {suite.id: suite for suite in suites}
+    """Every suite by id, those of the entry points ``poolbench.suites`` included, ordered by id."""
+    return {suite.id: suite for suite in sorted(SUITES.all(), key=lambda suite: suite.id)}

@@ -14,9 +14,9 @@ from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.suites import cosine_rows
-from poolbench_driver.disclosure import told
+from poolbench_driver.assemble.disclosure import told
+from poolbench_driver.assemble.rows import Row, Source
 from poolbench_driver.plan import ConceptPlan, Plan
-from poolbench_driver.rows import Row, Source
 from poolbench_driver.run import Failure
 
 #: Constructions that are compared, beside the one that steers.

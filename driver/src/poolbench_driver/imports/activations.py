@@ -17,8 +17,8 @@ from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
 from poolbench.storage import Artifacts
-from poolbench_driver.activation_files import ActivationReader, FileIndex
-from poolbench_driver.imports import ActivationImport, StatesEntry, checked_name, save_import
+from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
+from poolbench_driver.imports.record import ActivationImport, StatesEntry, checked_name, save_import
 
 SPLITS = ("train", "test")
 Say = Callable[[str], None]

@@ -1,35 +1,21 @@
-"""Local steps: passages and prompts that the driver itself puts into the object store."""
+"""Where passages come from: the grammar, the real-text archives or a folder; and what identifies them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from poolbench.concepts import Concept
 from poolbench.config import RunConfig
-from poolbench.contracts.tasks import step_key
 from poolbench.corpora.io import read_concept
-from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import CorpusError
-
-
-@dataclass(frozen=True)
-class LocalStep:
-    """An artifact the driver builds itself: its key and how to make the table, or its files by name."""
-
-    key: str
-    label: str
-    build: Callable[[], pa.Table | dict[str, bytes]]
 
 
 def dataset_identity(config: RunConfig) -> dict[str, Any]:
@@ -47,53 +33,10 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
-def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
-    """The passages of one concept and split."""
-    sizes = {
-        "num_train": config.budget.num_train,
-        "num_test": config.budget.num_test,
-        "num_scorer": config.budget.num_scorer,
-    }
-    identity = {"concept": concept.id, "split": split, **sizes, **dataset_identity(config)}
-    key = step_key("corpus.passages", identity, {}, restricted=concept.sensitive)
-
-    def build() -> pa.Table:
-        table = concept_table(config, concept.id)
-        return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
-
-    return LocalStep(key, f"passages {concept.id}/{split}", build)
-
-
-def at_most(passages: pa.Table, size: int) -> pa.Table:
-    """At most ``size`` passages, half of each class, pairs whole; which ones depends on their ids alone."""
-    if passages.num_rows <= size:
-        return passages
-    rows = passages.select(["passage_id", "pair_id", "label"]).to_pylist()
-    order = sorted(range(len(rows)), key=lambda i: (_rank(rows[i]["pair_id"] or rows[i]["passage_id"]), i))
-    kept: list[int] = []
-    for label in (0, 1):
-        kept += [i for i in order if rows[i]["label"] == label][: size // 2]
-    return passages.take(sorted(kept))
-
-
-def _rank(name: str) -> str:
-    return hashlib.sha256(f"at-most:{name}".encode()).hexdigest()
-
-
-def openings_step(name: str, count: int) -> LocalStep:
-    """The first ``count`` openings of a named set; a set never changes under its name.
-
-    Raises:
-        UnknownNameError, CorpusError: There is no such set, or it has fewer; told before anything runs.
-    """
-    key, table = step_key("corpus.prompts", {"openings": name, "count": count}, {}), load_openings(name, count)
-    return LocalStep(key, f"openings {name}", lambda: table)
-
-
-def calibration_step() -> LocalStep:
-    """The fixed texts whose residual norm is the unit of strength."""
-    key = step_key("corpus.prompts", {"calibration": CALIBRATION_SET}, {})
-    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration)
+def split_sizes(config: RunConfig) -> dict[str, int]:
+    """How many passages of each split the budget asks for, as ``num_<split>``."""
+    budget = config.budget
+    return {"num_train": budget.num_train, "num_test": budget.num_test, "num_scorer": budget.num_scorer}
 
 
 def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str]:
@@ -118,20 +61,16 @@ def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str
 @lru_cache(maxsize=32)
 def concept_table(config: RunConfig, concept: str) -> pa.Table:
     """All splits of one concept; cached because several local steps want the same table."""
-    budget, corpus = config.budget, config.corpus
-    sizes: dict[str, Any] = {
-        "num_train": budget.num_train,
-        "num_test": budget.num_test,
-        "num_scorer": budget.num_scorer,
-        "seed": corpus.seed,
-        **({"window": corpus.window} if corpus.window else {}),
-    }
+    corpus = config.corpus
+    settings: dict[str, Any] = {**split_sizes(config), "seed": corpus.seed}
+    if corpus.window:
+        settings["window"] = corpus.window
     if corpus.source == "planted":
-        return build_planted(concept, **sizes)
+        return build_planted(concept, **settings)
     if corpus.source == "real":
         from poolbench.corpora.real import build_real
 
-        return build_real(concept, archives=archives_folder(), **sizes)
+        return build_real(concept, archives=archives_folder(), **settings)
     return read_concept(Path(corpus.source), concept)
 
 

@@ -7,16 +7,13 @@ from typing import Any
 from poolbench.suites import (
     Measure,
     Scorer,
-    SteeredTables,
     SteeringRules,
     blank_published,
     published_d2,
     published_d3,
 )
+from poolbench_driver.assemble.steered import Tables
 from poolbench_driver.run import Failure
-
-#: Steered, unsteered and null texts of one (concept, strategy).
-Tables = tuple[SteeredTables, SteeredTables, SteeredTables]
 
 
 def published(

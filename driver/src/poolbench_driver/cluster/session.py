@@ -8,7 +8,7 @@ from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
-from poolbench_driver.client import SERVICES, Services
+from poolbench_driver.cluster.client import SERVICES, Services
 
 #: How long a status page waits for a service before it calls it busy.
 STATUS_TIMEOUT_S = 10.0

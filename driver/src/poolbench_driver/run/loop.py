@@ -6,69 +6,20 @@ a task that is neither committed, nor waiting, nor leased by a live worker is se
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import NotFoundError, PoolbenchError
+from poolbench.errors import PoolbenchError
 from poolbench.queue import LeaseStore, TaskQueue
 from poolbench.runtime.taskio import cancel_path
 from poolbench.storage import Artifacts
-from poolbench_driver.erasure import Erasure
 from poolbench_driver.plan import Plan
-from poolbench_driver.progress import Display
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a task has no outputs; ``blocked`` where it was never sent, for want of an input."""
-
-    task_id: str
-    kind: str
-    status: str
-    reason: str
-    blocked: bool = False
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How the loop paces itself.
-
-    Attributes:
-        queued_ahead: Tasks kept waiting per service at least; as many as are in work where those are more.
-            So every replica finds its next task, however many there are, and a cancelled run leaves little.
-        vanished_s: A task that is neither waiting nor leased is sent again after this long, twice as long
-            each further time up to ``max_vanished_s``. A gap is normal while a worker takes a task over.
-        max_losses: Workers that may die of a task before it is given up.
-        max_sends: Sends after which it is given up though no worker was ever seen at it.
-        outage_s: How long store or broker may be away before the run stops.
-        tick_s: Pause between two looks.
-    """
-
-    queued_ahead: int = 2
-    vanished_s: float = 10.0
-    max_vanished_s: float = 60.0
-    max_losses: int = 4
-    max_sends: int = 12
-    outage_s: float = 60.0
-    tick_s: float = 0.4
-
-
-@dataclass
-class _InFlight:
-    task: Task
-    sends: int = 1
-    losses: int = 0
-    leased: bool = False  # a worker was at it when we last looked
-    taken: bool = False  # a worker was at it since it was last sent
-    last_seen_s: float = field(default_factory=time.monotonic)
-
-    def seen(self, *, leased: bool) -> None:
-        self.leased, self.taken = leased, self.taken or leased
-        self.last_seen_s = time.monotonic()
+from poolbench_driver.run.erasure import Erasure
+from poolbench_driver.run.outcomes import Failure, committed_keys, failure_path, read_failure
+from poolbench_driver.run.pace import InFlight, Pace
+from poolbench_driver.run.progress import Display
 
 
 class TooManyFailuresError(PoolbenchError):
@@ -89,14 +40,14 @@ class RunLoop:
         max_failures: int | None = None,
         cancelled: Callable[[], bool] = lambda: False,
         run_id: str = "",
-        pace: Pace = Pace(),
+        pace: Pace | None = None,
     ) -> None:
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
-        self.display, self.max_failures, self.pace = display, max_failures, pace
+        self.display, self.max_failures, self.pace = display, max_failures, pace or Pace()
         self.cancelled, self.run_id = cancelled, run_id
         self.committed: set[str] = set()
         self.pending: dict[str, Task] = {}
-        self.in_flight: dict[str, _InFlight] = {}
+        self.in_flight: dict[str, InFlight] = {}
         self.failures: dict[str, Failure] = {}
         self.resent = 0
         self.erasure = Erasure(plan, artifacts)
@@ -203,7 +154,6 @@ class RunLoop:
             elif self.leases.alive(task_id):
                 entry.seen(leased=True)
             else:
-                entry.leased = False
                 self._miss(entry)
 
     def _look_for_outputs(self, task: Task, *, every: bool) -> None:
@@ -214,14 +164,14 @@ class RunLoop:
             elif not every:
                 break
 
-    def _miss(self, entry: _InFlight) -> None:
+    def _miss(self, entry: InFlight) -> None:
         """Neither waiting nor in work: after a while it was lost by its worker or by the broker."""
-        patience_s = min(self.pace.vanished_s * 2 ** (entry.sends - 1), self.pace.max_vanished_s)
-        if time.monotonic() - entry.last_seen_s <= patience_s:
+        entry.leased = False
+        if not entry.vanished(self.pace):
             return
         task = entry.task
         entry.losses += entry.taken
-        if entry.losses >= self.pace.max_losses or entry.sends >= self.pace.max_sends:
+        if entry.hopeless(self.pace):
             del self.in_flight[task.task_id]
             reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
             self._fail(Failure(task.task_id, task.kind, "failed", reason))
@@ -229,8 +179,7 @@ class RunLoop:
         self._send(task)
         self.resent += 1
         self.display.note(f"{task.kind} {task.task_id} was lost by its worker; sent again")
-        entry.sends, entry.taken = entry.sends + 1, False
-        entry.seen(leased=False)
+        entry.sent_again()
 
     def _fail(self, failure: Failure) -> None:
         self.failures[failure.task_id] = failure
@@ -264,7 +213,7 @@ class RunLoop:
             if task_id not in waiting[task.service] and not self.leases.alive(task_id):
                 self._send(task)
             queued[task.service] += 1
-            self.in_flight[task_id] = _InFlight(task)
+            self.in_flight[task_id] = InFlight(task)
             del self.pending[task_id]
 
     def _cancel_in_flight(self) -> None:
@@ -275,28 +224,3 @@ class RunLoop:
     def _send(self, task: Task) -> None:
         self.artifacts.store.delete(cancel_path(task.task_id))
         self.queue.send(task.model_copy(update={"run_id": self.run_id}))
-
-
-def committed_keys(artifacts: Artifacts) -> set[str]:
-    """The keys of all committed artifacts, by one listing instead of a request a key."""
-    return {key for key, info in artifacts.objects() if info.path.endswith("/manifest.json")}
-
-
-def failure_path(task_id: str) -> str:
-    """Where a worker records that a task failed."""
-    return f"failures/{task_id}.json"
-
-
-def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
-    """The recorded failure of a task, if its worker wrote one."""
-    try:
-        record = json.loads(artifacts.store.get(failure_path(task.task_id)))
-    except NotFoundError:
-        return None
-    return Failure(task.task_id, task.kind, record.get("status", "failed"), record.get("reason", ""))
-
-
-def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:
-    """The tasks of a plan that are still to do, for a dry run."""
-    done = set(committed)
-    return [task for task in plan.tasks.values() if not done.issuperset(task.outputs.values())]

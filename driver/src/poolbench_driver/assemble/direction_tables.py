@@ -9,8 +9,8 @@ from poolbench.contracts.tables import directions_schema, table_from_rows, vecto
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
+from poolbench_driver.assemble.rows import Source
 from poolbench_driver.plan import ConceptPlan, Plan
-from poolbench_driver.rows import Source
 from poolbench_driver.run import Failure
 
 

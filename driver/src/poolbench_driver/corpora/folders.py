@@ -15,7 +15,7 @@ from poolbench.corpora.io import read_concept, write_corpus
 from poolbench.corpora.manifest import CorpusManifest, read_manifest
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import CorpusError, UnknownNameError
-from poolbench_driver.corpora import concept_table, dataset_identity, folder_digest
+from poolbench_driver.corpora.sources import concept_table, dataset_identity, folder_digest
 
 SOURCES = ("planted", "real")
 

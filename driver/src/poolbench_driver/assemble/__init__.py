@@ -1,0 +1,5 @@
+"""From artifacts to the tables of a run: rows by metric, ranks, curves and scores."""
+
+from poolbench_driver.assemble.tables import assemble
+
+__all__ = ["assemble"]

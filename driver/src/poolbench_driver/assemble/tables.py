@@ -1,0 +1,106 @@
+"""From artifacts to result rows: joins each cell's identity to the measures of suites and services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench import __version__
+from poolbench.contracts.results import cell_id, result_table
+from poolbench.storage import Artifacts
+from poolbench.suites import concept_check_rows, layer_stability, to_rows
+from poolbench_driver.assemble.cosine_rows import cosine_table
+from poolbench_driver.assemble.disclosure import told
+from poolbench_driver.assemble.probe_rows import d1_rows, nested_rows, passage_scores, published_d1_rows
+from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
+from poolbench_driver.assemble.rows import Row, Source
+from poolbench_driver.assemble.steering_rows import SteeringRows
+from poolbench_driver.corpora import dataset_identity
+from poolbench_driver.plan import Plan
+from poolbench_driver.run import Failure
+from poolbench_driver.rundir import now
+
+
+def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
+    """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
+
+    And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
+    """
+    source = Source(artifacts, failures, plan.producers())
+    common = _common_columns(plan, run_id)
+    rows = [row for cells in plan.concepts.values() for row in d1_rows(plan, cells, source)]
+    rows += [row for cells in plan.concepts.values() for row in nested_rows(plan, cells, source)]
+    rows += concept_check_rows(rows)
+    rows += to_rows(layer_stability(rows, "d1.auroc", seed=plan.config.seed))
+    tables: dict[str, list[Row]] = {"curves": [], "text_scores": []}
+    if plan.openings:
+        steering = SteeringRows(plan, source)
+        rows += steering.scorer_rows()
+        for cells in plan.concepts.values():
+            rows += steering.rows(cells)
+            tables["curves"] += steering.curves(cells)
+            tables["text_scores"] += steering.text_scores(cells)
+        tables["text_scores"] += steering.unsteered_scores()
+    if plan.config.protocol == "published":
+        own = {**common, "protocol": "published"}
+        tables["published"] = [{**own, **told(row)} for row in _published_rows(plan, source)]
+    complete = [{**common, **row} for row in rows]
+    ranks, boards, pairwise = rank_rows(complete)
+    complete += [{**common, **row} for row in ranks]
+    filled = _filled(complete)
+    details = [{"cell_id": cell_id(row), **_details(row)} for row in filled if row.get("details")]
+    return {
+        "results": result_table(filled),
+        "boards": pa.Table.from_pylist(boards, BOARDS),
+        "pairwise": pa.Table.from_pylist(pairwise),
+        "details": pa.Table.from_pylist(details),
+        "cosines": cosine_table(plan, source),
+        "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
+        **{name: _table(name, content) for name, content in tables.items()},
+    }
+
+
+def _published_rows(plan: Plan, source: Source) -> Iterable[Row]:
+    """Rows by the reference's definitions: a table of their own, so that nothing ranks them with the rest."""
+    steering = SteeringRows(plan, source) if plan.openings else None
+    for cells in plan.concepts.values():
+        yield from published_d1_rows(cells, source)
+        yield from steering.published_rows(cells) if steering else ()
+
+
+def _table(name: str, rows: list[Row]) -> pa.Table:
+    return result_table(_filled(rows)) if name == "published" else pa.Table.from_pylist(rows)
+
+
+def _common_columns(plan: Plan, run_id: str) -> Row:
+    config, dataset = plan.config, dataset_identity(plan.config)
+    return {
+        "run_id": run_id,
+        "suite": config.suite,
+        "protocol": "corrected",  # rows by published definitions lie apart and say so themselves
+        "budget": config.budget.name,
+        "task": "concept",
+        "model": plan.model.ref.id,
+        "model_revision": plan.model.ref.revision,
+        "dataset": dataset["source"],
+        "dataset_revision": str(dataset["revision"]),
+        "code_version": __version__,
+        "config_hash": config.config_hash(),
+        "created_at": now(),
+    }
+
+
+def _filled(rows: list[Row]) -> list[Row]:
+    """Rows with ``params`` as JSON text, as the result schema has it, and with what may be told of their reasons."""
+    return [{**told(row), "params": _json(row.get("params"))} for row in rows]
+
+
+def _details(row: Row) -> Row:
+    return {"metric": row["metric"], "details": _json(row["details"])}
+
+
+def _json(params: Any) -> str:
+    return params if isinstance(params, str) else json.dumps(params or {}, sort_keys=True)

@@ -1,0 +1,62 @@
+"""The names of a configuration, checked and spelled out: concepts, strategies, the steering direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from poolbench.concepts import get_concept, list_concepts
+from poolbench.config import RunConfig
+from poolbench.directions import get_direction, implemented_directions
+from poolbench.errors import ConfigError
+from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, select_strategies
+from poolbench_driver.plan.plan import wanted_scorers
+
+
+def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
+    """The configuration with every concept and strategy by its id, and the strategies to rank.
+
+    Raises:
+        UnknownNameError: With the nearest valid names.
+        ConfigError: For what is registered but not computed: the direction, or all of the strategies.
+    """
+    _require_direction(config.steering.direction)
+    concepts, strategies = _concepts(config.concepts), _strategies(config.strategies)
+    spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
+    return config.model_copy(update=spelled), strategies
+
+
+def neighbours_of(config: RunConfig) -> list[str]:
+    """Concepts that only a scorer and a direction are needed of."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return []
+    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, get_concept(c)))
+    return [name for name in wanted if name not in config.concepts]
+
+
+def _concepts(names: Sequence[str]) -> list[str]:
+    if not names or list(names) == ["all"]:
+        return [concept.id for concept in list_concepts()]
+    return list(dict.fromkeys(get_concept(name).id for name in names))
+
+
+def _require_direction(name: str) -> None:
+    """Raises UnknownNameError, or ConfigError for a direction that is registered but not computed."""
+    get_direction(name)
+    usable = implemented_directions()
+    if name not in usable:
+        raise ConfigError(f"direction {name} is not implemented yet; there are {', '.join(usable)}")
+
+
+def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
+    chosen = select_strategies(names or None)
+    if not any(spec.implemented for spec in chosen):
+        usable = ", ".join(name for name in card_ids() if get_strategy(name).implemented)
+        raise ConfigError(f"none of {', '.join(s.id for s in chosen)} is implemented yet; there are {usable}")
+    return chosen
+
+
+def left_out(strategies: Sequence[StrategySpec]) -> str:
+    """One line on the card's strategies that run on request only and are not among these; empty if there is none."""
+    chosen = {spec.id for spec in strategies}
+    names = [spec.id for spec in all_strategies("card") if spec.on_request and spec.id not in chosen]
+    return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

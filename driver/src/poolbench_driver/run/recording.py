@@ -1,0 +1,43 @@
+"""A display that also keeps the run's state file true, which ``status`` and ``watch`` read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from poolbench.contracts.tasks import Task
+from poolbench_driver.run.progress import Display
+
+
+class Recording:
+    """Passes the loop's words on to a display and keeps the run's state file true.
+
+    Args:
+        display: Shows them.
+        write_state: Writes the state and its counts, as ``RunFolder.write_state`` does.
+        num_tasks: Tasks of the plan.
+    """
+
+    def __init__(self, display: Display, write_state: Callable[..., None], num_tasks: int) -> None:
+        self._display, self._write_state, self._total = display, write_state, num_tasks
+        self._done = self._failed = 0
+        self._written: tuple[int, int] | None = None
+        self.note, self.close = display.note, display.close
+
+    def start(self, totals: Counter[str]) -> None:
+        self._display.start(totals)
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        self._done += 1
+        self._display.done(task, reused=reused)
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        self._failed += 1
+        self._display.failed(task_id, kind, reason)
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        if self._written != (self._done, self._failed):
+            self._written = (self._done, self._failed)
+            counts = {"tasks": self._total, "tasks_done": self._done, "failures": self._failed}
+            self._write_state("running", **counts)
+        self._display.tick(in_flight)

@@ -1,0 +1,69 @@
+"""Files of texts that are read, and files of vectors that are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.tables import vector_column
+from poolbench.errors import ConfigError, InputError
+from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
+from poolbench_driver.adhoc.vector_files import replacing, write_npy, writer_of
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", '{"text": "fine"}\n{"text": }\n', "line 2"),
+        ("a.jsonl", '{"text": "fine"}\n\n{"txt": "x"}\n', "line 3"),
+        ("a.jsonl", '{"text": null}\n', "line 1"),
+        ("a.jsonl", "[1]\n", "line 1"),
+        ("a.txt", "\n \n", "empty"),
+    ],
+)
+def test_malformed_texts_are_placed(tmp_path: Path, name: str, content: str, expected: str) -> None:
+    file = tmp_path / name
+    file.write_text(content, "utf-8")
+    with pytest.raises(Exception, match=expected) as caught:
+        read_texts(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_line_separator_inside_a_text_is_no_end_of_line(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "one\u2028two"}\n', "utf-8")
+    assert read_texts(file) == ["one\u2028two"]
+
+
+def test_lines_keep_number_and_id(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "one", "id": 7}\n\n{"text": ""}\n', "utf-8")
+    assert read_lines(file) == [TextLine(1, "one", "7"), TextLine(3, "")]
+    for wrong, expected in (
+        ('{"text": "x", "id": 7}', "that of line 1"),
+        ('{"text": "x", "id": []}', "name or a number"),
+    ):
+        file.write_text('{"text": "one", "id": 7}\n' + wrong, "utf-8")
+        with pytest.raises(InputError, match=f"line 2: .*{expected}"):
+            read_lines(file)
+
+
+def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
+    file = tmp_path / "v.npy"
+    table = pa.table({"vector": vector_column(np.ones((2, 3)), np.array([True, False]))})
+    with replacing(file) as partial:
+        write_npy(table, partial)
+    kept = file.read_bytes()
+    assert np.isnan(np.load(file)[1]).all()
+    with pytest.raises(KeyboardInterrupt), replacing(file) as partial:
+        partial.write_bytes(kept[:10])
+        raise KeyboardInterrupt
+    assert file.read_bytes() == kept and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(ConfigError, match=r"\.npy, \.parquet, \.safetensors"):
+        writer_of(tmp_path / "v.txt")
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(InputError, match="is a folder"):
+        writer_of(tmp_path / "folder.npy")

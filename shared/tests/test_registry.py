@@ -1,0 +1,156 @@
+"""The registry behind concepts, strategies, readouts, directions and suites."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from poolbench import registry
+from poolbench.concepts import get_concept
+from poolbench.directions import get_direction
+from poolbench.errors import ConfigError, UnknownConceptError, UnknownNameError, UnknownStrategyError
+from poolbench.pooling import get_strategy
+from poolbench.readouts import get_readout
+from poolbench.registry import Registry
+from poolbench.suites import get_suite
+
+
+@dataclass(frozen=True)
+class Fruit:
+    id: str
+    weight: float = 1.0
+
+
+APPLE, PEAR = Fruit("apple"), Fruit("pear")
+
+
+@pytest.fixture
+def fruits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registry[Fruit]]:
+    """A registry of apples whose plug-ins are the given objects, by name."""
+
+    def make(**plugins: Any) -> Registry[Fruit]:
+        own, others = ModuleType("own_fruits"), ModuleType("other_fruits")
+        monkeypatch.setitem(sys.modules, own.__name__, own)
+        monkeypatch.setitem(sys.modules, others.__name__, others)
+        points = [EntryPoint(name, f"other_fruits:{name}", "fruits") for name in plugins]
+        monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "fruits" else [])
+        for name, loaded in plugins.items():
+            setattr(others, name, loaded)
+        made = Registry("fruit", Fruit, group="fruits", built_in=[own.__name__])
+        made.add(APPLE)
+        return made
+
+    return make
+
+
+def ids(fruits: Registry[Fruit]) -> list[str]:
+    return [fruit.id for fruit in fruits.all()]
+
+
+def test_what_is_added_is_found_in_its_order(fruits: Any) -> None:
+    made = fruits()
+    assert made.add(PEAR) is PEAR
+    assert made.get("pear") is PEAR and ids(made) == ["apple", "pear"]
+
+
+def test_an_id_is_taken_once(fruits: Any) -> None:
+    made = fruits()
+    with pytest.raises(ConfigError, match="fruit 'apple' is registered twice; choose another id"):
+        made.add(Fruit("apple", weight=2.0))
+    assert made.get("apple") is APPLE
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(fruits: Any) -> None:
+    with pytest.raises(UnknownNameError, match="unknown fruit 'aple'; did you mean apple"):
+        fruits().get("aple")
+
+
+@pytest.mark.parametrize(
+    ("get", "error"),
+    [
+        (get_concept, UnknownConceptError),
+        (get_strategy, UnknownStrategyError),
+        (get_direction, UnknownNameError),
+        (get_readout, UnknownNameError),
+        (get_suite, UnknownNameError),
+    ],
+)
+def test_every_kind_says_what_it_is(get: Callable[[str], object], error: type[UnknownNameError]) -> None:
+    kind = get.__name__.removeprefix("get_")
+    with pytest.raises(error, match=f"unknown {kind} 'nothing-like-it'") as caught:
+        get("nothing-like-it")
+    assert type(caught.value) is error
+
+
+def test_a_plug_in_is_a_thing_a_module_or_a_function(fruits: Any) -> None:
+    made: Registry[Fruit] = fruits(
+        thing=PEAR,
+        module=ModuleType("registers_when_it_is_imported"),
+        answers=lambda: Fruit("plum"),
+        registers=lambda: made.add(Fruit("quince")) and None,
+        does_both=lambda: made.add(Fruit("fig")),
+    )
+    assert ids(made) == ["apple", "pear", "plum", "quince", "fig"]
+    assert ids(made) == ["apple", "pear", "plum", "quince", "fig"]  # loaded once
+
+
+@pytest.mark.parametrize(
+    ("loaded", "message"),
+    [
+        (3, "it is a int; a fruit, or a module or function that registers one, is needed"),
+        (lambda: "apple", "it is a str"),
+        (None, "it is a NoneType"),
+        (Fruit("apple"), "fruit 'apple' is registered twice"),
+        (lambda: 1 / 0, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_plug_in_that_fails_is_named(fruits: Any, loaded: Any, message: str) -> None:
+    made = fruits(wrongly=loaded)
+    for _ in range(2):  # and again as long as it is there
+        with pytest.raises(ConfigError) as caught:
+            made.all()
+        assert "fruit plug-in 'wrongly' (other_fruits:wrongly) of a package without metadata" in str(caught.value)
+        assert message in str(caught.value) and "mend or uninstall it" in str(caught.value)
+
+
+def test_what_fails_half_way_leaves_nothing_and_what_was_loaded_stays(fruits: Any) -> None:
+    broken = [True]
+
+    def half_way() -> None:
+        made.add(Fruit("plum"))
+        if broken:
+            raise RuntimeError("half-way")
+
+    made: Registry[Fruit] = fruits(good=PEAR, half_way=half_way)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="RuntimeError: half-way"):
+            made.get("apple")
+    broken.clear()
+    assert ids(made) == ["apple", "pear", "plum"]
+
+
+def test_a_plug_in_may_look_up_what_is_there(fruits: Any) -> None:
+    made: Registry[Fruit] = fruits(heavier=lambda: Fruit("big apple", 2 * made.get("apple").weight))
+    assert made.get("big apple").weight == 2.0
+
+
+def test_threads_that_ask_at_once_see_everything(fruits: Any) -> None:
+    def slow() -> Fruit:
+        time.sleep(0.05)
+        return PEAR
+
+    made, seen = fruits(slow=slow), []
+    threads = [threading.Thread(target=lambda: seen.append(ids(made))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [["apple", "pear"]] * 8
