@@ -20,7 +20,6 @@ class Admission:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.num_pending = 0
-        self.num_refused = 0
 
     @contextmanager
     def texts(self, count: int) -> Iterator[None]:
@@ -30,7 +29,6 @@ class Admission:
             OverloadedError: When there are not so many.
         """
         if self.num_pending + count > self.capacity:
-            self.num_refused += 1
             raise OverloadedError(
                 f"{self.num_pending} texts are waiting and {count} more would exceed {self.capacity} "
                 "(POOLBENCH_STEERER_MAX_PENDING_TEXTS); try again later, or send fewer at a time"
