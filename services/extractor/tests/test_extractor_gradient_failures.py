@@ -11,10 +11,11 @@ import torch
 from tokenizers import processors
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor import gradients
-from poolbench_extractor.core import Passages, Reading, extract
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import encode
+from poolbench_extractor.forward import gradients
 from poolbench_extractor.model import Decoder
+from poolbench_extractor.passes import Passages, Reading
 
 from .conftest import CONFIGS
 

@@ -11,9 +11,9 @@ import pytest
 from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import all_strategies
 from poolbench.pooling.batch import Request
-from poolbench_extractor.capture import capture
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.model import Decoder
 
 from .conftest import CASES, LAYERS, encoded, make, relative

@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor, nn
 
 from poolbench.errors import ConfigError
-from poolbench_extractor.textpooler import TextPooler
+from poolbench_extractor.embedding.textpooler import TextPooler
 
 _NO_LIMIT = 1 << 30
 

@@ -15,8 +15,9 @@ from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench_extractor.config import EmbedRequest
-from poolbench_extractor.core import Passages, Reading, extract
+from poolbench_extractor.core import extract
 from poolbench_extractor.model import Decoder
+from poolbench_extractor.passes import Passages, Reading
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from poolbench.errors import CellError
 from poolbench.pooling.signals import Signals, from_source
-from poolbench_extractor import gradients
-from poolbench_extractor.batching import is_out_of_memory
 from poolbench_extractor.encode import Encoded
-from poolbench_extractor.inflow import attention_inflow, watching
+from poolbench_extractor.forward import gradients
+from poolbench_extractor.forward.batching import is_out_of_memory
+from poolbench_extractor.forward.inflow import attention_inflow, watching
 from poolbench_extractor.model import Decoder
 
 #: Signals made from the attention inflow of every head, [B, H, T].

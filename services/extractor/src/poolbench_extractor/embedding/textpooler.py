@@ -15,10 +15,10 @@ from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import Progress, extract_encoded
-from poolbench_extractor.embedding import text_id, words_of
+from poolbench_extractor.embedding.texts import text_id, words_of
+from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.model import Decoder
-from poolbench_extractor.truncate import truncated
 
 #: Texts to annotation rows, as ``POST /pooler/annotate`` answers them.
 Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
