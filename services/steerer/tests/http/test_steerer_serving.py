@@ -38,9 +38,9 @@ def settles(host: EngineHost, within_s: float) -> bool:
 
 
 def test_a_client_that_leaves_a_stream_frees_everything(http, host, body):
-    with http.stream("POST", "/v1/completions", json=body | {"stream": True, "n": 8}) as answer:
+    with http.stream("POST", "/v1/completions", json=body | {"stream": True, "n": 24}) as answer:
         next(answer.iter_lines())
-        assert (host.in_use()["rows"], host.in_use()["vectors"]) == (8, 1)
+        assert (host.in_use()["rows"], host.in_use()["vectors"]) == (24, 1)
     assert settles(host, 5)
 
 
