@@ -50,7 +50,7 @@ def main() -> int:
     """Runs the soak, prints and writes its figures."""
     options = parse_options()
     config = SteererConfig(model=options.model, bank_slots=NUM_TIMED, max_steered_requests=64)
-    service = SteererService(config)
+    service = SteererService(EngineHost(config))
     try:
         service.host.load()
         warmed = service.host.run(resolve_model(options.model), lambda engine: warm(engine, options.warm))

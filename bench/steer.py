@@ -21,7 +21,8 @@ from poolbench.config import layer_at_depth, resolve_model
 from poolbench.corpora.openings import load_calibration
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.norms import measure_norms
+from poolbench_steerer.engine.norms import measure_norms
+from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
 
@@ -35,7 +36,7 @@ def main() -> None:
     options = parse_options()
     model, sizes = resolve_model(options.model), options.sizes
     config = SteererConfig(max_num_seqs=sizes.batch, max_model_len=512, max_steered_requests=2 * sizes.batch)
-    service = SteererService(config)
+    service = SteererService(EngineHost(config))
 
     async def in_engine(engine: SteeringEngine) -> tuple[dict[str, Any], dict[str, Any], list[float], int]:
         compared = await measure(engine, sizes)

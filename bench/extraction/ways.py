@@ -18,11 +18,11 @@ from poolbench.pooling import Reduction, TokenContext, Weights, all_strategies
 from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import from_source
 from poolbench.storage.artifacts import table_to_bytes
-from poolbench_extractor.batching import make_batches
-from poolbench_extractor.capture import capture
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded
+from poolbench_extractor.forward.batching import make_batches
+from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.model import Decoder
 
 #: Passages of a batch in the reference's code.

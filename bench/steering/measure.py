@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
-from poolbench_steerer.perplexity import score_continuations
+from poolbench_steerer.engine.perplexity import score_continuations
 from steering.batches import ORDINARY, Sizes, prompts, requests, unit_vectors
 from steering.rates import Rates, Side, Watch, compared, empty_prefix_cache, interleaved, run
 

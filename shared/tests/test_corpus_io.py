@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import has_inferred_documents, infer_documents
-from poolbench.corpora.io import read_concept, read_corpus, write_corpus
+from poolbench.corpora.io import read_concept, write_corpus
 from poolbench.corpora.manifest import CorpusManifest, read_manifest
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
@@ -53,11 +53,6 @@ def test_the_manifest_names_tokenizer_revision_and_partition(corpus: Path) -> No
     manifest = read_manifest(corpus)
     assert manifest == MANIFEST
     assert manifest.partition_version == PARTITION_VERSION
-
-
-def test_a_folder_of_several_concepts_is_read_whole(corpus: Path) -> None:
-    write_corpus(planted("narrative"), corpus, MANIFEST)
-    assert set(read_corpus(corpus)["concept"].to_pylist()) == {"causation", "narrative"}
 
 
 def test_rewriting_a_corpus_removes_files_that_it_no_longer_has(corpus: Path) -> None:
@@ -114,8 +109,6 @@ def test_empty_missing_and_binary_files_are_named(corpus: Path) -> None:
 def test_missing_folders_are_named(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="has no corpus of 'hedging'; it has: causation"):
         read_concept(corpus, "hedging")
-    with pytest.raises(CorpusError, match="holds no corpus"):
-        read_corpus(tmp_path / "nowhere")
     assert read_manifest(tmp_path / "nowhere") is None
 
 

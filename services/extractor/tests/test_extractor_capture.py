@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench_extractor.capture import capture
 from poolbench_extractor.encode import Encoded, encode
-from poolbench_extractor.inflow import attention_inflow
+from poolbench_extractor.forward.capture import capture
+from poolbench_extractor.forward.inflow import attention_inflow
 from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
 
 ATTENTION = ("inflow", "head_inflow")
@@ -103,7 +103,7 @@ def test_inflow_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -
     query, key = torch.randn(2, 4, 11, 8), torch.randn(2, 2, 11, 8)
     real = torch.rand(2, 11) > 0.2
     whole = attention_inflow(query, key, real)
-    monkeypatch.setattr("poolbench_extractor.inflow.BLOCK_QUERIES", 2)
+    monkeypatch.setattr("poolbench_extractor.forward.inflow.BLOCK_QUERIES", 2)
     torch.testing.assert_close(attention_inflow(query, key, real), whole, rtol=1e-5, atol=1e-6)
 
 

@@ -16,13 +16,15 @@ from poolbench.errors import InputError
 from poolbench.pooling import Words, all_strategies
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
-from poolbench_extractor.batching import DeviceMemoryError, make_batches, run_halving
-from poolbench_extractor.capture import capture
+from poolbench_extractor.calibration import calibrate
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import Passages, Reading, calibrate, extract
+from poolbench_extractor.core import extract
 from poolbench_extractor.encode import encode
+from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches, run_halving
+from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
+from poolbench_extractor.passes import Passages, Reading
 
 SPECS = [spec for spec in all_strategies() if spec.implemented and not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in SPECS]

@@ -21,12 +21,12 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.context import TokenContext
 from poolbench.runtime.http import build_api
 from poolbench_extractor.core import Passages, extract
-from poolbench_extractor.embedding import text_id
+from poolbench_extractor.embedding.texts import text_id
+from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
 from poolbench_extractor.model import Decoder
 from poolbench_extractor.service import create
-from poolbench_extractor.truncate import truncated
 
 TOKEN = "only-for-this-test"
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
@@ -214,7 +214,7 @@ def test_without_sentence_transformers(llama: Decoder, monkeypatch: pytest.Monke
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return imported(name, *rest, **more)
 
-    monkeypatch.delitem(sys.modules, "poolbench_extractor.sentence", raising=False)
+    monkeypatch.delitem(sys.modules, "poolbench_extractor.embedding.sentence", raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     encoder = PoolingEncoder(llama)
     assert encoder.encode("rain").shape == (32,)

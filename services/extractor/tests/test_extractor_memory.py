@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor.batching import DeviceMemoryError, make_batches
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches
 from poolbench_extractor.model import Decoder
 
 WANTED = {1: [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A2_max")]}

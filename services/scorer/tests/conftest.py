@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
+from fastapi.testclient import TestClient
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
+from poolbench.contracts.tasks import Task
 from poolbench.corpora.planted import build_planted
+from poolbench.runtime.http import build_api
+from poolbench.runtime.taskio import TaskIO
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
 from poolbench_scorer.base import find_base
 from poolbench_scorer.config import TrainParams
 from poolbench_scorer.model import Scorer, load_scorer
+from poolbench_scorer.service import ScorerService
 from poolbench_scorer.train import Trained, train_scorer
 
 CPU = torch.device("cpu")
@@ -73,3 +81,27 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report_of(trained: Trained) -> dict:
     """The report among training's files."""
     return json.loads(trained.files["report.json"])
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    return Artifacts(FolderStore(tmp_path / "store"))
+
+
+@pytest.fixture
+def service(artifacts: Artifacts) -> ScorerService:
+    return ScorerService(lambda: artifacts)
+
+
+@pytest.fixture
+def client(service: ScorerService) -> Iterator[TestClient]:
+    with TestClient(build_api(service, "secret"), headers={"Authorization": "Bearer secret"}) as running:
+        yield running
+
+
+def run(service: ScorerService, artifacts: Artifacts, kind: str, **parts: dict) -> TaskIO:
+    """Executes one task as the worker does."""
+    task = Task(kind=kind, **parts)
+    io = TaskIO(task, artifacts)
+    service.handlers[kind](task, io)
+    return io

@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from poolbench.contracts.tables import CALIBRATION, table_from_rows
-from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.context import Words
-from poolbench.pooling.signals import KEPT_SIGNALS, from_source
-from poolbench_extractor.batching import make_batches, run_halving
-from poolbench_extractor.capture import Captured, capture
+from poolbench.pooling.signals import KEPT_SIGNALS
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.encode import Encoded, encode
-from poolbench_extractor.frequencies import Frequencies
+from poolbench_extractor.encode import Encoded
+from poolbench_extractor.forward.capture import Captured
 from poolbench_extractor.model import Decoder
+from poolbench_extractor.passes import (
+    DEFAULT_LIMITS,
+    DEFAULT_READING,
+    Passages,
+    Progress,
+    Reading,
+    encode_passages,
+    run_batches,
+)
 from poolbench_extractor.states import Sink, StateKeeper
-
-Progress = Callable[[int, int], None]
-DEFAULT_LIMITS = BatchLimits()
-
-
-@dataclass(frozen=True)
-class Passages:
-    """Texts with their ids and annotations, and how often tokens occur where a strategy asks for it."""
-
-    ids: Sequence[str]
-    texts: Sequence[str]
-    words: Mapping[str, Words] = field(default_factory=dict)
-    frequencies: Frequencies | None = None
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How passages become tokens and batches."""
-
-    include_bos: bool = False
-    max_length: int | None = None
-    limits: BatchLimits = DEFAULT_LIMITS
 
 
 def extract(
@@ -50,7 +31,7 @@ def extract(
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
-    reading: Reading = Reading(),
+    reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """Pools every passage with the wanted strategies of each layer in one pass over the model.
@@ -66,7 +47,7 @@ def extract(
     Returns:
         VECTORS by ``<strategy>/<layer>``.
     """
-    encoded = _encode(decoder, passages, reading)
+    encoded = encode_passages(decoder, passages, reading)
     return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
 
 
@@ -81,7 +62,7 @@ def extract_encoded(
 ) -> dict[str, pa.Table]:
     """As ``extract``, from passages that are tokens already."""
     work = _Extraction(decoder, encoded, wanted, keep or {})
-    _run(
+    run_batches(
         decoder,
         encoded,
         work.consume,
@@ -149,79 +130,3 @@ class _Extraction:
         for kept in self._kept.values():
             kept.close()
         return tables
-
-
-def calibrate(
-    decoder: Decoder,
-    passages: Passages,
-    layers: Sequence[int],
-    *,
-    reading: Reading = Reading(),
-    progress: Progress | None = None,
-) -> pa.Table:
-    """Mean L2 norm of the residual stream over real tokens, per layer: the unit of steering strengths.
-
-    Raises:
-        InputError: If no passage fits the model.
-    """
-    encoded = _encode(decoder, passages, reading)
-    usable = [passage for passage in encoded if passage.error is None]
-    if not usable:
-        raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
-    sums: dict[tuple[int, int], float] = {}
-
-    def run(batch: Sequence[Encoded], captured: Captured) -> None:
-        for layer in layers:
-            for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
-                norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
-                sums[layer, passage.index] = float(norms[passage.context.real].sum())
-
-    _run(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
-    num_tokens = sum(len(passage.context.real) for passage in usable)
-    rows = [
-        {
-            "layer": layer,
-            # In passage order, so that batches do not change the last digits.
-            "mean_residual_norm": sum(sums[layer, p.index] for p in usable) / num_tokens,
-            "num_tokens": num_tokens,
-        }
-        for layer in layers
-    ]
-    return table_from_rows(rows, CALIBRATION)
-
-
-def _encode(decoder: Decoder, passages: Passages, reading: Reading) -> list[Encoded]:
-    return encode(
-        decoder,
-        passages.ids,
-        passages.texts,
-        passages.words,
-        include_bos=reading.include_bos,
-        max_length=reading.max_length,
-        frequencies=passages.frequencies,
-    )
-
-
-def _run(
-    decoder: Decoder,
-    encoded: Sequence[Encoded],
-    consume: Callable[[Sequence[Encoded], Captured], None],
-    *,
-    layers: Sequence[int],
-    signals: Mapping[int, Collection[str]] | None = None,
-    limits: BatchLimits,
-    progress: Progress | None,
-) -> None:
-    """Forward passes over all usable passages; each batch's captures are consumed before the next."""
-    done = 0
-    if any(from_source("loss", names) for names in (signals or {}).values()):
-        limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
-
-    def attempt(batch: Sequence[Encoded]) -> None:
-        consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
-
-    for batch in make_batches((p for p in encoded if p.error is None), limits):
-        run_halving(batch, attempt)
-        done += len(batch)
-        if progress is not None:
-            progress(done, len(encoded))

@@ -13,12 +13,12 @@ from torch import Tensor
 from poolbench.config import resolve_model
 from poolbench.errors import ConfigError
 from poolbench_extractor.config import Deployment
-from poolbench_extractor.core import Progress
-from poolbench_extractor.embedding import unsupervised
+from poolbench_extractor.embedding.similarity import SIMILARITIES, pairwise_of, similarity_of
+from poolbench_extractor.embedding.textpooler import Annotate, TextPooler, TruncationWarning
+from poolbench_extractor.embedding.texts import unsupervised
 from poolbench_extractor.load import load_decoder
 from poolbench_extractor.model import Decoder
-from poolbench_extractor.similarity import SIMILARITIES, pairwise_of, similarity_of
-from poolbench_extractor.textpooler import Annotate, TextPooler, TruncationWarning
+from poolbench_extractor.passes import Progress
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -193,7 +193,7 @@ class PoolingEncoder:
             ConfigError: sentence-transformers is not installed.
         """
         try:
-            from poolbench_extractor.sentence import sentence_transformer
+            from poolbench_extractor.embedding.sentence import sentence_transformer
         except ModuleNotFoundError as error:
             if not (error.name or "").startswith("sentence_transformers"):
                 raise

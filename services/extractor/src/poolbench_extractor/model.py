@@ -13,7 +13,7 @@ from torch import nn
 
 from poolbench.errors import LayerError, ModelError
 from poolbench_extractor.checks import check_causal, pads_left, probe
-from poolbench_extractor.inflow import observe_attention
+from poolbench_extractor.forward.inflow import observe_attention
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tasks import Task
-from poolbench_extractor import core, embedding
+from poolbench_extractor import core
+from poolbench_extractor.calibration import calibrate
 from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams, ModelParams
+from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
 from poolbench_extractor.load import DecoderCache, describe, tokenizer_of
@@ -59,7 +61,7 @@ class ExtractorService:
         layers = [decoder.layer(layer) for layer in params.layers]
         passages, reading = read_passages(task, io), reading_of(params)
         with reporting(decoder.device, io):
-            table = core.calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
+            table = calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +69,18 @@ def train_scorer(
             base, passages.take(train_rows), tokens, validation, params, device, progress
         )
     temperature = fit_temperature(found, validation.labels)
-    config = {
+    config = _config(base, depth, temperature, params)
+    counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
+    history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
+    report = report_on(found, validation, temperature, params)
+    summary = {"temperature": temperature} | report.summary() | counts | history
+    files = {WEIGHTS: save_tensors(state), CONFIG: to_json(config), REPORT: to_json(summary)}
+    return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
+
+
+def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> dict[str, Any]:
+    """What a scorer must know to be loaded again."""
+    return {
         "format": FORMAT_VERSION,
         "kind": params.mode,
         "concept": params.concept,
@@ -79,12 +91,6 @@ def train_scorer(
         "temperature": temperature,
         "params": params.model_dump(mode="json"),
     }
-    counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
-    history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
-    report = report_on(found, validation, temperature, params)
-    summary = {"temperature": temperature} | report.summary() | counts | history
-    files = {WEIGHTS: save_tensors(state), CONFIG: to_json(config), REPORT: to_json(summary)}
-    return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
 def _train(

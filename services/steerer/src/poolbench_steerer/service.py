@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from poolbench_steerer import tasks
-from poolbench_steerer.admission import Admission
-from poolbench_steerer.completions.verbs import CompletionVerbs
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.routes import Verbs
-from poolbench_steerer.vectors import VectorVerbs
+from poolbench_steerer.http.admission import Admission
+from poolbench_steerer.http.completions.verbs import CompletionVerbs
+from poolbench_steerer.http.vectors import VectorVerbs
+from poolbench_steerer.http.verbs import Verbs
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -26,15 +26,15 @@ class SteererService:
 
     name = "steerer"
 
-    def __init__(self, config: SteererConfig) -> None:
-        self.host = EngineHost(config)
+    def __init__(self, host: EngineHost) -> None:
+        self.host = host
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
             "steerer.continue": lambda task, io: tasks.continue_passages(self.host, task, io),
         }
         # The engine is a process of its own; without this it would outlive a replica that ends.
         atexit.register(self.host.close)
-        if config.eager_start:
+        if host.config.eager_start:
             # Serve sends nothing to a replica whose constructor has not returned: it is ready when its engine is.
             self.host.load()
 
@@ -52,4 +52,4 @@ class SteererService:
 
 def create() -> SteererService:
     """The service, configured from the environment; the engine starts with the first request unless eager."""
-    return SteererService(SteererConfig.from_environment())
+    return SteererService(EngineHost(SteererConfig.from_environment()))

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from poolbench.errors import InputError
 
-TABLES_VERSION = 1
-
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 
 PASSAGES = pa.schema(

@@ -102,20 +102,6 @@ def read_concept(folder: Path, concept: str) -> pa.Table:
     return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
 
 
-def read_corpus(folder: Path) -> pa.Table:
-    """The passages of all concepts of a corpus folder.
-
-    Raises:
-        CorpusError: The folder is missing or holds no concept, or a file is malformed.
-    """
-    concepts = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    if not concepts:
-        raise CorpusError(
-            f"{folder} holds no corpus: expected folders '<concept>' with files 'train_pos.jsonl' and so on"
-        )
-    return pa.concat_tables([read_concept(folder, concept) for concept in concepts])
-
-
 def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dict[str, Any]]:
     if not path.is_file():
         raise CorpusError(f"{path} is missing; a corpus needs train and test files of both classes")

@@ -13,7 +13,6 @@ from poolbench.errors import ConfigError
 
 STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
-LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)

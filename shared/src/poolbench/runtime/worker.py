@@ -65,7 +65,6 @@ class Worker:
         self.service = service
         self.artifacts = artifacts
         self.leases = leases
-        self.num_done = 0
         self.num_failed = 0
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> str:
@@ -118,7 +117,6 @@ class Worker:
         handler(task, io)
         if io.missing:
             raise PoolbenchError(f"{task.kind} ended without its outputs {', '.join(sorted(io.missing))}")
-        self.num_done += 1
         self.artifacts.store.delete(failure_path(task.task_id))
         self.artifacts.store.delete(progress_path(task.task_id))
         _LOG.info("%s %s: done", task.kind, task.task_id)

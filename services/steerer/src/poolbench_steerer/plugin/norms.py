@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from poolbench_steerer.plugin.operators import SteeringState
+from poolbench_steerer.plugin.state import SteeringState
 
 
 class NormTap:

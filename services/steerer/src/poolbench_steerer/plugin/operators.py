@@ -113,20 +113,3 @@ def steer_output(layer: int) -> Any:
             steer_tokens(hidden, residual, _STATE[0], layer)
 
     return hook
-
-
-def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Module]:
-    """The decoder blocks of a model: its only module list of ``num_layers`` entries.
-
-    Raises:
-        RuntimeError: When there is none or more than one.
-    """
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers
-    ]
-    if len(found) != 1:
-        names = ", ".join(name for name, _ in found) or "none"
-        raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
-    return list(found[0][1])

@@ -13,45 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.errors import ReceiptError
+from poolbench_steerer.plugin.counts import LayerCount, RowCount
 from poolbench_steerer.plugin.spec import Edit, Steering
-
-
-@dataclass(frozen=True)
-class LayerCount:
-    """What the worker counted for one request at one layer; ``again`` are positions computed once more.
-
-    Attributes:
-        changed, changed_again: Positions whose hidden state changed.
-        applied, applied_again: Positions that all edits of the layer met. Not counted, so 0, where the only
-            edit is one addition: there the change is the proof.
-    """
-
-    changed: int = 0
-    changed_again: int = 0
-    applied: int = 0
-    applied_again: int = 0
-
-
-@dataclass(frozen=True)
-class RowCount:
-    """What the worker counted for one request.
-
-    Attributes:
-        layers: Counts by layer; layers without any are absent.
-        repeated: Positions steered again because the request had been preempted.
-        skipped: Positions in the steered range that were never computed for this request.
-        stray: Changes at tokens that no steered request owns, since the engine started.
-    """
-
-    layers: dict[int, LayerCount]
-    repeated: int
-    skipped: int
-    stray: int
-
-    @classmethod
-    def from_wire(cls, values: dict[str, Any]) -> RowCount:
-        layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
-        return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]))
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
-from poolbench_steerer.plugin import OWNER_VARIABLE, WIRE_KEY
+from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin.batches import watch_batches
+from poolbench_steerer.plugin.blocks import decoder_blocks, final_norm
+from poolbench_steerer.plugin.counts import counts_of
 from poolbench_steerer.plugin.generators import keep_generators
 from poolbench_steerer.plugin.internals import check_internals
 from poolbench_steerer.plugin.norms import NormTap
-from poolbench_steerer.plugin.operators import bind, decoder_blocks, steer_output
+from poolbench_steerer.plugin.operators import bind, steer_output
+from poolbench_steerer.plugin.owner import end_with_owner
 from poolbench_steerer.plugin.state import Kernel, SteeringState
-
-OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
+from poolbench_steerer.plugin.supported import refuse_unsupported
 
 
 class SteeringWorkerMixin:
@@ -36,19 +35,9 @@ class SteeringWorkerMixin:
         refuse_unsupported(config)
         check_internals()
         super().load_model(**kwargs)  # type: ignore[misc]
-        num_layers = config.model_config.hf_text_config.num_hidden_layers
-        settings = config.additional_config[WIRE_KEY]
         device: torch.device = self.model_runner.device
-        self.steering = SteeringState(
-            num_layers=num_layers,
-            width=config.model_config.get_hidden_size(),
-            num_slots=settings["num_slots"],
-            num_rows=settings["num_rows"],
-            num_edits=settings["num_edits"],
-            num_tokens=_max_tokens(config),
-            device=device,
-            kernel=_kernel(device),
-        )
+        num_layers = config.model_config.hf_text_config.num_hidden_layers
+        self.steering = _new_state(config, num_layers, device)
         bind(self.steering)
         self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
         for layer, block in enumerate(self._blocks):
@@ -96,21 +85,7 @@ class SteeringWorkerMixin:
 
     def steering_counts(self, rows: list[int]) -> list[dict[str, Any]]:
         """What was changed for the requests that own ``rows``."""
-        state, num_rows = self.steering, self.steering.rows.num_rows
-        columns = [0, num_rows] + [column for row in rows for column in (row, row + num_rows)]
-        # [layers, requests and 1, (changed, applied), (first, again)]
-        both = torch.stack([state.changed_LR[:, columns], state.applied_LR[:, columns]]).cpu().numpy()
-        counted = both.reshape(2, len(both[0]), -1, 2).transpose(1, 2, 0, 3)
-        stray = int(counted[:, 0, 0].sum())
-        replies = []
-        for index, row in enumerate(rows, start=1):
-            repeated, skipped = state.rows.account(row)
-            layers = [
-                [int(layer), counted[layer, index].reshape(-1).tolist()]
-                for layer in np.flatnonzero(counted[:, index].any(axis=(1, 2)))
-            ]
-            replies.append({"layers": layers, "repeated": repeated, "skipped": skipped, "stray": stray})
-        return replies
+        return counts_of(self.steering, rows)
 
     def steering_reached(self, row: int) -> int:
         """How many positions of a row's request were computed, for one that was ended before its time."""
@@ -133,82 +108,19 @@ class SteeringWorkerMixin:
         return self._tap.close()
 
 
-def end_with_owner(interval_s: float = 1.0) -> None:
-    """Ends this process when the replica that started the engine is gone.
-
-    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so the parent
-    of this process says nothing; its id comes with the environment.
-    """
-    owner_id = int(os.environ.get(OWNER_VARIABLE, os.getppid()))
-
-    def watch() -> None:
-        try:
-            owner = psutil.Process(owner_id)
-            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
-                time.sleep(interval_s)
-        finally:  # also when the owner was gone before this began
-            os._exit(1)
-
-    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
-
-
-def watch_batches(runner: Any, on_batch: OnBatch) -> str:
-    """Calls ``on_batch`` with requests, token offsets and positions before every forward pass.
-
-    Both of vLLM's model runners are known: the first keeps one persistent batch, the second builds a batch a
-    step. Returns which one this is.
-    """
-    if hasattr(runner, "_model_forward"):
-        forward = runner._model_forward
-
-        def steered_forward(*args: Any, **kwargs: Any) -> Any:
-            batch = runner.input_batch
-            count = batch.num_reqs
-            on_batch(
-                batch.req_ids[:count],
-                runner.query_start_loc.np[: count + 1],
-                batch.num_computed_tokens_cpu[:count],
-            )
-            return forward(*args, **kwargs)
-
-        runner._model_forward = steered_forward
-        return "v1"
-    prepare = runner.prepare_inputs
-
-    def steered_prepare(*args: Any, **kwargs: Any) -> Any:
-        batch = prepare(*args, **kwargs)
-        count = len(batch.req_ids)
-        on_batch(batch.req_ids, batch.query_start_loc_np[: count + 1], batch.num_computed_tokens_np[:count])
-        return batch
-
-    runner.prepare_inputs = steered_prepare
-    return "v2"
-
-
-def final_norm(model: torch.nn.Module) -> torch.nn.Module:
-    """The norm between the last block and the LM head."""
-    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f", "final_norm"):
-        for path, module in model.named_modules():
-            if path.count(".") <= 2 and path.split(".")[-1] == name:
-                return module
-    raise RuntimeError(f"no final norm found in {type(model).__name__}; the steering self-test needs it")
-
-
-def refuse_unsupported(config: Any) -> None:
-    """Raises RuntimeError for what vLLM can do but steering cannot follow."""
-    parallel = config.parallel_config
-    reasons = {
-        "speculative decoding (rejected positions would count)": config.speculative_config is not None,
-        "pipeline parallelism (a worker holds only some of the blocks)": config.parallel_config.pipeline_parallel_size
-        > 1,
-        "micro-batches (tokens of a batch run apart)": bool(parallel.use_ubatching),
-        "sequence parallelism (a worker holds only some of the tokens)": bool(
-            getattr(getattr(config.compilation_config, "pass_config", None), "enable_sp", False)
-        ),
-    }
-    refused = [reason for reason, found in reasons.items() if found]
-    if refused:
-        raise RuntimeError(f"steering does not support {'; '.join(refused)}; turn it off")
+def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringState:
+    """The buffers, of the sizes that the launch put into vLLM's configuration."""
+    settings = config.additional_config[WIRE_KEY]
+    return SteeringState(
+        num_layers=num_layers,
+        width=config.model_config.get_hidden_size(),
+        num_slots=settings["num_slots"],
+        num_rows=settings["num_rows"],
+        num_edits=settings["num_edits"],
+        num_tokens=_max_tokens(config),
+        device=device,
+        kernel=_kernel(device),
+    )
 
 
 def _kernel(device: torch.device) -> Kernel | None:

@@ -1,0 +1,142 @@
+"""Vectors of loose texts: what ``POST /embed`` and the encoder objects share."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
+from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.pooling.batch import Request
+from poolbench.pooling.context import Words
+from poolbench_extractor.config import EmbedRequest
+from poolbench_extractor.core import extract
+from poolbench_extractor.model import Decoder
+from poolbench_extractor.passes import Passages, Reading
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+_PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
+
+
+def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Request:
+    """A strategy that texts alone are enough for, with its parameters.
+
+    Raises:
+        UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels or
+            from the texts of a run.
+        CellError: It is not implemented.
+    """
+    pooling = Request.of(strategy, params)
+    if "labels" in pooling.strategy.needs:
+        raise ConfigError(
+            f"strategy {strategy} is supervised: it learns from labelled passages, and texts have no labels; "
+            "it is computed in a run (`poolbench-driver run --strategies ...`), inside the folds of the probe"
+        )
+    if pooling.strategy.reads_counts or pooling.strategy.common_component:
+        raise ConfigError(
+            f"strategy {strategy} learns from the train passages of all concepts of a run: it is computed in a run "
+            "(`poolbench-driver run --strategies ...`)"
+        )
+    if not pooling.strategy.implemented:
+        raise CellError("not_implemented", f"strategy {strategy} is not implemented in this version")
+    return pooling
+
+
+def text_id(text: str) -> str:
+    """The id of a text that has none: a hash of its content, so that neither order nor neighbours matter."""
+    return "text-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
+    """The texts of a request with their ids and annotations.
+
+    Raises:
+        InputError: The lists differ in length, an id stands for two texts, an annotation is malformed, or the
+            strategy reads annotations and there are none.
+    """
+    given = request.ids or [None] * len(request.texts)
+    _require_length("ids", given, request.texts)
+    ids = [name if name is not None else text_id(text) for name, text in zip(given, request.texts, strict=True)]
+    texts: dict[str, str] = {}
+    for name, text in zip(ids, request.texts, strict=True):
+        if texts.setdefault(name, text) != text:
+            raise InputError(f"id {name!r} stands for two texts; ids must differ")
+    if not pooling.strategy.reads_annotations:
+        return Passages(ids, request.texts)
+    if request.annotations is None:
+        raise InputError(
+            f"strategy {pooling.id} reads annotations: send the rows that `POST /pooler/annotate` answers for these "
+            "texts as `annotations`"
+        )
+    _require_length("annotations", request.annotations, request.texts)
+    return Passages(ids, request.texts, dict(zip(ids, words_of(request.annotations), strict=True)))
+
+
+def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
+    """The words of annotation rows as the pooler answers them.
+
+    Raises:
+        InputError: Naming the row that lacks a column, or whose columns differ in length or type.
+    """
+    for number, row in enumerate(rows):
+        absent = [name for name in _PER_WORD if not isinstance(row.get(name), list)]
+        if absent:
+            raise InputError(f"annotation {number} lacks the list {absent[0]!r}; needed: {', '.join(_PER_WORD)}")
+        if len({len(row[name]) for name in _PER_WORD}) > 1:
+            raise InputError(f"annotation {number}: its lists differ in length; each has one entry a word")
+    try:
+        table = table_from_rows([dict(row) for row in rows], ANNOTATIONS)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+        raise InputError(f"annotations: {error}") from None
+    return [Words.from_row(row) for row in table.to_pylist()]
+
+
+def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: Passages) -> pa.Table:
+    """VECTORS of the texts, in their order; the schema's metadata says how they were made.
+
+    Raises:
+        LayerError: If the model has no such layer.
+    """
+    layer = decoder.layer(request.layer)
+    reading = Reading(request.include_bos, request.max_length, request.limits())
+    (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
+    notes = {
+        "model": request.model,
+        "model_revision": decoder.revision,
+        "dtype": request.reference().dtype,
+        "strategy": pooling.id,
+        "strategy_version": str(pooling.strategy.version),
+        "params": json.dumps(pooling.params, sort_keys=True),
+        "layer": str(layer),
+        "include_bos": json.dumps(request.include_bos),
+    }
+    return table.replace_schema_metadata(notes)
+
+
+def as_stream(table: pa.Table) -> bytes:
+    """A table as an Arrow IPC stream."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def as_json(table: pa.Table) -> dict[str, Any]:
+    """A table of vectors as the JSON answer: notes, and a list a column."""
+    notes: dict[str, Any] = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
+    for name in ("layer", "strategy_version", "params", "include_bos"):
+        notes[name] = json.loads(notes[name])
+    columns = {f"{name}s" if name == "vector" else name: table[name].to_pylist() for name in table.column_names}
+    columns["ids"] = columns.pop("passage_id")
+    num_failed = sum(status != "ok" for status in columns["status"])
+    return {**notes, "num_failed": num_failed, **columns}
+
+
+def _require_length(name: str, values: Sequence[Any], texts: Sequence[str]) -> None:
+    if len(values) != len(texts):
+        raise InputError(f"{name} has {len(values)} entries for {len(texts)} texts; they must agree")

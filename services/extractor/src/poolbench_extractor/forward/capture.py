@@ -1,0 +1,221 @@
+"""One forward pass to the deepest asked block, with hidden states and signals of the asked ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from poolbench.errors import CellError
+from poolbench.pooling.signals import Signals, from_source
+from poolbench_extractor.encode import Encoded
+from poolbench_extractor.forward import gradients
+from poolbench_extractor.forward.batching import is_out_of_memory
+from poolbench_extractor.forward.inflow import attention_inflow, watching
+from poolbench_extractor.model import Decoder
+
+#: Signals made from the attention inflow of every head, [B, H, T].
+OF_INFLOW: dict[str, Callable[[Tensor], Tensor]] = {
+    "inflow": lambda flow_BHT: flow_BHT.mean(1),
+    "head_inflow": lambda flow_BHT: flow_BHT,
+}
+
+
+class _DeepEnoughError(Exception):
+    """Ends a forward pass after the deepest asked block."""
+
+
+@dataclass
+class Captured:
+    """What one batch left behind.
+
+    Attributes:
+        starts: First position of each passage in its padded row.
+        lengths: Number of positions of each passage.
+        states: Hidden states by layer, [B, T, D], on the layer's device.
+        signals: What was asked for by layer and name, [B, T] or [B, H, T].
+        refused: Why a passage has no signal of a name, one mapping a passage.
+    """
+
+    starts: list[int]
+    lengths: list[int]
+    states: dict[int, Tensor] = field(default_factory=dict)
+    signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    refused: list[dict[str, CellError]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refused = [{} for _ in self.lengths]
+
+    def states_of(self, layer: int) -> list[Tensor]:
+        """Each passage's own states [T, D], without padding."""
+        rows = zip(self.states[layer], self.starts, self.lengths, strict=True)
+        return [h_TD[start : start + length] for h_TD, start, length in rows]
+
+    def signals_of(self, layer: int) -> list[Signals]:
+        """Each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
+        given = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
+        return [
+            {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **self.refused[row]}
+            for row, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True))
+        ]
+
+    def refuse(self, names: Collection[str], error: CellError) -> None:
+        """No passage has these signals."""
+        for row in self.refused:
+            row.update(dict.fromkeys(names, error))
+
+
+def capture(
+    decoder: Decoder,
+    batch: Sequence[Encoded],
+    layers: Sequence[int],
+    *,
+    signals: Mapping[int, Collection[str]] | None = None,
+    padding_side: str = "right",
+) -> Captured:
+    """Runs the model on a batch up to the deepest of ``layers``, or to its loss and back where that is asked for.
+
+    Args:
+        decoder: The model.
+        batch: Passages that fit its window.
+        layers: Blocks whose output is kept.
+        signals: What strategies need at some of ``layers``; names that the model does not give are ignored.
+        padding_side: ``right`` or ``left``; changes nothing but rounding.
+
+    Returns:
+        States and signals. What the model cannot give is refused there with a reason; the rest is complete.
+    """
+    needs = signals or {}
+    by_loss = {layer: names for layer, asked in needs.items() if (names := from_source("loss", asked))}
+    refusal = gradients.obstacle(decoder) if by_loss else None
+    if by_loss and refusal is None:
+        try:
+            return _capture(decoder, batch, layers, needs, by_loss, padding_side)
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            refusal = CellError("failed", f"{decoder.source} cannot be differentiated: {reason}")
+    captured = _capture(decoder, batch, layers, needs, {}, padding_side)
+    if refusal is not None:
+        captured.refuse({name for names in by_loss.values() for name in names}, refusal)
+    return captured
+
+
+def _capture(
+    decoder: Decoder,
+    batch: Sequence[Encoded],
+    layers: Sequence[int],
+    needs: Mapping[int, Collection[str]],
+    by_loss: Mapping[int, Collection[str]],
+    padding_side: str,
+) -> Captured:
+    inputs, captured, real_BT = _padded(decoder, batch, padding_side)
+    with ExitStack() as stack:
+        stack.enter_context(decoder.lock)
+        stack.enter_context(torch.enable_grad() if by_loss else torch.inference_mode())
+        for layer in layers:
+            last = layer == max(layers) and not by_loss
+            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, last))
+        stack.enter_context(_watching_attention(decoder, needs, captured, real_BT))
+        if by_loss:
+            _run_with_loss(decoder, inputs, batch, by_loss, captured)
+        else:
+            with suppress(_DeepEnoughError):
+                decoder.backbone(**inputs, use_cache=False)
+    return captured
+
+
+def _run_with_loss(
+    decoder: Decoder,
+    inputs: Mapping[str, Tensor],
+    batch: Sequence[Encoded],
+    by_loss: Mapping[int, Collection[str]],
+    captured: Captured,
+) -> None:
+    tape = gradients.Tape()
+    with tape.recording(decoder, sorted(by_loss)):
+        decoder.backbone(**inputs, use_cache=False)
+    found = gradients.signals_of(decoder, tape, gradients.Targets.of(batch, captured.starts))
+    for layer, names in by_loss.items():
+        captured.signals.setdefault(layer, {}).update({name: found[layer][name] for name in names})
+    for passage, refused in zip(batch, captured.refused, strict=True):
+        error = gradients.obstacle_of(passage)
+        if error is not None:
+            refused |= {name: error for names in by_loss.values() for name in names}
+
+
+def _padded(
+    decoder: Decoder, batch: Sequence[Encoded], padding_side: str
+) -> tuple[dict[str, Tensor], Captured, Tensor]:
+    """Model inputs, the places of the passages in them, and the mask of real tokens.
+
+    Padding on the right needs no mask under causal attention: nothing looks ahead.
+    """
+    lengths = [passage.num_positions for passage in batch]
+    T = max(lengths)
+    starts = [T - length if padding_side == "left" else 0 for length in lengths]
+    shape = (len(batch), T)
+    ids, real, visible = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.int64)
+    for row, (passage, start, length) in enumerate(zip(batch, starts, lengths, strict=True)):
+        place = (row, slice(start, start + length))
+        ids[place] = passage.token_ids
+        real[place] = ~passage.context.special
+        visible[place] = 1
+    inputs = {"input_ids": ids}
+    if padding_side == "left":
+        inputs["attention_mask"] = visible
+        if decoder.accepts_positions:
+            inputs["position_ids"] = np.maximum(visible.cumsum(1) - 1, 0)
+    on_device = {name: torch.from_numpy(value).to(decoder.device) for name, value in inputs.items()}
+    return on_device, Captured(starts, lengths), torch.from_numpy(real)
+
+
+@contextmanager
+def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) -> Iterator[None]:
+    def keep(_module: nn.Module, _args: Any, output: Any) -> None:
+        captured.states[layer] = (output[0] if isinstance(output, tuple) else output).detach()
+        if deepest:
+            raise _DeepEnoughError
+
+    handle = block.register_forward_hook(keep)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _watching_attention(
+    decoder: Decoder, signals: Mapping[int, Collection[str]], captured: Captured, real_BT: Tensor
+) -> Iterator[None]:
+    watchers: dict[nn.Module, Any] = {}
+    for layer, needs in signals.items():
+        names = from_source("attention", needs)
+        if names and not decoder.observed:
+            captured.refuse(names, CellError("failed", f"the attention of {decoder.source} cannot be observed"))
+        elif names:
+            watch = partial(_keep_inflow, captured, layer, names, real_BT)
+            watchers |= dict.fromkeys(decoder.blocks[layer].modules(), watch)
+    with watching(watchers):
+        yield
+
+
+@torch.no_grad()
+def _keep_inflow(
+    captured: Captured,
+    layer: int,
+    names: Sequence[str],
+    real_BT: Tensor,
+    query: Tensor,
+    key: Tensor,
+    **settings: Any,
+) -> None:
+    flow_BHT = attention_inflow(query, key, real_BT.to(query.device), **settings)
+    captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})

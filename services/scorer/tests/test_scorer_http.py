@@ -1,0 +1,124 @@
+"""Scoring, training and importing over HTTP, with real FastAPI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from fastapi.testclient import TestClient
+
+from poolbench.storage.artifacts import Artifacts
+from poolbench_scorer.service import ScorerService
+from poolbench_scorer.train import Trained
+
+from .conftest import save_tiny_bert
+
+
+def test_score_over_http_by_concept_and_by_key(
+    client: TestClient, service: ScorerService, artifacts: Artifacts, minilm_training: Trained
+) -> None:
+    artifacts.write("scorer.train.k", minilm_training.files)
+    artifacts.store.put("scorers/contrast/minilm.json", b'{"scorer": "scorer.train.k"}')
+    texts = ["The tide was high. However, nobody sailed.", "The tide was high and everybody sailed."]
+    by_concept = client.post("/score", json={"texts": texts, "scorer": "contrast"}).json()
+    by_key = client.post("/score", json={"texts": texts, "scorer": "scorer.train.k"}).json()
+    assert by_concept == by_key
+    assert by_concept["scorer"] == "scorer.train.k"
+    assert by_concept["scores"][0] > by_concept["scores"][1]
+    assert service.health()["texts_scored"] == 4
+
+
+def test_train_over_http_answers_with_its_report_and_then_from_the_store(
+    client: TestClient, service: ScorerService, tiny_bert: Path, scorer_passages: pa.Table
+) -> None:
+    passages = [
+        {name: row[name] for name in ("text", "label", "doc_id", "pair_id")} for row in scorer_passages.to_pylist()
+    ]
+    params = {"concept": "contrast", "base": str(tiny_bert), "mode": "head", "epochs": 1, "num_windows": 1}
+    first = client.post("/train", json={"params": params, "passages": passages})
+    assert first.status_code == 200, first.text
+    assert 0 <= first.json()["report"]["auroc"] <= 1
+    again = client.post("/train", json={"params": params, "passages": passages})
+    assert again.json() == first.json()
+    assert service.health()["scorers_trained"] == 1
+    scored = client.post("/score", json={"texts": ["However."], "scorer": "contrast"}).json()
+    assert scored["scorer"] == first.json()["scorer"]
+
+
+def test_published_scorers_are_imported_listed_and_used(
+    client: TestClient, artifacts: Artifacts, minilm_training: Trained, tmp_path: Path
+) -> None:
+    source = tmp_path / "published"
+    for seed, concept in enumerate(("contrast", "hedging")):
+        save_tiny_bert(source / concept, seed=seed)
+    artifacts.write("scorer.train.k", minilm_training.files)
+    artifacts.store.put("scorers/contrast/minilm.json", b'{"scorer": "scorer.train.k"}')
+    body = {"concept": "contrast", "source": str(source)}
+    asked = client.post("/import", json=body).json()["error"]
+    assert asked["code"] == "label_needed" and "LABEL_0 (0), LABEL_1 (1)" in asked["message"]
+    made = [
+        client.post("/import", json={**body, "concept": concept, "positive_label": "LABEL_1"}).json()
+        for concept in ("contrast", "hedging")
+    ]
+    assert [one["id"] for one in made] == [f"contrast@{source}", f"hedging@{source}"]
+    assert made[0]["report"]["auroc"] is None and made[0]["report"]["positive_label"] == "LABEL_1"
+
+    def scores(**by: object) -> dict:
+        answer = client.post("/score", json={"texts": ["However, it rained."], **by})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    names = ["contrast@minilm", f"contrast@{source}", f"hedging@{source}"]
+    together = scores(scorers=names)["scorers"]
+    assert together == [scores(scorer=name) for name in names]
+    assert len({one["scores"][0] for one in together}) == 3
+    assert scores(scorer="contrast") == together[1]  # the latest
+    assert scores(scorer="hedging") == together[2]
+    ambiguous = client.post("/score", json={"texts": ["a"], "scorer": str(source)}).json()["error"]
+    assert ambiguous["code"] == "unknown_name" and f"hedging@{source}" in ambiguous["message"]
+    listed = {one["id"]: one for one in client.get("/scorers").json()["scorers"]}
+    assert set(listed) == set(names)
+    assert listed["contrast@minilm"]["auroc"] > 0.8 and listed["contrast@minilm"]["kind"] == "head"
+    assert listed[names[1]]["scorer"] == made[0]["scorer"] and listed[names[1]]["kind"] == "import"
+
+
+def test_other_weights_under_the_same_name_are_another_scorer(client: TestClient, tmp_path: Path) -> None:
+    body = {"concept": "contrast", "source": str(tmp_path), "subfolder": "", "positive_label": "1"}
+    keys = []
+    for seed in (0, 0, 1):
+        save_tiny_bert(tmp_path, seed=seed)
+        keys.append(client.post("/import", json=body).json()["scorer"])
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "status", "code"),
+    [
+        ("score", {"texts": ["a"], "scorer": "contrst"}, 404, "unknown_concept"),
+        ("score", {"texts": ["a"], "scorer": "contrast"}, 404, "not_found"),
+        ("score", {"texts": ["a"], "scorer": "scorer.train.none"}, 404, "not_found"),
+        ("score", {"texts": [], "scorer": "contrast"}, 422, "input"),
+        ("score", {"texts": [3], "scorer": "contrast"}, 422, "input"),
+        ("score", {"texts": ["a", " \n"], "scorer": "contrast"}, 422, "input"),
+        ("score", {"texts": ["a"]}, 422, "input"),
+        ("score", {"texts": ["a"], "scorer": "contrast", "scorers": ["hedging"]}, 422, "input"),
+        ("score", {"texts": ["a"], "scorer": "contrast@nowhere"}, 404, "not_found"),
+        ("score", {"texts": ["a"], "scorer": "someone/scorers"}, 404, "not_found"),
+        ("import", {"concept": "contrst", "source": "minilm"}, 404, "unknown_concept"),
+        ("import", {"concept": "toxicity", "source": "minilm"}, 403, "restricted"),
+        ("import", {"concept": "contrast", "source": "/nowhere"}, 404, "unknown_model"),
+        ("import", {"concept": "contrast", "source": "minilm"}, 400, "model"),
+        ("train", {"params": {"concept": "contrast"}}, 422, "input"),
+        ("train", {"params": {"concept": "contrast", "epochs": 0}, "passages_key": "x"}, 400, "config"),
+        (
+            "train",
+            {"params": {"concept": "contrast"}, "passages": [{"text": "a", "label": 1}]},
+            400,
+            "one_class",
+        ),
+    ],
+)
+def test_bad_requests_say_what_was_wrong(client: TestClient, verb: str, body: dict, status: int, code: str) -> None:
+    answer = client.post(f"/{verb}", json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text

@@ -1,0 +1,40 @@
+"""Coroutines run together, and coroutines that outlive who asked for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+OnDone = Callable[[int], None]  # called with the number of coroutines that have finished
+
+
+async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone | None = None) -> list[_T]:
+    """Runs all at once; the first error cancels the rest and is raised as it is."""
+    finished = 0
+
+    async def counted(coroutine: Coroutine[Any, Any, _T]) -> _T:
+        nonlocal finished
+        result = await coroutine
+        finished += 1
+        if on_done is not None:
+            on_done(finished)
+        return result
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(counted(coroutine)) for coroutine in coroutines]
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def uncancelled(work: Coroutine[Any, Any, _T]) -> _T:
+    """Lets ``work`` end even if its caller is cancelled: a client that leaves must not undo a load for the others."""
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -1,0 +1,199 @@
+"""The engine: vLLM with the steering worker, all requests in flight at once."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from poolbench.config import ModelRef
+from poolbench.errors import InputError
+from poolbench_steerer.concurrency import OnDone, run_all
+from poolbench_steerer.config import SteererConfig
+from poolbench_steerer.engine.launch import timed_launch
+from poolbench_steerer.engine.limits import Limits
+from poolbench_steerer.engine.requests import Generation, GenerationRequest, Piece, Take, sampling_params
+from poolbench_steerer.engine.rows import Rows
+from poolbench_steerer.plugin.bank import Entry, VectorBank
+from poolbench_steerer.plugin.receipts import Receipt, check
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.outputs import RequestOutput
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+
+class SteeringEngine:
+    """AsyncLLM with the steering worker. All methods belong to the event loop that started it."""
+
+    def __init__(self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float) -> None:
+        self.model = model
+        self.llm = llm
+        self.bank = bank
+        self.limits = Limits(model.id, llm.model_config.max_model_len, info["num_layers"], info["num_edits"])
+        self.runner: str = info["runner"]
+        self.eager: bool = info["eager"]
+        self.residual_norms: list[float] | None = None  # measured when first asked for
+        self.start_s = start_s
+        self.num_repeated = 0  # positions computed again after preemptions
+        self._rows = Rows(llm, info["num_rows"])
+        self._registering = asyncio.Lock()
+
+    @classmethod
+    async def start(cls, model: ModelRef, config: SteererConfig, bank: VectorBank | None = None) -> Self:
+        """Starts an engine; ``bank`` is what an earlier engine of the same model held."""
+        llm, start_s = timed_launch(model, config)
+        info = (await llm.collective_rpc("steering_info"))[0]
+        bank = bank or VectorBank(info["width"], info["num_slots"])
+        engine = cls(model, llm, info, bank, start_s)
+        await engine._upload(bank.resident)
+        return engine
+
+    def close(self) -> None:
+        """Ends the engine process."""
+        self.llm.shutdown()
+
+    @property
+    def dead(self) -> bool:
+        """Whether the engine process is gone."""
+        return bool(self.llm.errored)
+
+    @property
+    def num_layers(self) -> int:
+        """Blocks of the model."""
+        return self.limits.num_layers
+
+    @property
+    def rows_in_use(self) -> int:
+        """Steered requests inside the engine."""
+        return self._rows.in_use
+
+    async def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> list[str]:
+        """Puts vectors into the device bank; known ones are not copied again. Returns their ids."""
+        async with self._registering:
+            ids, added = self.bank.register(vectors, confidential=confidential)
+            # Who gives up meanwhile must not leave a slot that is taken but holds another vector's numbers.
+            await asyncio.shield(self._upload(added))
+        return ids
+
+    async def generate(
+        self, requests: Sequence[GenerationRequest], on_done: OnDone | None = None, *, confidential: bool = False
+    ) -> list[Generation]:
+        """Generates all texts, as many at once as the engine takes.
+
+        Args:
+            requests: What to generate.
+            on_done: Told after each text.
+            confidential: Whether they may be steered by vectors that were registered as confidential.
+
+        Raises:
+            PromptTooLongError, LayerError, InputError, UnknownVectorError: Before anything is generated.
+            ReceiptError: When steering was not applied at exactly the expected positions.
+        """
+        for index, request in enumerate(requests):
+            self.limits.check(request, index)
+        ids = [edit.vector_id for r in requests if r.steering for edit in r.steering.edits]
+        with self.bank.in_use(ids, confidential=confidential) as slots:
+            return await run_all([self._whole(request, slots) for request in requests], on_done)
+
+    async def follow(
+        self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool = True
+    ) -> Receipt | None:
+        """Generates one text and hands over its pieces; returns the receipt of a steered one.
+
+        Args:
+            slots: Bank slots of its vectors, in use until this returns.
+            take: Gets every piece on the engine's event loop.
+            in_steps: Whether a piece comes with every step, or the whole text in one.
+
+        Raises:
+            PromptTooLongError, LayerError, InputError: Before anything is generated.
+            ReceiptError: When steering was not applied at exactly the expected positions.
+        """
+        self.limits.check(request, 0)
+        return await self._follow(request, slots, take, in_steps=in_steps)
+
+    async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
+        """Unsteered log-probability of each token but the first, given those before it."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
+        pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
+        return [position[token].logprob for token, position in pairs if position is not None]
+
+    async def head_logprobs(self, vector_id: str) -> list[float]:
+        """Next-token log-probabilities of a residual stream that is the vector alone (for the self-test)."""
+        return (await self.llm.collective_rpc("steering_head", args=(self.bank.entry(vector_id).slot,)))[0]
+
+    async def _whole(self, request: GenerationRequest, slots: dict[str, int]) -> Generation:
+        pieces: list[Piece] = []
+
+        def take(piece: Piece) -> bool:
+            pieces.append(piece)
+            return False
+
+        receipt = await self._follow(request, slots, take, in_steps=False)
+        text = pieces[-1]
+        return Generation(
+            text.token_ids, text.finish_reason or "", receipt, text.logprobs[0] if text.logprobs else None
+        )
+
+    async def _follow(
+        self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
+    ) -> Receipt | None:
+        steering, num_prompt = request.steering, len(request.prompt_ids)
+        if steering is None:
+            await self._run(request.prompt_ids, sampling_params(request, in_steps=in_steps), None, take)
+            return None
+        async with self._rows.lent() as row:
+            params = sampling_params(request, steering.wire(row, slots, num_prompt), in_steps=in_steps)
+            num_new, cut = await self._run(request.prompt_ids, params, steering.cache_salt(num_prompt), take)
+            count = await self._rows.count(row)
+            if cut:
+                # The engine may have been steps ahead of who ended the text: what it computed is what counts.
+                num_new = await self._rows.reached(row) - num_prompt + 1
+        self.num_repeated += count.repeated
+        return check(steering, count, num_prompt, num_new)
+
+    async def _run(
+        self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None, take: Take
+    ) -> tuple[int, bool]:
+        """Number of tokens handed over, and whether the text was ended by ``take``."""
+        num_new = 0
+        async with aclosing(self._outputs(prompt_ids, params, salt)) as outputs:
+            async for output in outputs:
+                piece = Piece.of(output)
+                num_new += len(piece.token_ids)
+                if take(piece) and not output.finished:
+                    return num_new, True
+        return num_new, False
+
+    async def _outputs(
+        self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """What vLLM hands out for one request; closing the iterator before its end aborts the request."""
+        from vllm.inputs import tokens_input
+
+        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), uuid.uuid4().hex
+        num_new = 0
+        try:
+            async with aclosing(self.llm.generate(prompt, params, request_id=request_id)) as outputs:
+                async for output in outputs:
+                    num_new += len(output.outputs[0].token_ids)
+                    yield output
+        except asyncio.CancelledError:
+            # vLLM aborts what it waits for; one cancelled while it was being sent would go on, in a row given back.
+            await self.llm.abort(request_id)
+            raise
+        if num_new == 0:
+            raise InputError("the engine ended a request without a token")
+
+    async def _upload(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            data = np.stack([entry.vector for entry in entries]).astype("<f4").tobytes()
+            await self.llm.collective_rpc("steering_upload", args=([entry.slot for entry in entries], data))

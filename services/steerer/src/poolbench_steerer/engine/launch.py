@@ -1,0 +1,115 @@
+"""Starts vLLM with the steering worker: engine arguments and process environment."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from poolbench.config import ModelRef
+from poolbench.errors import ModelError
+from poolbench_steerer.config import SteererConfig
+from poolbench_steerer.plugin import OWNER_VARIABLE, WIRE_KEY
+from poolbench_steerer.plugin.supported import check_vllm_version
+
+if TYPE_CHECKING:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+_WORKERS = {
+    "cpu": "poolbench_steerer.plugin.worker_cpu.SteeringCPUWorker",
+    "cuda": "poolbench_steerer.plugin.worker_gpu.SteeringGPUWorker",
+}
+#: Part of vLLM's compilation cache key: graphs traced with other hooks must not be reused.
+_HOOKS_VERSION = 2
+
+
+def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
+    """Sets what vLLM reads from the environment; must run before vllm is imported. Never overrides a user."""
+    os.environ[OWNER_VARIABLE] = str(os.getpid())
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    if config.num_threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(config.num_threads)
+    if model.is_local:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def import_vllm(model: ModelRef, config: SteererConfig) -> type[Exception]:
+    """Imports vllm with its environment prepared; returns the error that its dead engines raise."""
+    prepare_environment(model, config)
+    from vllm.v1.engine.async_llm import AsyncLLM  # noqa: F401
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    return EngineDeadError
+
+
+def launch(model: ModelRef, config: SteererConfig) -> AsyncLLM:
+    """Starts an engine; takes seconds to minutes. Call it on the event loop that will use it.
+
+    Raises:
+        ModelError: When vLLM refuses the model or its configuration.
+    """
+    prepare_environment(model, config)
+    import vllm
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    try:
+        check_vllm_version(vllm.__version__)
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**engine_arguments(model, config, device(config))))
+    except (ValueError, OSError, RuntimeError) as error:
+        raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
+
+
+def device(config: SteererConfig) -> str:
+    """``cpu`` or ``cuda``, as configured or as vLLM's platform says."""
+    from vllm.platforms import current_platform
+
+    found = "cpu" if current_platform.is_cpu() else "cuda"
+    if config.device not in ("auto", found):
+        raise ModelError(f"the steerer is configured for {config.device}, but this vLLM runs on {found}")
+    return found
+
+
+def engine_arguments(model: ModelRef, config: SteererConfig, device_type: str) -> dict[str, Any]:
+    """The arguments of vLLM's engine."""
+    on_cpu = device_type == "cpu"
+    arguments: dict[str, Any] = {
+        "model": model.source,
+        "revision": None if model.is_local else model.revision,
+        "dtype": model.dtype,
+        "enforce_eager": on_cpu if config.enforce_eager is None else config.enforce_eager,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "max_num_batched_tokens": config.max_num_batched_tokens,
+        "enable_prefix_caching": config.prefix_caching,
+        "tensor_parallel_size": config.tensor_parallel,
+        "trust_remote_code": config.trust_remote_code,
+        "worker_cls": _WORKERS[device_type],
+        # A step that is already under way when a request ends would steer a position too many.
+        "async_scheduling": False,
+        "disable_log_stats": True,
+        "additional_config": {
+            WIRE_KEY: {
+                "hooks_version": _HOOKS_VERSION,
+                "num_slots": config.bank_slots,
+                "num_rows": config.max_steered_requests + 1,
+                "num_edits": config.max_edits_per_layer,
+            }
+        },
+    }
+    if on_cpu:
+        arguments["kv_cache_memory_bytes"] = int(config.kv_cache_gib * 2**30)
+        arguments["block_size"] = config.block_size
+    else:
+        arguments["gpu_memory_utilization"] = config.gpu_memory_share
+    return arguments
+
+
+def timed_launch(model: ModelRef, config: SteererConfig) -> tuple[AsyncLLM, float]:
+    """An engine and the seconds its start took."""
+    began = time.monotonic()
+    return launch(model, config), time.monotonic() - began

@@ -1,0 +1,68 @@
+"""What a model and its engine can take, and requests checked against it before anything is generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poolbench.errors import InputError, LayerError
+from poolbench_steerer.engine.requests import GenerationRequest
+from poolbench_steerer.errors import PromptTooLongError
+from poolbench_steerer.plugin.spec import Steering
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one engine can take.
+
+    Attributes:
+        model_id: Names the model in messages.
+        window: Tokens of a prompt and its text together.
+        num_layers: Blocks of the model.
+        num_edits: Edits that one request may make at one layer.
+    """
+
+    model_id: str
+    window: int
+    num_layers: int
+    num_edits: int
+
+    def check(self, request: GenerationRequest, index: int) -> None:
+        """Raises InputError, PromptTooLongError or LayerError for a request that cannot run, naming its index."""
+        if not request.prompt_ids:
+            raise InputError(f"prompt {index} has no tokens; give at least one")
+        if request.max_tokens < 1:
+            raise InputError(f"prompt {index}: max_tokens must be at least 1, got {request.max_tokens}")
+        self.check_room(len(request.prompt_ids), request.max_tokens, f"prompt {index}")
+        if request.steering is not None:
+            self._check_steering(request.steering, len(request.prompt_ids), request.max_tokens, index)
+
+    def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str) -> None:
+        """Raises PromptTooLongError when the tokens don't fit; one is kept free to score the whole text."""
+        if num_prompt_tokens + num_new_tokens + 1 > self.window:
+            raise PromptTooLongError(
+                f"{what}: {num_prompt_tokens} prompt tokens and {num_new_tokens} new ones exceed the "
+                f"window of {self.model_id} ({self.window} tokens, one kept for scoring); "
+                "shorten the prompt or ask for fewer"
+            )
+
+    def check_layer(self, layer: int) -> None:
+        """Raises LayerError when the model has no such block."""
+        if not 0 <= layer < self.num_layers:
+            nearest = min(max(layer, 0), self.num_layers - 1)
+            raise LayerError(
+                f"layer {layer} is out of range: {self.model_id} has blocks 0..{self.num_layers - 1}; nearest {nearest}"
+            )
+
+    def _check_steering(self, steering: Steering, num_prompt: int, max_tokens: int, index: int) -> None:
+        for edit in steering.edits:
+            self.check_layer(edit.layer)
+        if steering.max_edits_per_layer > self.num_edits:
+            raise InputError(
+                f"prompt {index}: {steering.max_edits_per_layer} edits at one layer, at most {self.num_edits} "
+                "are set up; ask for fewer or raise max_edits_per_layer"
+            )
+        if steering.num_positions(num_prompt, max_tokens) == 0:
+            raise InputError(
+                f"prompt {index}: steering from position {steering.positions} on would steer nothing; the last "
+                f"position of {num_prompt} prompt and {max_tokens} new tokens is {num_prompt + max_tokens - 2}"
+            )

@@ -1,0 +1,32 @@
+"""The unit of relative strengths for ad-hoc requests: mean residual norms on the calibration texts.
+
+Queue tasks take the extractor's calibration table instead; the definition is the same, real tokens only.
+"""
+
+from __future__ import annotations
+
+from poolbench.corpora.openings import load_calibration
+from poolbench.errors import InputError
+from poolbench_steerer.engine.engine import SteeringEngine
+from poolbench_steerer.engine.requests import GenerationRequest
+from poolbench_steerer.tokens import Tokens
+
+
+async def measure_norms(engine: SteeringEngine, tokens: Tokens) -> list[float]:
+    """Mean residual norm after every block; nothing else may run in the engine meanwhile.
+
+    Raises:
+        InputError: When the engine runs captured or compiled graphs, where it cannot be measured.
+    """
+    if not engine.eager:
+        raise InputError("this engine does not run eagerly: give mean_residual_norm with strength, or alpha")
+    texts = load_calibration().column("text").to_pylist()
+    num_special = tokens.num_leading_special
+    encoded = [tokens.encode(text)[: engine.limits.window - 2] for text in texts]
+    await engine.llm.reset_prefix_cache()
+    await engine.llm.collective_rpc("steering_tap_on", args=(num_special,))
+    try:
+        await engine.generate([GenerationRequest(ids, max_tokens=1) for ids in encoded])
+    finally:
+        (sums,) = await engine.llm.collective_rpc("steering_tap_off")
+    return [total / count for total, count in sums]

@@ -1,0 +1,51 @@
+"""How likely the unsteered model finds a text: mean negative log-likelihood, batched in the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from poolbench.errors import InputError
+from poolbench_steerer.concurrency import OnDone, run_all
+from poolbench_steerer.engine.engine import SteeringEngine
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Mean negative log-likelihood in nats a token, over ``num_tokens`` scored tokens."""
+
+    mean_nll: float
+    num_tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean negative log-likelihood."""
+        return math.exp(self.mean_nll)
+
+
+async def score_continuations(
+    engine: SteeringEngine,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    on_done: OnDone | None = None,
+) -> list[Scored]:
+    """Scores each continuation given its prefix; without a prefix the first token is not scored.
+
+    Args:
+        pairs: (prefix token ids, continuation token ids).
+
+    Raises:
+        InputError: When there is no token to score.
+        PromptTooLongError: When a text does not fit into the window.
+    """
+    for index, (prefix, continuation) in enumerate(pairs):
+        if not continuation or len(prefix) + len(continuation) < 2:
+            raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")
+        engine.limits.check_room(len(prefix) + len(continuation), 0, f"text {index}")
+    return await run_all([_score(engine, list(prefix), list(text)) for prefix, text in pairs], on_done)
+
+
+async def _score(engine: SteeringEngine, prefix: list[int], continuation: list[int]) -> Scored:
+    logprobs = await engine.prompt_logprobs(prefix + continuation)
+    scored = logprobs[max(len(prefix) - 1, 0) :]
+    return Scored(-math.fsum(scored) / len(scored), len(scored))

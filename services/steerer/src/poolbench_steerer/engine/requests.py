@@ -1,0 +1,88 @@
+"""What is asked of an engine, and what it answers: whole texts, or their pieces as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poolbench_steerer.plugin import WIRE_KEY
+from poolbench_steerer.plugin.receipts import Receipt
+from poolbench_steerer.plugin.spec import Steering
+
+if TYPE_CHECKING:
+    from vllm import SamplingParams
+    from vllm.outputs import RequestOutput
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One text to generate."""
+
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    steering: Steering | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    logprobs: int | None = None  # of every token, the log-probabilities of this many best ones
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A generated text as token ids, with its receipt when it was steered."""
+
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    receipt: Receipt | None
+    first_logprobs: dict[int, float] | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The tokens that were added to a text.
+
+    Attributes:
+        logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless asked for.
+        finish_reason: ``stop`` or ``length`` at the end of the text.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[dict[int, float], ...] | None
+    finish_reason: str | None
+
+    @classmethod
+    def of(cls, output: RequestOutput) -> Piece:
+        """What vLLM handed out in one step."""
+        completion = output.outputs[0]
+        logprobs = None
+        if completion.logprobs is not None:
+            logprobs = tuple({token: entry.logprob for token, entry in step.items()} for step in completion.logprobs)
+        return cls(tuple(completion.token_ids), logprobs, completion.finish_reason)
+
+
+Take = Callable[[Piece], bool]  # called with every piece; True ends the text there
+
+
+def sampling_params(
+    request: GenerationRequest, wire: dict[str, Any] | None = None, *, in_steps: bool = False
+) -> SamplingParams:
+    """A request in vLLM's terms; ``wire`` carries its steering, ``in_steps`` asks for a piece with every step."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    steers_prompt = request.steering is not None and request.steering.steers_prompt(len(request.prompt_ids))
+    return SamplingParams(
+        temperature=request.temperature,
+        top_p=request.top_p,
+        seed=request.seed,
+        max_tokens=request.max_tokens,
+        ignore_eos=request.ignore_eos,
+        logprobs=request.logprobs,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY,
+        extra_args={WIRE_KEY: wire} if wire is not None else None,
+        # Cached prompt positions were steered for another request: this one could not count them.
+        skip_reading_prefix_cache=True if steers_prompt else None,
+    )

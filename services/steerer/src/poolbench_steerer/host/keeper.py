@@ -1,0 +1,140 @@
+"""Which engine is loaded: one model at a time, lent to any number of jobs, changed when none is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from poolbench.config import ModelRef, resolve_model
+from poolbench_steerer.concurrency import uncancelled
+from poolbench_steerer.config import SteererConfig
+from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.norms import measure_norms
+from poolbench_steerer.engine.selftest import self_test
+from poolbench_steerer.host.failover import surviving, while_alive
+from poolbench_steerer.plugin.bank import VectorBank
+from poolbench_steerer.tokens import tokens_of
+
+_T = TypeVar("_T")
+Job = Callable[[SteeringEngine], Awaitable[_T]]
+logger = logging.getLogger(__name__)
+
+
+class EngineKeeper:
+    """One engine with one model; a job for another model waits, then reloads. Belongs to one event loop.
+
+    Attributes:
+        engine: The one that is loaded, alive or dead.
+        state: ``idle`` (nothing loaded yet), ``loading``, ``ready``, or ``failed`` (the configured model's load did).
+        failure: Why it failed.
+        checks: What the self-test of the latest engine found.
+        num_restarts: Engines started after the death of another.
+        num_jobs: Jobs under way.
+    """
+
+    def __init__(self, config: SteererConfig) -> None:
+        self.engine: SteeringEngine | None = None
+        self.state = "idle"
+        self.failure = ""
+        self.checks: dict[str, float] = {}
+        self.num_restarts = 0
+        self.num_jobs = 0
+        self._config = config
+        self._banks: dict[str, VectorBank] = {}  # by model, so that a reload keeps what was registered
+        self._gate = asyncio.Lock()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def bank_of(self, model: ModelRef) -> VectorBank | None:
+        """The bank of a model that was loaded before."""
+        return self._banks.get(_identity(model))
+
+    async def run(self, model: ModelRef, job: Job[_T]) -> _T:
+        """Runs a job on an engine with this model, again on a new engine when one dies."""
+
+        async def attempt() -> _T:
+            async with self._lease(model) as engine:
+                return await while_alive(engine, job(engine))
+
+        return await surviving(model, self._config, attempt, self._is_dead)
+
+    async def residual_norms(self, model: ModelRef) -> list[float]:
+        """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
+        return await surviving(model, self._config, lambda: self._measure_norms(model), self._is_dead)
+
+    async def unload(self) -> None:
+        """Ends the engine, if there is one."""
+        engine, self.engine, self.state = self.engine, None, "idle"
+        if engine is not None:
+            engine.close()
+            del engine
+            await asyncio.sleep(0)  # its output task ends now
+            gc.collect()  # the client is a cycle that holds sockets; at interpreter exit its end would raise
+
+    @asynccontextmanager
+    async def _lease(self, model: ModelRef) -> AsyncIterator[SteeringEngine]:
+        # First come, first served: a job that needs a reload holds the gate until the engine is idle.
+        async with self._gate:
+            engine = await uncancelled(self._loaded(model))
+            self.num_jobs += 1
+            self._idle.clear()
+        try:
+            yield engine
+        finally:
+            self.num_jobs -= 1
+            if self.num_jobs == 0:
+                self._idle.set()
+
+    async def _measure_norms(self, model: ModelRef) -> list[float]:
+        async with self._gate:
+            engine = await uncancelled(self._loaded(model))
+            if engine.residual_norms is None:
+                await self._idle.wait()
+                tokens = tokens_of(model, trust_remote_code=self._config.trust_remote_code)
+                engine.residual_norms = await while_alive(engine, measure_norms(engine, tokens))
+            return engine.residual_norms
+
+    async def _loaded(self, model: ModelRef) -> SteeringEngine:
+        """The engine with this model; only for who holds the gate."""
+        engine = self.engine
+        if engine is None or engine.dead or not _serves(engine.model, model):
+            await self._idle.wait()
+            engine = await self._load(model)
+        return engine
+
+    async def _load(self, model: ModelRef) -> SteeringEngine:
+        if self._is_dead():
+            self.num_restarts += 1
+        await self.unload()
+        self.state = "loading"
+        try:
+            engine = await SteeringEngine.start(model, self._config, self.bank_of(model))
+            self._banks[_identity(model)] = engine.bank
+            self.engine = engine
+            self.checks = await while_alive(engine, self_test(engine))
+        except BaseException as error:
+            await self.unload()
+            # Another model that someone asked for in vain says nothing about this service.
+            if model.id == resolve_model(self._config.model).id:
+                self.state, self.failure = "failed", str(error) or type(error).__name__
+            raise
+        self.state = "ready"
+        logger.info("steering engine ready: %s in %.1f s, self-test %s", model.id, engine.start_s, self.checks)
+        return engine
+
+    def _is_dead(self) -> bool:
+        return self.engine is not None and self.engine.dead
+
+
+def _serves(loaded: ModelRef, wanted: ModelRef) -> bool:
+    """Whether a request for ``wanted`` can use ``loaded``; one that names no revision takes what is there."""
+    same = (loaded.source, loaded.dtype) == (wanted.source, wanted.dtype)
+    return same and wanted.revision in (None, loaded.revision)
+
+
+def _identity(model: ModelRef) -> str:
+    return f"{model.source}@{model.revision}:{model.dtype}"

@@ -1,0 +1,127 @@
+"""Completions as the OpenAI API writes them: whole, in chunks, and errors."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from poolbench_steerer.http.completions.run import Part
+from poolbench_steerer.http.verbs import receipt_body
+from poolbench_steerer.tokens import Tokens
+
+DONE = "data: [DONE]\n\n"
+
+
+@dataclass
+class Answer:
+    """Builds the answer of one call.
+
+    Attributes:
+        echoes: Prompt text to begin each choice with; empty strings for none.
+        with_logprobs: Whether choices carry log-probabilities.
+    """
+
+    model: str
+    seed: int
+    echoes: Sequence[str]
+    num_prompt_tokens: int
+    tokens: Tokens
+    with_logprobs: bool
+    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+    num_completion_tokens: int = 0
+    _begun: set[int] = field(default_factory=set)
+    _offsets: dict[int, int] = field(default_factory=dict)
+
+    def choice(self, part: Part) -> dict[str, Any]:
+        """A part as a choice of a chunk; the first of each choice begins with the echo."""
+        self.num_completion_tokens += len(part.token_ids)
+        echo = "" if part.index in self._begun else self.echoes[part.index]
+        self._begun.add(part.index)
+        choice: dict[str, Any] = {
+            "index": part.index,
+            "text": echo + part.text,
+            "logprobs": self._logprobs(part) if self.with_logprobs else None,
+            "finish_reason": part.finish_reason,
+        }
+        if part.finish_reason is not None:
+            choice["steering_receipt"] = receipt_body(part.receipt)
+        return choice
+
+    def whole(self, parts: Sequence[Part]) -> dict[str, Any]:
+        """The answer of a call that is not streamed."""
+        choices: dict[int, dict[str, Any]] = {}
+        for part in parts:
+            added = self.choice(part)
+            if part.index in choices:
+                added = _joined(choices[part.index], added)
+            choices[part.index] = added
+        return {**self._head(), "choices": [choices[index] for index in sorted(choices)], "usage": self.usage()}
+
+    def chunk(self, part: Part) -> str:
+        """A chunk of a stream."""
+        return event({**self._head(), "choices": [self.choice(part)]})
+
+    def usage_chunk(self) -> str:
+        """The chunk with the usage, without choices."""
+        return event({**self._head(), "choices": [], "usage": self.usage()})
+
+    def usage(self) -> dict[str, int]:
+        """Tokens of all prompts and choices."""
+        return {
+            "prompt_tokens": self.num_prompt_tokens,
+            "completion_tokens": self.num_completion_tokens,
+            "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
+        }
+
+    def _head(self) -> dict[str, Any]:
+        head = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+        return {**head, "seed": self.seed}
+
+    def _logprobs(self, part: Part) -> dict[str, Any]:
+        names = [self.tokens.decode_one(token) for token in part.token_ids]
+        offset = self._offsets.get(part.index, 0)
+        offsets = []
+        for name in names:
+            offsets.append(offset)
+            offset += len(name)
+        self._offsets[part.index] = offset
+        return {
+            "tokens": names,
+            "token_logprobs": [step[token] for token, step in zip(part.token_ids, part.logprobs, strict=True)],
+            "top_logprobs": [self._by_name(step) for step in part.logprobs],
+            "text_offset": offsets,
+        }
+
+    def _by_name(self, step: dict[int, float]) -> dict[str, float]:
+        """Log-probabilities by text; of tokens with the same text the likeliest."""
+        ascending = sorted(step.items(), key=lambda entry: entry[1])
+        return {self.tokens.decode_one(token): value for token, value in ascending}
+
+
+def event(body: dict[str, Any]) -> str:
+    """A server-sent event."""
+    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def error_body(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """An error in the API's shape."""
+    kind = "invalid_request_error"
+    if http_status == 429:
+        kind = "rate_limit_error"
+    elif http_status in (401, 403):
+        kind = "authentication_error"
+    elif http_status >= 500:
+        kind = "server_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    logprobs = second["logprobs"]
+    if first["logprobs"] is not None:
+        logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
+    return {**second, "text": first["text"] + second["text"], "logprobs": logprobs}

@@ -1,0 +1,151 @@
+"""One completion call on the engine: its choices, and what of them has been handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from poolbench.errors import InputError
+from poolbench_steerer.concurrency import run_all
+from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
+from poolbench_steerer.errors import StreamBrokenError
+from poolbench_steerer.http.completions.body import CompletionBody
+from poolbench_steerer.http.completions.text import TextStream
+from poolbench_steerer.http.steering import resolve
+from poolbench_steerer.plugin.receipts import Receipt
+from poolbench_steerer.plugin.spec import Steering
+from poolbench_steerer.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was added to a choice; the last part of each has a finish reason, and a receipt if it was steered."""
+
+    index: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[dict[int, float], ...] = ()
+    finish_reason: str | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass
+class Choice:
+    """A choice, and what of it was handed out, whichever engine made it."""
+
+    index: int
+    prompt_ids: tuple[int, ...]
+    seed: int
+    given_ids: list[int] = field(default_factory=list)
+    given_text: str = ""
+    done: bool = False
+
+
+class Completion:
+    """The job of one call. Called again after the death of an engine, it goes on where it was."""
+
+    def __init__(self, body: CompletionBody, choices: Sequence[Choice], tokens: Tokens, units: list[float]) -> None:
+        self.body = body
+        self.choices = choices
+        self._tokens = tokens
+        self._units = units
+
+    async def run(self, engine: SteeringEngine, emit: Callable[[Part], None]) -> None:
+        """Generates all choices at once.
+
+        Raises:
+            StreamBrokenError: When a new engine generates other tokens than the dead one had.
+        """
+        check_vocabulary(self.choices, engine.llm.model_config.get_vocab_size())
+        steering = await resolve(engine, self.body.steering, self._units)
+        for choice in self.choices:
+            engine.limits.check_room(len(choice.prompt_ids), self.body.max_tokens, f"choice {choice.index}")
+        ids = [edit.vector_id for edit in steering.edits] if steering is not None else []
+        with engine.bank.in_use(ids) as slots:
+            open_choices = [choice for choice in self.choices if not choice.done]
+            await run_all([self._follow(engine, choice, steering, slots, emit) for choice in open_choices])
+
+    async def _follow(
+        self, engine: SteeringEngine, choice: Choice, steering: Steering | None, slots: dict[str, int],
+        emit: Callable[[Part], None],
+    ) -> None:  # fmt: skip
+        writer = _Writer(choice, TextStream(self._tokens.decode, self.body.stops), emit)
+        in_steps = self.body.stream or bool(self.body.stops)
+        receipt = await engine.follow(self._request(choice, steering), slots, writer.take, in_steps=in_steps)
+        writer.finish(receipt)
+
+    def _request(self, choice: Choice, steering: Steering | None) -> GenerationRequest:
+        return GenerationRequest(
+            choice.prompt_ids,
+            self.body.max_tokens,
+            steering,
+            temperature=self.body.temperature,
+            top_p=self.body.top_p,
+            seed=choice.seed,
+            ignore_eos=self.body.ignore_eos,
+            logprobs=self.body.logprobs,
+        )
+
+
+class _Writer:
+    """Emits what is new in a choice; the end only when its receipt is there."""
+
+    def __init__(self, choice: Choice, text: TextStream, emit: Callable[[Part], None]) -> None:
+        self._choice, self._text, self._emit = choice, text, emit
+        self._num_tokens = 0
+        self._last = Piece((), None, None)
+
+    def take(self, piece: Piece) -> bool:
+        """Takes tokens of the engine; True when a stop string has come."""
+        fresh = self._fresh(piece)
+        self._text.push(piece.token_ids)
+        if piece.finish_reason is not None or self._text.stopped:
+            self._last = fresh
+            return self._text.stopped
+        if fresh.token_ids:
+            self._emit(self._part(fresh))
+        return False
+
+    def finish(self, receipt: Receipt | None) -> None:
+        """Emits the end."""
+        self._text.finish()
+        reason = "stop" if self._text.stopped else self._last.finish_reason
+        self._emit(self._part(self._last, reason, receipt))
+        self._choice.done = True
+
+    def _fresh(self, piece: Piece) -> Piece:
+        """What of a piece was not handed out before an engine died."""
+        given = self._choice.given_ids[self._num_tokens : self._num_tokens + len(piece.token_ids)]
+        self._num_tokens += len(piece.token_ids)
+        if list(piece.token_ids[: len(given)]) != given:
+            raise StreamBrokenError(
+                f"the engine died after {len(self._choice.given_ids)} tokens of choice {self._choice.index}, and the "
+                "new one does not repeat them (sums in another order); send the request again"
+            )
+        logprobs = piece.logprobs[len(given) :] if piece.logprobs is not None else None
+        return Piece(piece.token_ids[len(given) :], logprobs, piece.finish_reason)
+
+    def _part(self, piece: Piece, reason: str | None = None, receipt: Receipt | None = None) -> Part:
+        choice, text = self._choice, self._text.text[len(self._choice.given_text) :]
+        choice.given_ids += piece.token_ids
+        choice.given_text += text
+        return Part(choice.index, text, piece.token_ids, piece.logprobs or (), reason, receipt)
+
+
+def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Choice]:
+    """Choices in the API's order: n of the first prompt, n of the second ...; the k-th of a prompt has seed + k."""
+    return [
+        Choice(index * body.n + number, prompt, seed + number)
+        for index, prompt in enumerate(prompts)
+        for number in range(body.n)
+    ]
+
+
+def check_vocabulary(choices: Sequence[Choice], size: int) -> None:
+    """Raises InputError for token ids that the model has not."""
+    for choice in choices:
+        wrong = [token for token in choice.prompt_ids if not 0 <= token < size]
+        if wrong:
+            raise InputError(
+                f"token id {wrong[0]} of choice {choice.index} is out of range: the model has 0..{size - 1}"
+            )

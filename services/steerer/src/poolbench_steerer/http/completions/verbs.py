@@ -1,0 +1,116 @@
+"""``/v1/completions`` and ``/v1/models``."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from poolbench.config import ModelRef, resolve_model
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.admission import Admission, until_disconnect
+from poolbench_steerer.http.completions.answer import DONE, Answer, event
+from poolbench_steerer.http.completions.body import CompletionBody
+from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
+from poolbench_steerer.http.completions.run import Completion, Part, plan_choices
+from poolbench_steerer.http.steering import units_of
+from poolbench_steerer.tokens import Tokens, tokens_of
+
+Parts = AsyncGenerator[tuple[Answer, Part], None]
+
+
+class CompletionVerbs:
+    """The OpenAI completions API on one engine host."""
+
+    def __init__(self, host: EngineHost, admission: Admission) -> None:
+        self.host = host
+        self.admission = admission
+
+    def add_to(self, router: APIRouter) -> None:
+        """Registers the verbs."""
+        options: dict[str, Any] = {"route_class_override": OpenAIRoute, "response_model": None}
+        router.add_api_route("/v1/completions", self.complete, methods=["POST"], **options)
+        router.add_api_route("/v1/models", self.models, methods=["GET"], **options)
+        router.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"], **options)
+
+    async def complete(self, body: CompletionBody, request: Request) -> Response:
+        """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""
+        model = resolve_model(body.model or self.host.config.model)
+        parts = self._parts(body, model)
+        if not body.stream:
+            return JSONResponse(await until_disconnect(request, _whole(parts)))
+        # Errors before the first token have a status of their own; later ones are an event.
+        first = await until_disconnect(request, _first(parts))
+        return StreamingResponse(_events(first, parts, body), media_type="text/event-stream")
+
+    async def models(self) -> dict[str, Any]:
+        """The configured model, and the loaded one."""
+        names = dict.fromkeys(filter(None, [self.host.config.model, self.host.health().get("model")]))
+        return {"object": "list", "data": [_model_body(name) for name in names]}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """A model that could be loaded."""
+        resolve_model(name)
+        return _model_body(name)
+
+    async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
+        """The parts of all choices as they are made; what it holds is given back when it ends or is closed."""
+        with self.admission.texts(len(body.prompts) * body.n):
+            tokens = await asyncio.to_thread(tokens_of, model, trust_remote_code=self.host.config.trust_remote_code)
+            prompts = await asyncio.to_thread(_encode, body, tokens)
+            # A text without a seed is sampled with a random one, which the answer tells.
+            seed = body.seed if body.seed is not None else random.getrandbits(31)
+            completion = Completion(
+                body, plan_choices(body, prompts, seed), tokens, await units_of(self.host, model, body.steering)
+            )
+            num_prompt_tokens = sum(map(len, prompts))
+            answer = Answer(model.id, seed, _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None)
+            async with aclosing(self.host.stream(model, completion.run)) as parts:
+                async for part in parts:
+                    yield answer, part
+
+
+async def _whole(parts: Parts) -> dict[str, Any]:
+    async with aclosing(parts):
+        made = [pair async for pair in parts]
+    return made[0][0].whole([part for _, part in made])
+
+
+async def _first(parts: Parts) -> tuple[Answer, Part]:
+    return await anext(parts)
+
+
+async def _events(first: tuple[Answer, Part], parts: Parts, body: CompletionBody) -> AsyncIterator[str]:
+    answer, part = first
+    try:
+        async with aclosing(parts):
+            yield answer.chunk(part)
+            async for _, part in parts:
+                yield answer.chunk(part)
+    except Exception as error:
+        yield event(describe(error)[1])
+        return
+    if body.stream_options is not None and body.stream_options.include_usage:
+        yield answer.usage_chunk()
+    yield DONE
+
+
+def _encode(body: CompletionBody, tokens: Tokens) -> list[tuple[int, ...]]:
+    return [tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in body.prompts]
+
+
+def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
+    """What each choice begins with."""
+    if not body.echo:
+        return [""] * len(body.prompts) * body.n
+    texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]
+    return [text for text in texts for _ in range(body.n)]
+
+
+def _model_body(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "poolbench"}

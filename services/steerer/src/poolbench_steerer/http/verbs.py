@@ -1,0 +1,131 @@
+"""HTTP verbs for ad-hoc requests; they call what the queue handlers call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request
+from pydantic import Field
+
+from poolbench.config import ModelRef, StrictModel, resolve_model
+from poolbench.errors import InputError
+from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
+from poolbench_steerer.engine.perplexity import score_continuations
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.admission import Admission, until_disconnect
+from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
+from poolbench_steerer.plugin.receipts import Receipt
+from poolbench_steerer.plugin.spec import Steering
+from poolbench_steerer.repetition import repeated_4grams
+from poolbench_steerer.tokens import Tokens, tokens_of
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+MAX_PROMPTS = 1024
+
+
+class GenerateBody(StrictModel):
+    """Prompts to continue, steered or not."""
+
+    prompts: list[str] = Field(min_length=1, max_length=MAX_PROMPTS)
+    steering: SteeringBody | None = None
+    max_tokens: int = Field(default=40, gt=0)
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    seed: int = 0
+    model: str | None = None
+
+
+class PerplexityBody(StrictModel):
+    """Texts to score under the unsteered model, each given the prompt of the same index, if any."""
+
+    texts: list[str] = Field(min_length=1, max_length=MAX_PROMPTS)
+    prompts: list[str] | None = None
+    model: str | None = None
+
+
+class Verbs:
+    """The verbs, as coroutines of any event loop."""
+
+    def __init__(self, host: EngineHost, admission: Admission) -> None:
+        self.host = host
+        self.admission = admission
+
+    def add_to(self, router: APIRouter) -> None:
+        """Registers the verbs."""
+        router.post("/generate")(self.generate)
+        router.post("/perplexity")(self.perplexity)
+
+    async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
+        """Continues prompts, each with a receipt when steered."""
+        with self.admission.texts(len(body.prompts)):
+            return await until_disconnect(request, self._generate(body))
+
+    async def perplexity(self, body: PerplexityBody, request: Request) -> dict[str, Any]:
+        """Mean negative log-likelihood (nats a token) and perplexity under the unsteered model."""
+        with self.admission.texts(len(body.texts)):
+            return await until_disconnect(request, self._perplexity(body))
+
+    async def _generate(self, body: GenerateBody) -> dict[str, Any]:
+        model = self._model(body.model)
+        tokens = await asyncio.to_thread(self._tokens, model)
+        prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
+        units = await units_of(self.host, model, body.steering)
+
+        async def job(engine: SteeringEngine) -> list[Generation]:
+            steering = await resolve(engine, body.steering, units)
+            return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
+
+        made = await self.host.run_async(model, job)
+        return {"model": model.id, "texts": [_answer(generation, tokens) for generation in made]}
+
+    async def _perplexity(self, body: PerplexityBody) -> dict[str, Any]:
+        prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
+        if len(prompts) != len(body.texts):
+            raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
+        model = self._model(body.model)
+        tokens = await asyncio.to_thread(self._tokens, model)
+        pairs = [_split(tokens, prompt, text) for prompt, text in zip(prompts, body.texts, strict=True)]
+        scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
+        rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
+        return {"model": model.id, "texts": rows}
+
+    def _model(self, name: str | None) -> ModelRef:
+        return resolve_model(name or self.host.config.model)
+
+    def _tokens(self, model: ModelRef) -> Tokens:
+        return tokens_of(model, trust_remote_code=self.host.config.trust_remote_code)
+
+
+def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
+    return GenerationRequest(
+        prompt,
+        body.max_tokens,
+        steering,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        seed=body.seed,
+    )
+
+
+def _split(tokens: Tokens, prompt: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Prefix and scored ids: without a prompt the tokenizer's own special tokens are the prefix."""
+    prefix = tokens.encode(prompt)
+    return prefix, tokens.encode_plain(text)
+
+
+def receipt_body(receipt: Receipt | None) -> dict[str, Any] | None:
+    """A receipt as JSON; None for an unsteered text."""
+    return None if receipt is None else receipt.to_json()
+
+
+def _answer(made: Generation, tokens: Tokens) -> dict[str, Any]:
+    return {
+        "text": tokens.decode(made.token_ids),
+        "num_tokens": len(made.token_ids),
+        "finish_reason": made.finish_reason,
+        "repeated_4grams": repeated_4grams(made.token_ids),
+        "receipt": receipt_body(made.receipt),
+    }

@@ -1,0 +1,30 @@
+"""The engine process ends with the replica that started it, however that one ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import psutil
+
+from poolbench_steerer.plugin import OWNER_VARIABLE
+
+
+def end_with_owner(interval_s: float = 1.0) -> None:
+    """Ends this process when the replica that started the engine is gone.
+
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so the parent
+    of this process says nothing; its id comes with the environment.
+    """
+    owner_id = int(os.environ.get(OWNER_VARIABLE, os.getppid()))
+
+    def watch() -> None:
+        try:
+            owner = psutil.Process(owner_id)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(interval_s)
+        finally:  # also when the owner was gone before this began
+            os._exit(1)
+
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()

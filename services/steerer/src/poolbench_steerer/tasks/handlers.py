@@ -1,0 +1,159 @@
+"""The queue handlers: tables in, steered texts and their fluency out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from poolbench.config import resolve_model
+from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
+from poolbench.contracts.tasks import Task
+from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
+from poolbench_steerer.engine.perplexity import Scored, score_continuations
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.tasks import plan, tables
+from poolbench_steerer.tasks.draws import plan_draws
+from poolbench_steerer.tasks.params import ContinueParams, GenerateParams, parse_params
+from poolbench_steerer.tokens import Tokens, tokens_of
+
+if TYPE_CHECKING:
+    from poolbench.runtime.taskio import TaskIO
+
+
+@dataclass
+class Batch:
+    """All texts of one output name.
+
+    Attributes:
+        name: What follows ``texts/`` and ``fluency/`` in the task's output roles.
+        directions: What its texts are steered by.
+        skipped: Directions that cannot be steered with, and why.
+    """
+
+    name: str
+    planned: list[plan.PlannedText]
+    directions: list[plan.Direction] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """``steerer.generate``: every direction, strength and prompt of the task at once in the engine."""
+    params = parse_params(GenerateParams, task)
+    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    batches = _plan(params, task, io, tokens)
+    planned = [text for batch in batches for text in batch.planned]
+    vectors = [direction.vector for batch in batches for direction in batch.directions]
+    requests = [_request(text, params) for text in planned]
+
+    async def job(engine: SteeringEngine) -> tuple[list[Generation], list[Scored]]:
+        await engine.register(vectors, confidential=task.restricted)
+        total = 2 * len(requests)
+        on_done = partial(io.progress, total=total, note="texts")
+        texts = await engine.generate(requests, on_done, confidential=task.restricted)
+        pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
+        scored = await score_continuations(engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"))
+        return texts, scored
+
+    texts, scored = host.run(model, job, io.check_cancelled)
+    start = 0
+    for batch in batches:
+        part = slice(start, start + len(batch.planned))
+        _write(io, batch, texts[part], scored[part], tokens)
+        start = part.stop
+
+
+def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
+    """``steerer.continue``: unsteered continuations of the first halves of passages."""
+    params = parse_params(ContinueParams, task)
+    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    prompts = []
+    for passage in plan.choose_passages(io.table("passages"), params.num_passages):
+        half = plan.first_half(tokens.encode(passage["text"]), params.prompt_tokens)
+        prompts.append(plan.Prompt(passage["passage_id"], tokens.decode(half), half))
+    planned = plan.plan_unsteered(prompts, layer=None)
+    requests = [
+        GenerationRequest(text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos)
+        for text in planned
+    ]
+
+    async def job(engine: SteeringEngine) -> list[Generation]:
+        return await engine.generate(requests, lambda done: io.progress(done, len(requests), "continuations"))
+
+    rows = [
+        _row(text, made, tokens) for text, made in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
+    ]
+    io.write_table("texts", tables.texts_table(rows))
+
+
+def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
+    """The texts of each output name that lacks one of its outputs."""
+    table = io.table("prompts")
+    require_columns(table, PROMPTS, "prompts")
+    prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
+    draws = plan_draws(
+        [prompt.prompt_id for prompt in prompts],
+        temperature=params.temperature,
+        num_samples=params.num_samples,
+        seed=params.seed,
+    )
+    sources = {role.partition("/")[2]: role for role in task.inputs if role.startswith("directions/")}
+    if not sources:
+        return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
+    unit = _alpha_of_strength_one(params, io)
+    batches = []
+    for name, role in sources.items():
+        if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
+            continue
+        usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids)
+        planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
+        batches.append(Batch(name, planned, usable, skipped))
+    return batches
+
+
+def _alpha_of_strength_one(params: GenerateParams, io: TaskIO) -> float:
+    if params.alpha_unit == "absolute":
+        return 1.0
+    calibration = io.table("calibration")
+    require_columns(calibration, CALIBRATION, "calibration")
+    return plan.residual_norm(calibration, params.layer)
+
+
+def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationRequest:
+    steering = None
+    if text.vector_id is not None and text.layer is not None:
+        steering = Steering((Edit(text.vector_id, text.layer, text.alpha),), params.positions)
+    draw = text.draw
+    return GenerationRequest(
+        text.prompt.token_ids,
+        params.max_tokens,
+        steering,
+        temperature=0.0 if draw is None else draw.temperature,
+        seed=params.seed if draw is None else draw.seed,
+        ignore_eos=params.ignore_eos,
+    )
+
+
+def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens) -> None:
+    rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
+    meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
+    if f"fluency/{batch.name}" in io.missing:
+        io.write_table(f"fluency/{batch.name}", _fluency(rows, scored), meta=meta)
+    if f"texts/{batch.name}" in io.missing:
+        io.write_table(f"texts/{batch.name}", tables.texts_table(rows), meta=meta)
+
+
+def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:
+    text_ids = [row["text_id"] for row in rows]
+    return tables.fluency_table(text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored])
+
+
+def _row(text: plan.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:
+    return tables.text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)

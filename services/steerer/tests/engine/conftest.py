@@ -1,0 +1,156 @@
+"""What engines are compared with: Transformers with hooks; and many ways to steer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+NUM_LAYERS = 6
+STRONG = 60.0  # about the residual norm of the tiny model
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_model: Path) -> Any:
+    """The tiny model in Transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def vector_ids(host: Any, model_ref: Any, unit_vectors: np.ndarray) -> list[str]:
+    """Ids of the vectors, registered anew for each file: other tests may have evicted them."""
+    return host.run(model_ref, lambda engine: engine.register(list(unit_vectors)))
+
+
+Vectors = dict[str, np.ndarray]
+
+
+def edited(stream: Any, edit: Any, vectors: Vectors) -> Any:
+    """The residual stream after one edit, as SCIENCE and the documentation of ``Edit`` state it."""
+    import torch
+
+    vector = torch.tensor(vectors[edit.vector_id])
+    unit = vector / vector.norm()
+    along = (stream * unit).sum(dim=-1, keepdim=True)
+    if edit.operation == "clamp":
+        return stream + (edit.alpha - along) * unit
+    if edit.operation == "erase":
+        return stream - edit.alpha * along * unit
+    moved = stream + edit.alpha * vector
+    if edit.operation == "add":
+        return moved
+    return moved * stream.norm(dim=-1, keepdim=True) / moved.norm(dim=-1, keepdim=True)
+
+
+def hook(edits: Sequence[Any], span: slice, vectors: Vectors) -> Any:
+    """Edits the output of a block, which in Transformers is the whole stream."""
+
+    def steer(_module: Any, _inputs: Any, output: Any) -> Any:
+        stream = (output[0] if isinstance(output, tuple) else output).clone()
+        for edit in edits:
+            stream[:, span] = edited(stream[:, span], edit, vectors)
+        return (stream, *output[1:]) if isinstance(output, tuple) else stream
+
+    return steer
+
+
+@contextmanager
+def hooked(blocks: Sequence[Any], steering: Any, num_prompt: int, vectors: Vectors) -> Iterator[None]:
+    """The blocks with the hooks that a steering asks for."""
+    handles = []
+    for layer, block in enumerate(blocks):
+        edits = [edit for edit in (steering.applied if steering else ()) if edit.layer == layer]
+        if edits:
+            handles.append(block.register_forward_hook(hook(edits, slice(*steering.span(num_prompt)), vectors)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@pytest.fixture(scope="session")
+def transformers_greedy() -> Callable[..., tuple[int, ...]]:
+    """Greedy text of a Transformers model with steering hooks, the whole text computed anew for every token.
+
+    The oracle shares nothing with the engine but ``Steering``.
+    """
+    import torch
+
+    def greedy(
+        model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors, num_new: int
+    ) -> tuple[int, ...]:
+        ids = list(prompt)
+        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+            for _ in range(num_new):
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        return tuple(ids[len(prompt) :])
+
+    return greedy
+
+
+@pytest.fixture(scope="session")
+def many_settings() -> Callable[..., list[Any]]:
+    """Different ways to steer: every operation, selector, layer and sign; one to three edits; two unsteered."""
+    from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
+
+    def make(vector_ids: Sequence[str], num_layers: int, norm: float, count: int) -> list[Any]:
+        operations, selectors = list(OPERATION_CODES), ["generated", "prompt", "all", 2, "generated", 7]
+        made: list[Any] = []
+        for index in range(count):
+            edits = tuple(
+                Edit(
+                    vector_ids[(index + 5 * e) % len(vector_ids)],
+                    (index + (e if index % 2 else 0)) % num_layers,
+                    _alpha(operations[(index + e) % 4], norm * (0.2 + 0.9 * index / count) * (-1) ** (index // 4)),
+                    operations[(index + e) % 4],
+                )
+                for e in range(1 + index // 4 % 3)
+            )
+            made.append(Steering(edits, selectors[index // 2 % 6]))
+        made[3] = made[count // 2] = None
+        return made
+
+    def _alpha(operation: str, size: float) -> float:
+        return 1.0 if operation == "erase" else size
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def in_worker() -> Callable[..., Any]:
+    """Calls a function of a test with the steering worker, in the engine's process, between two steps."""
+    import cloudpickle
+
+    async def call(engine: Any, function: Callable[[Any], Any]) -> Any:
+        module = sys.modules[function.__module__]
+        cloudpickle.register_pickle_by_value(module)
+        try:
+            data = cloudpickle.dumps(function)
+        finally:
+            cloudpickle.unregister_pickle_by_value(module)
+        (result,) = await engine.llm.collective_rpc(data)
+        return result
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def requests(prompts: Any, vector_ids: Any, many_settings: Any) -> list[Any]:
+    """64 requests with 62 settings: twice what one batch of the engine takes, prompts of 20 to 100 tokens."""
+    from poolbench_steerer.engine import GenerationRequest
+
+    long = sum(prompts, ())
+    settings = many_settings(vector_ids, NUM_LAYERS, STRONG, 64)
+    return [
+        GenerationRequest(long[7 * index % 90 :][: 20 + index], 10, steering, ignore_eos=True)
+        for index, steering in enumerate(settings)
+    ]

@@ -1,0 +1,73 @@
+"""Requests that are refused before anything is generated, and requests that are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from poolbench.errors import InputError, LayerError
+from poolbench_steerer.engine import Generation, GenerationRequest
+from poolbench_steerer.errors import PromptTooLongError, UnknownVectorError, VectorError
+from poolbench_steerer.plugin.spec import Edit, Steering
+
+pytestmark = pytest.mark.slow
+
+
+def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
+    return host.run(model_ref, lambda engine: engine.generate(requests))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "change"),
+    [
+        (UnknownVectorError, "not registered", {"steering": Steering((Edit("nope", 2, 1.0),))}),
+        (LayerError, r"blocks 0\.\.5; nearest 5", {"layer": 6}),
+        (PromptTooLongError, "exceed the window", {"prompt_ids": (5,) * 253}),
+        (PromptTooLongError, "exceed the window", {"max_tokens": 250}),
+        (InputError, "no tokens", {"prompt_ids": ()}),
+        (InputError, "at least 1", {"max_tokens": 0}),
+    ],
+)
+def test_bad_requests_are_named_and_nothing_is_generated(host, model_ref, prompts, vector_ids, error, message, change):
+    layer = change.pop("layer", 2)
+    good = GenerationRequest(prompts[1], 4, Steering((Edit(vector_ids[0], layer, 1.0),)))
+    requests = [GenerationRequest(prompts[0], 4), dataclasses.replace(good, **change)]
+    with pytest.raises(error, match=message):
+        generate(host, model_ref, requests)
+
+
+def test_what_cannot_be_steered_is_refused(host, model_ref, prompts, vector_ids):
+    five = Steering(tuple(Edit(key, 2, 1.0) for key in vector_ids[:5]))
+    late = Steering((Edit(vector_ids[0], 2, 1.0),), 500)
+    for steering, message in ((five, "at most 4"), (late, "would steer nothing")):
+        with pytest.raises(InputError, match=message):
+            generate(host, model_ref, [GenerationRequest(prompts[0], 4, steering)])
+
+
+def test_bad_vectors_are_refused(host, model_ref):
+    with pytest.raises(VectorError, match="hidden width is 256"):
+        host.run(model_ref, lambda engine: engine.register([np.ones(255)]))
+
+
+def test_cancelled_requests_leave_no_row_and_no_slot_in_use(host, model_ref, prompts, vector_ids, requests):
+    steering = Steering((Edit(vector_ids[0], 1, 60.0),))
+    # More than fit into the engine at once: some are cancelled while they still wait for a row.
+    many = [GenerationRequest(prompts[4], 100, steering, ignore_eos=True)] * 80
+
+    async def job(engine: Any) -> None:
+        running = asyncio.create_task(engine.generate(many))
+        await asyncio.sleep(0.5)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    host.run(model_ref, job)
+    health = host.health()
+    assert (health["steered_requests"], health["vectors_in_use"], health["jobs"]) == (0, 0, 0)
+    made = generate(host, model_ref, requests[:16])
+    assert len(made) == 16

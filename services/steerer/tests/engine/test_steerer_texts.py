@@ -1,0 +1,158 @@
+"""Steered texts of the real engine: against Transformers, by hand, and in the order of their strengths."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from poolbench.errors import ReceiptError
+from poolbench_steerer.engine import Generation, GenerationRequest
+from poolbench_steerer.engine.perplexity import score_continuations
+from poolbench_steerer.engine.selftest import self_test
+from poolbench_steerer.plugin.spec import Edit, Steering
+
+pytestmark = pytest.mark.slow
+NUM_NEW = 12
+STRONG = 60.0  # about the residual norm of the tiny model
+
+
+def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
+    return host.run(model_ref, lambda engine: engine.generate(requests))
+
+
+def requests_for(prompts: Sequence[tuple[int, ...]], steerings: Sequence[Steering | None]) -> list[GenerationRequest]:
+    return [
+        GenerationRequest(prompt, NUM_NEW, steering, ignore_eos=True)
+        for prompt, steering in zip(prompts, steerings, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def settings(vector_ids: Any, many_settings: Any) -> list[Steering | None]:
+    """16 different ways to steer, two of them not at all."""
+    return many_settings(vector_ids, 6, STRONG, 16)
+
+
+def test_one_prompt_with_16_settings(
+    host, model_ref, prompts, settings, vector_ids, unit_vectors, reference, transformers_greedy
+):
+    vectors, blocks = dict(zip(vector_ids, unit_vectors, strict=True)), reference.model.layers
+    made = generate(host, model_ref, requests_for([prompts[15]] * 16, settings))
+    oracle = [transformers_greedy(reference, blocks, prompts[15], s, vectors, NUM_NEW) for s in settings]
+    assert [generation.token_ids for generation in made] == oracle
+    assert len(set(oracle)) >= 12
+
+
+def test_a_coefficient_of_zero_is_unsteered(host, model_ref, prompts, vector_ids):
+    zero = Steering((Edit(vector_ids[0], 2, 0.0),))
+    made = generate(host, model_ref, requests_for([prompts[5], prompts[5]], [None, zero]))
+    assert made[0].token_ids == made[1].token_ids
+    assert made[0].receipt is None
+    assert (made[1].receipt.positions_changed, made[1].receipt.positions_expected) == (0, 0)
+
+
+def test_receipts_count_the_steered_positions(host, model_ref, prompts, vector_ids):
+    edit, other = Edit(vector_ids[0], 1, STRONG), Edit(vector_ids[3], 4, -STRONG)
+    ways = [None, Steering((edit,)), Steering((edit, other)), Steering((edit,), "all")]
+    made = generate(host, model_ref, requests_for(prompts[:4], ways))
+    counts = [generation.receipt and generation.receipt.positions_changed for generation in made]
+    assert counts == [None, NUM_NEW, 2 * NUM_NEW, len(prompts[3]) + NUM_NEW - 1]
+    assert made[2].receipt.vector_ids == (vector_ids[0], vector_ids[3])
+
+
+def test_an_early_end_of_text_is_expected_too(host, model_ref, prompts, vector_ids, unit_vectors):
+    """Steering by the head's own row for EOS after the last block ends a text at once."""
+    head = torch.nn.functional.normalize(torch.tensor(unit_vectors[0]), dim=0).numpy()
+
+    async def job(engine: Any) -> list[Generation]:
+        (key,) = await engine.register([head])
+        best = int(np.argmax(await engine.head_logprobs(key)))
+        steering = Steering((Edit(key, 5, 1e5),))
+        made = await engine.generate([GenerationRequest(prompts[2], 6, steering, ignore_eos=True)])
+        assert made[0].token_ids == (best,) * 6
+        return made
+
+    assert host.run(model_ref, job)[0].receipt.positions_changed == 6
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_prefix_cache_never_serves_another_steering(host, model_ref, prompts, vector_ids, monkeypatch, guarded):
+    """With the salt an unsteered request after a steered one is clean; without it the hazard is real."""
+    if not guarded:
+        monkeypatch.setattr(Steering, "cache_salt", lambda self, num_prompt_tokens: None)
+    prompt = sum(prompts, ())[:100]  # three whole cache blocks
+    steered = GenerationRequest(prompt, 4, Steering((Edit(vector_ids[1], 1, 3 * STRONG),), "all"), ignore_eos=True)
+    plain = GenerationRequest(prompt, NUM_NEW, ignore_eos=True)
+
+    async def job(engine: Any) -> tuple[Any, ...]:
+        await engine.llm.reset_prefix_cache()
+        clean = await engine.generate([plain])
+        await engine.llm.reset_prefix_cache()
+        await engine.generate([steered])
+        after = await engine.generate([plain])
+        await engine.llm.reset_prefix_cache()
+        return clean[0].token_ids, after[0].token_ids
+
+    clean, after = host.run(model_ref, job)
+    assert (clean == after) is guarded
+
+
+def test_a_slot_that_lost_its_vector_fails_the_request(host, model_ref, prompts, vector_ids, unit_vectors):
+    request = requests_for(prompts[:1], [Steering((Edit(vector_ids[4], 2, STRONG),))])
+
+    async def job(engine: Any) -> None:
+        slot = engine.bank.entry(vector_ids[4]).slot
+        await engine.llm.collective_rpc("steering_upload", args=([slot], bytes(4 * 256)))
+        try:
+            with pytest.raises(ReceiptError, match=r"positions changed by layer \{\}, expected \{2: 12\}"):
+                await engine.generate(request)
+        finally:
+            await engine.llm.collective_rpc("steering_upload", args=([slot], unit_vectors[4].tobytes()))
+        await engine.generate(request)
+
+    host.run(model_ref, job)
+
+
+def test_the_self_test_passes_and_notices_a_dead_hook(host, model_ref, monkeypatch):
+    report = host.run(model_ref, self_test)
+    assert report["coefficient_0_nats"] == 0.0
+    assert report["erase_by_hand_nats"] < 1e-2
+    monkeypatch.setattr(
+        Steering, "wire", lambda self, row, slots, n: {"row": row, "start": 1 << 40, "stop": None, "edits": []}
+    )
+    with pytest.raises(ReceiptError):
+        host.run(model_ref, self_test)
+
+
+def test_opposite_coefficients_move_logits_symmetrically(host, model_ref, prompts, vector_ids):
+    """To first order; the residue shrinks with the square of the coefficient."""
+
+    def logprobs(alpha: float) -> dict[int, float]:
+        steering = Steering((Edit(vector_ids[2], 3, alpha),))
+        request = GenerationRequest(prompts[8], 1, steering, logprobs=20)
+        return generate(host, model_ref, [request])[0].first_logprobs
+
+    base, plus, minus = logprobs(0.0), logprobs(0.05), logprobs(-0.05)
+    tokens = sorted(base.keys() & plus.keys() & minus.keys())
+    up = np.array([plus[token] - base[token] for token in tokens])
+    down = np.array([minus[token] - base[token] for token in tokens])
+    assert len(tokens) >= 15
+    assert np.abs(up).max() > 1e-4
+    assert np.abs(up + down).max() < 0.1 * np.abs(up).max()
+
+
+def test_scores_are_unsteered_beside_steered_requests(host, model_ref, prompts, settings):
+    pair = [(prompts[4][:3], prompts[4][3:])]
+
+    async def job(engine: Any) -> tuple[float, float]:
+        alone = await score_continuations(engine, pair)
+        both = await asyncio.gather(score_continuations(engine, pair), engine.generate(requests_for(prompts, settings)))
+        return alone[0].mean_nll, both[0][0].mean_nll
+
+    alone, beside = host.run(model_ref, job)
+    assert alone == pytest.approx(beside, abs=1e-5)

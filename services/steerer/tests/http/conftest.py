@@ -1,0 +1,57 @@
+"""The steerer behind a real HTTP server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+TOKEN = "secret"
+
+
+@contextmanager
+def serving(host: Any) -> Iterator[str]:
+    """The steerer's HTTP face on ``host``, behind a real server; yields its address."""
+    import uvicorn
+
+    from poolbench.runtime.http import build_api
+    from poolbench_steerer.service import SteererService
+
+    config = uvicorn.Config(build_api(SteererService(host), TOKEN), port=0, log_level="warning", timeout_keep_alive=600)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+
+
+@pytest.fixture(scope="session")
+def address(host: Any) -> Iterator[str]:
+    """Address of a server on the shared test engine."""
+    with serving(host) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def serve() -> Any:
+    """A context manager that serves another host."""
+    return serving
+
+
+@pytest.fixture(scope="session")
+def http(address: str) -> Iterator[Any]:
+    """An HTTP client of that server."""
+    import httpx
+
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=address, headers=headers, timeout=300, trust_env=False) as client:
+        yield client

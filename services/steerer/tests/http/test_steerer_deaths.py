@@ -1,0 +1,155 @@
+"""An engine that dies under HTTP requests: nobody loses a text, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from poolbench.config import resolve_model
+from poolbench_steerer.engine import GenerationRequest
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.plugin.spec import Edit, Steering
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def mortal(steerer_config: Any, tiny_model: Path) -> Iterator[EngineHost]:
+    """A host of its own, whose engine may be killed."""
+    host = EngineHost(steerer_config.model_copy(update={"model": str(tiny_model)}))
+    host.load()
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def client(mortal: EngineHost, serve: Any) -> Iterator[httpx.Client]:
+    headers = {"Authorization": "Bearer secret"}
+    with (
+        serve(mortal) as address,
+        httpx.Client(base_url=address, headers=headers, timeout=300, trust_env=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def kill(mortal: EngineHost) -> Callable[[int], None]:
+    """Sends a signal to the engine that the host has now."""
+
+    def strike(number: int) -> None:
+        engine = mortal.keeper.engine
+        assert engine is not None
+        os.kill(engine.llm.engine_core.resources.engine_manager.processes[0].pid, number)
+
+    return strike
+
+
+def body(unit_vectors: np.ndarray, **change: Any) -> dict[str, Any]:
+    steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "alpha": 60.0}
+    return {"prompt": ["The river", "Nobody"], "max_tokens": 100, "ignore_eos": True, "steering": steering} | change
+
+
+class Stream(threading.Thread):
+    """A client that follows a streamed completion to its end."""
+
+    def __init__(self, client: httpx.Client, asked: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.client, self.asked = client, asked | {"stream": True}
+        self.num_events, self.texts, self.receipts = 0, ["", ""], dict[int, Any]()
+
+    def run(self) -> None:
+        with self.client.stream("POST", "/v1/completions", json=self.asked) as answer:
+            for line in filter(None, answer.iter_lines()):
+                data = line.removeprefix("data: ")
+                if data == "[DONE]":
+                    return
+                (choice,) = json.loads(data)["choices"]
+                self.texts[choice["index"]] += choice["text"]
+                if choice["finish_reason"] is not None:
+                    self.receipts[choice["index"]] = choice["steering_receipt"]
+                self.num_events += 1
+
+
+def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
+    mortal, client, kill, unit_vectors, prompts, engine_processes
+):
+    """Killed half-way through two streams, a greedy and a sampled one, and a job of a queue task."""
+    asked = [body(unit_vectors, temperature=temperature, seed=3) for temperature in (0.0, 0.9)]
+    undisturbed = [client.post("/v1/completions", json=one).json()["choices"] for one in asked]
+    model = resolve_model(mortal.config.model)
+    (key,) = mortal.run(model, lambda engine: engine.register([unit_vectors[0]]))
+    requests = [GenerationRequest(p, 100, Steering((Edit(key, 2, 60.0),)), ignore_eos=True) for p in prompts[:4]]
+    expected = mortal.run(model, lambda engine: engine.generate(requests))
+
+    restarts, before = mortal.num_restarts, engine_processes()
+    streams = [Stream(client, one) for one in asked]
+
+    def strike() -> None:
+        while min(stream.num_events for stream in streams) < 20 or mortal.in_use()["rows"] < 4 + 4:
+            time.sleep(0.01)
+        kill(signal.SIGKILL)
+
+    for thread in (*streams, threading.Thread(target=strike, daemon=True)):
+        thread.start()
+    assert mortal.run(model, lambda engine: engine.generate(requests)) == expected
+    for stream, choices in zip(streams, undisturbed, strict=True):
+        stream.join(120)
+        assert stream.texts == [choice["text"] for choice in choices]
+        assert stream.receipts == {choice["index"]: choice["steering_receipt"] for choice in choices}
+    assert mortal.num_restarts == restarts + 1
+    after = engine_processes()
+    assert len(before - after) == len(after - before) == 1
+
+
+def test_requests_under_way_and_a_call_that_gets_no_answer_survive(mortal, client, kill, unit_vectors):
+    """A stopped engine takes calls and does not answer; then it dies without having seen them."""
+    asked = body(unit_vectors, temperature=0.0)
+    expected = client.post("/v1/completions", json=asked).json()["choices"]
+    restarts, answers = mortal.num_restarts, dict[str, Any]()
+    kill(signal.SIGSTOP)
+
+    def ask(verb: str, content: dict[str, Any]) -> None:
+        answers[verb] = client.post(verb, json=content).json()
+
+    calls = {"/v1/completions": asked, "/vectors": {"vectors": unit_vectors[9:12].tolist()}}
+    threads = [threading.Thread(target=ask, args=call) for call in calls.items()]
+    for thread in threads:
+        thread.start()
+    threads[0].join(1.0)
+    assert not answers
+    kill(signal.SIGKILL)
+    for thread in threads:
+        thread.join(120)
+    assert answers["/v1/completions"]["choices"] == expected
+    assert len(answers["/vectors"]["vector_ids"]) == 3
+    assert mortal.num_restarts == restarts + 1
+    assert mortal.health()["ready"]
+    assert not any(mortal.in_use().values())
+
+
+def test_health_says_when_the_configured_model_cannot_be_loaded(steerer_config, serve, tmp_path):
+    from poolbench.errors import ModelError
+
+    host = EngineHost(steerer_config.model_copy(update={"model": str(tmp_path)}))
+    try:
+        assert host.health() == {"state": "idle", "restarts": 0, "jobs": 0, "ready": False}
+        with pytest.raises(ModelError, match="the engine cannot start"):
+            host.load()
+        with serve(host) as address:
+            answer = httpx.get(f"{address}/health", headers={"Authorization": "Bearer secret"})
+            stranger = httpx.get(f"{address}/health")
+        assert (answer.status_code, answer.json()["status"], answer.json()["state"]) == (503, "unavailable", "failed")
+        assert "cannot start" in answer.json()["reason"]
+        assert (stranger.status_code, stranger.json()) == (503, {"status": "unavailable"})
+    finally:
+        host.close()

@@ -1,0 +1,114 @@
+"""HTTP verbs behind the runtime's token check, on the real engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fastapi.testclient import TestClient
+from transformers import AutoModelForCausalLM
+
+from poolbench.corpora.openings import load_calibration
+from poolbench.runtime.http import build_api
+from poolbench_steerer.service import SteererService
+from poolbench_steerer.tokens import tokens_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def client(host: Any, tiny_model: Path) -> Iterator[Any]:
+    with TestClient(build_api(SteererService(host), "secret"), headers={"Authorization": "Bearer secret"}) as client:
+        yield client
+
+
+@pytest.fixture
+def body(tiny_model: Path) -> dict[str, Any]:
+    return {"model": str(tiny_model), "prompts": ["The river", "Nobody"], "max_tokens": 6}
+
+
+def test_a_token_is_needed(client):
+    assert client.get("/vectors", headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_register_list_and_steer_by_id(client, body, tiny_model, unit_vectors):
+    model = str(tiny_model)
+    registered = client.post("/vectors", json={"vectors": unit_vectors[:2].tolist(), "model": model}).json()
+    listed = client.get("/vectors", params={"model": model}).json()
+    assert set(registered["vector_ids"]) <= {entry["vector_id"] for entry in listed["vectors"]}
+    assert listed["width"] == 256
+    steering = {"vector_id": registered["vector_ids"][0], "layer": 2, "alpha": 90.0}
+    steered = client.post("/generate", json=body | {"steering": steering}).json()["texts"]
+    plain = client.post("/generate", json=body).json()["texts"]
+    assert [text["receipt"]["positions_changed"] for text in steered] == [t["num_tokens"] for t in steered]
+    assert [text["receipt"] for text in plain] == [None, None]
+    assert steered[0]["text"] != plain[0]["text"]
+    inline = {"vector": unit_vectors[0].tolist(), "layer": 2, "strength": 1.5, "mean_residual_norm": 60.0}
+    assert client.post("/generate", json=body | {"steering": inline}).json()["texts"] == steered
+
+
+def test_a_strength_is_in_mean_residual_norms(client, body, host, model_ref, tiny_model, unit_vectors):
+    """The unit equals Transformers' hidden states on the calibration texts, without BOS."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+    tokens = tokens_of(model_ref)
+    norms = []
+    for text in load_calibration().column("text").to_pylist():
+        ids = tokens.encode(text)[:254]
+        with torch.inference_mode():
+            # The last entry of hidden_states is after the final norm, so layer 2 is entry 3 of 7.
+            norms += model(torch.tensor([ids]), output_hidden_states=True).hidden_states[3][0, 1:].norm(dim=-1).tolist()
+    steering = {"vector": unit_vectors[0].tolist(), "layer": 2, "strength": 0.5}
+    answer = client.post("/generate", json=body | {"steering": steering}).json()
+    (alpha,) = answer["texts"][0]["receipt"]["alphas"]
+    assert alpha == pytest.approx(0.5 * float(np.mean(norms)), rel=1e-5)
+
+
+def test_perplexity(client, tiny_model):
+    texts = {
+        "texts": ["runs past the mill", "saw the fox"],
+        "prompts": ["The river ", ""],
+        "model": str(tiny_model),
+    }
+    rows = client.post("/perplexity", json=texts).json()["texts"]
+    assert all(row["perplexity"] == pytest.approx(np.exp(row["mean_nll"])) for row in rows)
+    assert all(row["num_tokens"] > 1 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("steering", "status", "code"),
+    [
+        ({"vector_id": "nope", "layer": 2, "alpha": 1.0}, 404, "unknown_vector"),
+        ({"vector": [1.0, 2.0], "layer": 2, "alpha": 1.0}, 400, "vector"),
+        ({"vector": [0.0] * 256, "layer": 2, "alpha": 1.0}, 400, "vector"),
+        ({"vector": [1.0] * 256, "layer": 6, "alpha": 1.0}, 400, "layer_out_of_range"),
+        ({"vector": [1.0] * 256, "layer": 6, "strength": 1.0}, 400, "layer_out_of_range"),
+        ({"vector": [1.0] * 256, "layer": 2}, 422, "input"),
+        ({"layer": 2, "alpha": 1.0}, 422, "input"),
+    ],
+)
+def test_bad_steering_is_named(client, body, steering, status, code):
+    answer = client.post("/generate", json=body | {"steering": steering})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+def test_a_prompt_that_is_too_long(client, body):
+    answer = client.post("/generate", json=body | {"prompts": ["fox " * 400]})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "prompt_too_long"
+
+
+def test_an_unknown_model_and_one_without_tokenizer(client, body, tmp_path):
+    assert client.post("/generate", json=body | {"model": "demmo"}).status_code == 404
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    answer = client.post("/generate", json=body | {"model": str(tmp_path)})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "model")
+
+
+def test_health_tells_what_is_loaded(client, body):
+    client.post("/generate", json=body)
+    health = client.get("/health").json()
+    assert (health["state"], health["steered_requests"], health["runner"]) == ("ready", 0, "v1")

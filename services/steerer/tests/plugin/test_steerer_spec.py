@@ -1,0 +1,178 @@
+"""Specifications, cache salts and receipts."""
+
+import dataclasses
+
+import pytest
+
+from poolbench.errors import InputError, ReceiptError
+from poolbench_steerer.plugin.counts import LayerCount, RowCount
+from poolbench_steerer.plugin.receipts import check
+from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
+from poolbench_steerer.plugin.supported import check_vllm_version
+
+BASE = Steering((Edit("aa", 2, 1.5),))
+GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0)
+CLAMPED = Steering((Edit("aa", 2, 1.5, "clamp"),))
+
+
+def layers(**counts: object) -> dict:
+    """``layers`` of a count: changed positions by layer, or a whole LayerCount."""
+    made = {int(name[1:]): value for name, value in counts.items()}
+    return {"layers": {layer: LayerCount(value) if isinstance(value, int) else value for layer, value in made.items()}}
+
+
+def test_any_difference_changes_the_cache_salt():
+    others = [
+        Steering((Edit("bb", 2, 1.5),)),
+        Steering((Edit("aa", 3, 1.5),)),
+        Steering((Edit("aa", 2, 1.5000000000000002),)),
+        Steering((Edit("aa", 2, -1.5),)),
+        Steering((Edit("aa", 2, 1.5),), "all"),
+        Steering((Edit("aa", 2, 1.5), Edit("aa", 3, 1.5))),
+    ]
+    salts = {steering.cache_salt(10) for steering in [BASE, *others]}
+    assert len(salts) == 7
+    assert Steering((Edit("aa", 2, 1.5),)).cache_salt(10) == BASE.cache_salt(10)
+
+
+def test_the_order_of_edits_does_not_change_the_salt():
+    a, b = Edit("aa", 2, 1.0), Edit("bb", 4, 2.0)
+    assert Steering((a, b)).cache_salt(10) == Steering((b, a)).cache_salt(10)
+
+
+def test_the_same_tokens_in_another_part_of_the_text_are_not_shared():
+    """The steered answer of one request may be the unsteered prompt of the next."""
+    assert BASE.cache_salt(10) != BASE.cache_salt(14)
+    fixed = Steering((Edit("aa", 2, 1.5),), 4)
+    assert fixed.cache_salt(10) == fixed.cache_salt(14)
+
+
+def test_operations_and_their_order_change_the_salt():
+    operations = [Steering((Edit("aa", 2, 1.5, operation),)) for operation in OPERATION_CODES]
+    a, b = Edit("aa", 2, 1.0, "clamp"), Edit("bb", 2, 1.0, "clamp")
+    salts = {steering.cache_salt(10) for steering in [*operations, Steering((a, b)), Steering((b, a))]}
+    assert len(salts) == 6
+
+
+@pytest.mark.parametrize(
+    ("positions", "first", "count", "reads_cache"),
+    [
+        ("generated", 9, 5, True),
+        ("all", 0, 14, False),
+        ("prompt", 0, 10, False),
+        (0, 0, 14, False),
+        (8, 8, 6, False),
+        (9, 9, 5, True),
+        (12, 12, 2, True),
+        (20, 20, 0, True),
+    ],
+)
+def test_positions_of_ten_prompt_and_five_new_tokens(positions, first, count, reads_cache):
+    steering = Steering((Edit("aa", 2, 1.5),), positions)
+    assert steering.first_position(10) == first
+    assert steering.num_positions(10, 5) == count
+    assert steering.steers_prompt(10) is not reads_cache
+
+
+def test_edits_at_one_layer_act_in_stages():
+    erase, clamp = Edit("aa", 1, 1.0, "erase"), Edit("bb", 1, 0.0, "clamp")
+    plain, kept = Edit("cc", 1, 2.0), Edit("dd", 1, 2.0, "add_preserving_norm")
+    other = Edit("ee", 0, 0.0, "erase")
+    steering = Steering((erase, clamp, kept, plain, other))
+    assert steering.applied == (other, kept, plain, clamp, erase)
+    assert steering.live_by_layer == {1: (kept, plain, clamp, erase)}  # erasing with coefficient 0 is nothing
+    assert steering.max_edits_per_layer == 4
+    wire = steering.wire(3, dict.fromkeys(("aa", "bb", "cc", "dd", "ee"), 7), 10)
+    assert wire["edits"] == [[1, 7, 2, 2.0], [1, 7, 1, 2.0], [1, 7, 3, 0.0], [1, 7, 4, 1.0]]
+    assert (wire["row"], wire["start"], wire["stop"]) == (3, 9, None)
+
+
+def test_impossible_specifications_are_refused():
+    with pytest.raises(InputError, match="once per layer and operation"):
+        Steering((Edit("aa", 2, 1.0), Edit("aa", 2, 2.0)))
+    with pytest.raises(InputError, match="one or more edits"):
+        Steering(())
+    with pytest.raises(InputError, match="known: add, add_preserving_norm, clamp, erase"):
+        Edit("aa", 0, 1.0, "rotate")
+    for positions in (-1, "answer", True, 1.5):
+        with pytest.raises(InputError, match="positions must be generated, all, prompt or a number"):
+            Steering((Edit("aa", 2, 1.0),), positions)
+    for absurd in (float("nan"), float("inf"), -1e9):
+        with pytest.raises(InputError, match="finite and at most 1e\\+08"):
+            Edit("aa", 0, absurd)
+
+
+def test_a_right_count_makes_a_receipt():
+    receipt = check(BASE, GOOD, num_prompt_tokens=10, num_new_tokens=7)
+    assert (receipt.positions_changed, receipt.positions_expected) == (7, 7)
+    assert (receipt.vector_ids, receipt.layers, receipt.alphas) == (("aa",), (2,), (1.5,))
+    (edit,) = receipt.to_json()["edits"]
+    assert edit == {
+        "vector_id": "aa", "layer": 2, "alpha": 1.5, "operation": "add",
+        "positions_changed": 7, "positions_applied": 7, "positions_expected": 7,
+    }  # fmt: skip
+
+
+def test_repeated_positions_count_once_and_must_be_steered_too():
+    count = dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 4)), repeated=4)
+    assert check(BASE, count, 10, 7).positions_changed == 7
+    with pytest.raises(ReceiptError):
+        check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(7, 3))), 10, 7)
+    with pytest.raises(ReceiptError):
+        check(BASE, dataclasses.replace(count, **layers(l2=LayerCount(8, 3))), 10, 7)
+
+
+def test_a_coefficient_of_zero_must_change_nothing():
+    zero = Steering((Edit("aa", 2, 0.0),))
+    receipt = check(zero, dataclasses.replace(GOOD, layers={}), 10, 7)
+    assert receipt.positions_expected == 0
+    assert receipt.to_json()["edits"][0]["positions_expected"] == 0
+    with pytest.raises(ReceiptError):
+        check(zero, GOOD, 10, 7)
+
+
+def test_a_projection_may_find_its_target_reached_but_must_have_met_every_position():
+    """Two of seven positions had the projection already."""
+    count = dataclasses.replace(GOOD, **layers(l2=LayerCount(5, 0, 7, 0)))
+    receipt = check(CLAMPED, count, 10, 7)
+    assert (receipt.positions_changed, receipt.positions_applied, receipt.positions_expected) == (5, 7, 7)
+    for met in (LayerCount(5, 0, 6, 0), LayerCount(7, 0, 0, 0), LayerCount(5, 0, 8, 0), LayerCount(5, 0, 7, 1)):
+        with pytest.raises(ReceiptError):
+            check(CLAMPED, dataclasses.replace(GOOD, **layers(l2=met)), 10, 7)
+
+
+def test_several_additions_must_change_every_position_that_they_meet():
+    both = Steering((Edit("aa", 2, 1.0), Edit("bb", 2, 1.0)))
+    assert check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 0, 7, 0))), 10, 7).positions_changed == 7
+    for counts in (LayerCount(7, 0, 6, 0), LayerCount(6, 0, 7, 0)):  # an empty slot; two that cancel
+        with pytest.raises(ReceiptError):
+            check(both, dataclasses.replace(GOOD, **layers(l2=counts)), 10, 7)
+
+
+@pytest.mark.parametrize("steering", [BASE, CLAMPED])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"layers": {}},
+        layers(l2=LayerCount(6, 0, 6)),
+        layers(l2=LayerCount(8, 0, 8)),
+        layers(l3=LayerCount(7, 0, 7)),
+        layers(l2=LayerCount(7, 0, 7), l3=LayerCount(7, 0, 7)),
+        {"repeated": 1},
+        {"skipped": 1},
+        {"stray": 1},
+    ],
+)
+def test_a_wrong_count_is_an_error(steering, wrong):
+    right = dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 0, 7 if steering is CLAMPED else 0)))
+    check(steering, right, 10, 7)
+    with pytest.raises(ReceiptError, match="not applied as asked"):
+        check(steering, dataclasses.replace(right, **wrong), 10, 7)
+
+
+def test_other_vllm_releases_are_refused():
+    for version in ("0.32.0+cpu", "0.32.0", "0.25.0", "0.25.1"):
+        check_vllm_version(version)
+    for version in ("0.19.1", "0.32.1", "0.33.0", "0.25.2rc1"):
+        with pytest.raises(RuntimeError, match=rf"{version} is not supported.*0\.32\.0"):
+            check_vllm_version(version)

@@ -1,0 +1,94 @@
+"""What is generated for a task: planning and tables, without an engine."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.tables import CALIBRATION, TEXTS, directions_schema, table_from_rows, vector_column
+from poolbench.errors import InputError, LayerError
+from poolbench_steerer.repetition import repeated_4grams
+from poolbench_steerer.tasks.plan import (
+    Direction,
+    Prompt,
+    choose_directions,
+    choose_passages,
+    first_half,
+    plan_texts,
+    plan_unsteered,
+    residual_norm,
+)
+from poolbench_steerer.tasks.tables import text_row, texts_table
+
+PROMPTS = [Prompt("p0", "Once", (5, 6)), Prompt("p1", "Then", (7,))]
+
+
+def directions(*rows: tuple[str, list[float] | None]) -> pa.Table:
+    matrix = np.array([vector or [0.0, 0.0] for _, vector in rows], dtype=np.float32)
+    records = [{"direction_id": name, "reason": None if v else "collapsed"} for name, v in rows]
+    columns = table_from_rows(records, directions_schema(2))
+    return columns.set_column(1, "vector", vector_column(matrix, np.array([v is not None for _, v in rows])))
+
+
+def test_only_wanted_directions_are_taken_and_null_ones_named():
+    table = directions(("C1", [1.0, 0.0]), ("C2", None), ("C3", [0.0, 1.0]))
+    usable, skipped = choose_directions("causation", table, ("C1", "C2"))
+    assert [(direction.key, direction.vector.tolist()) for direction in usable] == [("causation/C1", [1.0, 0.0])]
+    assert skipped == {"C2": "collapsed"}
+    assert len(choose_directions("causation", table, "all")[0]) == 2
+
+
+def test_an_absent_direction_is_an_error():
+    with pytest.raises(InputError, match="has no C9; it has C1"):
+        choose_directions("x", directions(("C1", [1.0, 0.0])), ("C9",))
+
+
+def test_every_direction_strength_and_prompt_is_planned_once():
+    plan = plan_texts(PROMPTS, [Direction("d", np.ones(2))], [0.1, 0.5], layer=3, unit=20.0)
+    assert [(text.prompt.prompt_id, text.alpha) for text in plan] == [
+        ("p0", 2.0), ("p1", 2.0), ("p0", 10.0), ("p1", 10.0),
+    ]  # fmt: skip
+    assert len({text.text_id for text in plan}) == 4
+    assert {text.direction_key for text in plan_unsteered(PROMPTS, 3)} == {"unsteered"}
+
+
+def test_the_norm_of_an_uncalibrated_layer_is_an_error():
+    rows = [{"layer": 2, "mean_residual_norm": 7.5, "num_tokens": 10}]
+    calibration = table_from_rows(rows, CALIBRATION)
+    assert residual_norm(calibration, 2) == 7.5
+    with pytest.raises(LayerError, match="no layer 3; it has 2"):
+        residual_norm(calibration, 3)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "share"),
+    [([1, 2, 3], None), ([1, 2, 3, 4], 0.0), ([1, 1, 1, 1, 1, 1], 2 / 3), ([1, 2, 1, 2, 1, 2], 1 / 3)],
+)
+def test_repeated_4grams_by_hand(tokens, share):
+    assert repeated_4grams(tokens) == (share if share is None else pytest.approx(share))
+
+
+def test_passages_are_balanced_and_in_a_fixed_order():
+    rows = [{"passage_id": f"{label}{i}", "label": label, "text": "t"} for label in (0, 1) for i in (2, 0, 1)]
+    chosen = choose_passages(pa.Table.from_pylist(rows), 4)
+    assert [row["passage_id"] for row in chosen] == ["10", "11", "00", "01"]
+    assert choose_passages(pa.Table.from_pylist(rows[::-1]), 4) == chosen
+    with pytest.raises(InputError, match="one class is empty"):
+        choose_passages(pa.Table.from_pylist(rows[:3]), 4)
+
+
+@pytest.mark.parametrize(("length", "limit", "expected"), [(10, 64, 5), (200, 64, 64), (200, None, 100), (1, 64, 1)])
+def test_first_half(length, limit, expected):
+    assert len(first_half(range(length), limit)) == expected
+
+
+def test_a_text_row_fills_the_schema():
+    plan = plan_unsteered(PROMPTS, None)[0]
+    table = texts_table([text_row(plan, "upon a time", [8, 9, 9, 9, 9], None)])
+    assert table.schema.equals(TEXTS)
+    row = table.to_pylist()[0]
+    assert (row["num_tokens"], row["vector_hash"], row["positions_expected"], row["layer"]) == (
+        5,
+        None,
+        0,
+        None,
+    )
