@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.errors import UnknownNameError
+from poolbench.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
@@ -29,7 +29,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also what stayed the same.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
     """Tell what changed between two runs, paired by cell, with intervals over concepts."""
     if form not in FORMATS:
@@ -65,12 +65,14 @@ def ranks(
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows
     from poolbench_driver.report.markdown import ranks_markdown
-    from poolbench_driver.report.ranks import build_ranks
+    from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
     rows = join_rows([_find(output, name).read_table("results").to_pylist() for name in names])
+    if metric not in (known := ranked_metrics(rows)):
+        raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)
     if metric not in view.boards:
-        raise UnknownNameError("ranked metric", metric, view.boards)
+        raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
     typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
     return 0
 
@@ -87,6 +89,7 @@ def _find(output: Path, name: str) -> RunFolder:
 
 def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:
     measured = {str(row["metric"]) for rows in runs for row in rows}
+    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
     if metric not in measured:
         raise UnknownNameError("metric", metric, measured)
 

@@ -28,10 +28,13 @@ class McNemarPower(NamedTuple):
 def mcnemar_test(n01: int, n10: int) -> float:
     """Two-sided exact p-value: ``n01`` passages only the second gets right, ``n10`` only the first.
 
+    Raises:
+        ValueError: Unless both are whole and not negative.
+
     Reference: McNemar (1947); the binomial form is the sign test of the discordant pairs.
     """
-    if min(n01, n10) < 0:
-        raise ValueError(f"counts of discordant pairs cannot be negative, got {n01} and {n10}")
+    if not (n01 >= 0 and n10 >= 0 and n01 % 1 == n10 % 1 == 0):
+        raise ValueError(f"counts of discordant pairs are whole and not negative, got {n01} and {n10}")
     return min(1.0, 2 * float(stats.binom.cdf(min(n01, n10), n01 + n10, 0.5)))
 
 
@@ -76,7 +79,7 @@ def simulated_mcnemar_power(
     """What ``mcnemar_power`` counts, by drawing ``num_draws`` experiments: a check on the enumeration."""
     _check(p01, p10, n, alpha)
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(n, [p01, p10, 1 - p01 - p10], size=num_draws)[:, :2]
+    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
     p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
     gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
     found = gaps[p_values <= alpha]
