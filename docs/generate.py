@@ -28,7 +28,7 @@ COLUMNS = {
     "task": "kind of question, `concept`",
     "model": "preset id, folder or Hugging Face id",
     "model_revision": "revision that was resolved; `local-<hash>` for a folder",
-    "dataset": "source of the passages: `planted`, `real` or `folder`",
+    "dataset": "source of the passages: `planted` (a folder of such included), `real` or `folder`",
     "dataset_revision": "revision of the grammar or the readers, or hash of the corpus files",
     "split": "`train` for out-of-fold figures, `test` for `d1.auroc_test`; null for figures without passages",
     "layer": "0-based block; the state is the residual stream after it",

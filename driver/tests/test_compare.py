@@ -213,6 +213,20 @@ def strict_json(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+@pytest.mark.parametrize("command", ["compare", "ranks"])
+def test_results_that_cannot_be_read_are_named(runs: Path, command: str) -> None:
+    names = ("two", "one") if command == "compare" else ("two",)
+    file, table = runs / "two" / "results.parquet", result_table(run_of())
+    for content, message in (
+        (table.slice(0, 0), "two/results.parquet has no rows"),
+        (table.drop_columns(["params"]), "lacks the columns params"),
+        (None, "is damaged"),
+    ):
+        RunFolder(runs / "two").write_table("results", content) if content is not None else file.write_text("no table")
+        with pytest.raises(InputError, match=message):
+            invoked(*names, "--output", str(runs), command=command)
+
+
 def test_ranks_of_themselves_are_not_compared(runs: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown metric 'rank\.mean'"):
         invoked("one", "two", "--output", str(runs), "--metric", "rank.mean")

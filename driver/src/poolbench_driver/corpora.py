@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,9 @@ from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_o
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import CorpusError
+
+#: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
+_PLANTED = re.compile(rb'"source":\s*"planted-')
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
 
         identity["revision"] = REAL_REVISION
     else:
-        return {"source": "folder", "revision": folder_digest(Path(corpus.source))}
+        revision = folder_digest(Path(corpus.source))
+        return {"source": folder_origin(Path(corpus.source), revision), "revision": revision}
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
@@ -145,6 +150,30 @@ def archives_folder() -> Path:
     if not folder.is_dir():
         raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
     return folder
+
+
+@lru_cache(maxsize=32)
+def folder_origin(folder: Path, digest: str) -> str:
+    """``planted`` where the grammar made a folder's passages, else ``folder``.
+
+    Args:
+        folder: The corpus folder.
+        digest: Its ``folder_digest``: for other contents the answer is looked up anew.
+
+    Raises:
+        CorpusError: Where some are planted and some are not: planted ones are diagnostics, and one run ranks them all.
+    """
+    contents = [file.read_bytes() for file in sorted(folder.rglob("*.jsonl"))]
+    records = sum(1 for content in contents for line in content.split(b"\n") if line.strip())
+    planted = sum(len(_PLANTED.findall(content)) for content in contents)
+    if planted == 0:
+        return "folder"
+    if planted < records:
+        told = f"{planted} of {records} passages are planted"
+        raise CorpusError(
+            f"corpus {folder}: {told}; they are never ranked with real ones, give them a folder of their own"
+        )
+    return "planted"
 
 
 def folder_digest(folder: Path) -> str:

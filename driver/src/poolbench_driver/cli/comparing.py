@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
@@ -37,7 +37,7 @@ def compare(
     from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
 
     folders = [_find(output, name) for name in (first, second)]
-    rows = [folder.read_table("results").to_pylist() for folder in folders]
+    rows = [_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
     for wanted in metric or ():
         _require_measured(wanted, rows)
@@ -67,7 +67,7 @@ def ranks(
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
-    rows = join_rows([_find(output, name).read_table("results").to_pylist() for name in names])
+    rows = join_rows([_results(_find(output, name)) for name in names])
     if metric not in (known := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)
@@ -85,6 +85,28 @@ def _find(output: Path, name: str) -> RunFolder:
     if (folder / "config.resolved.yaml").is_file():
         return RunFolder(folder.resolve())
     return RunFolder.find(output, name)
+
+
+def _results(folder: RunFolder) -> list[dict[str, Any]]:
+    """A run's result rows.
+
+    Raises:
+        InputError: Where the file is damaged, has other columns than results have, or no rows.
+    """
+    import pyarrow as pa
+
+    from poolbench.contracts.results import RESULT_SCHEMA
+
+    where = f"{folder.id}/results.parquet"
+    try:
+        table = folder.read_table("results")
+    except pa.ArrowInvalid:
+        raise InputError(f"{where} is damaged: it is not a Parquet file") from None
+    if lacking := [name for name in RESULT_SCHEMA.names if name not in table.column_names]:
+        raise InputError(f"{where} lacks the columns {', '.join(lacking[:5])}; another version wrote it")
+    if table.num_rows == 0:
+        raise InputError(f"{where} has no rows: nothing was measured")
+    return table.to_pylist()
 
 
 def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:

@@ -28,7 +28,8 @@ def pairwise_rows(
     Returns:
         Rows with strategy, other, n (blocks), rank_difference and value_difference (means of first minus second),
         effect (matched-pairs rank-biserial, positive where the first is better), p (Wilcoxon), p_holm, p_bh,
-        p_nemenyi; null where a pair shares no block, then with a status and reason. ``p_nemenyi`` needs two blocks in which nothing is missing.
+        p_nemenyi; null where a pair shares no block, then with a status and reason. ``p_nemenyi`` needs two blocks in
+        which nothing is missing.
     """
     pairs = list(combinations(range(len(names)), 2))
     rows = [_pair(names, values_NK, ranks_NK, i, j, 1 if higher_is_better else -1) for i, j in pairs]
