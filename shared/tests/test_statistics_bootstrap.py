@@ -81,6 +81,15 @@ def test_pairs_that_do_not_fit_are_refused(first, second, message):
         paired_differences(first, np.ones(len(first)), second, np.ones(len(second)))
 
 
+@pytest.mark.filterwarnings("error")
+def test_pairs_without_a_finite_difference_are_refused():
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(StatisticError) as caught:
+            paired_differences(["a", "b"], np.array([1.0, wrong]), ["a", "b"], np.array([1.0, wrong]))
+        assert caught.value.status == "non_finite"
+    assert paired_differences([], np.array([]), [], np.array([])).size == 0
+
+
 @pytest.mark.parametrize("test", [friedman_test, nemenyi_test])
 def test_rank_tests_say_what_is_missing(test):
     for scores, status in (

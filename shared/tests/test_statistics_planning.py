@@ -69,6 +69,8 @@ def test_power_refuses_what_has_none():
     assert caught.value.status == "no_effect"
     with pytest.raises(StatisticError, match="at least one passage"):
         mcnemar_power(0.1, 0.2, 0, 0.05)
+    with pytest.raises(ValueError, match="up to 1,000,000,000 passages"):
+        mcnemar_power(0.1, 0.2, 10**15)
     for wrong in ((0.7, 0.6, 10, 0.05), (-0.1, 0.2, 10, 0.05), (0.1, 0.2, 10, 1.5), (np.nan, 0.2, 10, 0.05)):
         with pytest.raises(ValueError, match=r"probabilities|alpha"):
             mcnemar_power(*wrong)

@@ -19,7 +19,7 @@ def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     if x.shape[-1] < 2:
         return np.full(x.shape[:-1], np.nan)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         x_centred = x - x.mean(axis=-1, keepdims=True)
         y_centred = y - y.mean(axis=-1, keepdims=True)
         covariance = (x_centred * y_centred).sum(axis=-1)

@@ -10,6 +10,9 @@ from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
 
+#: Numbers of discordant pairs are counted one by one: their spread, some root of the passages, must fit in memory.
+MAX_PASSAGES = 10**9
+
 
 class McNemarPower(NamedTuple):
     """Power of McNemar's test.
@@ -54,7 +57,7 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
         The power; type-M and type-S are NaN where significance is impossible.
 
     Raises:
-        ValueError: For probabilities or a level out of range.
+        ValueError: For probabilities or a level out of range, or more than ``MAX_PASSAGES``.
         StatisticError: ``no_effect`` where p01 equals p10: there is no right sign. ``too_few`` without a passage.
 
     Reference: Card et al. (2020), "With little power comes great responsibility"; Gelman & Carlin (2014), "Beyond
@@ -96,6 +99,8 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
     if n < 1:
         raise StatisticError("too_few", f"need at least one passage, got {n}")
+    if n > MAX_PASSAGES:
+        raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
     if p01 == p10:
         raise StatisticError("no_effect", f"p01 and p10 are both {p01}: without a difference there is no power")
 
