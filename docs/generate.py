@@ -29,7 +29,7 @@ COLUMNS = {
     "model": "preset id, folder or Hugging Face id",
     "model_revision": "revision that was resolved; `local-<hash>` for a folder",
     "dataset": "source of the passages: `planted` (a folder of such included), `real` or `folder`",
-    "dataset_revision": "revision of the grammar or the readers, or hash of the corpus files",
+    "dataset_revision": "revision of the grammar or readers (and window and seed, if set), or hash of the files",
     "split": "`train` for out-of-fold figures, `test` for `d1.auroc_test`; null for figures without passages",
     "layer": "0-based block; the state is the residual stream after it",
     "strategy": "pooling strategy",

@@ -12,7 +12,7 @@ from poolbench.corpora.io import write_corpus
 from poolbench.corpora.manifest import CorpusManifest
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import CorpusError
-from poolbench_driver.corpora import at_most, dataset_identity
+from poolbench_driver.corpora import at_most, dataset_identity, dataset_revision
 
 
 def test_at_most_keeps_pairs_whole_and_classes_equal() -> None:
@@ -59,3 +59,14 @@ def test_planted_and_real_passages_in_one_folder_are_refused(tmp_path: Path) -> 
     rewritten(real, "arxiv")
     with pytest.raises(CorpusError, match="16 of 32 passages are planted; they are never ranked with real ones"):
         dataset_identity(config)
+
+
+def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) -> None:
+    settings = ({}, {"seed": 1}, {"window": (30, 90)}, {"window": (30, 90), "seed": 1})
+    corpora = [CorpusConfig(**each) for each in settings]
+    identities = [dataset_identity(RunConfig(corpus=corpus)) for corpus in corpora]
+    revisions = [dataset_revision(identity) for identity in identities]
+    assert revisions[0] == identities[0]["revision"] and len(set(revisions)) == 4
+    assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"
+    folder = dataset_identity(corpus_folder(tmp_path))
+    assert dataset_revision(folder) == folder["revision"]

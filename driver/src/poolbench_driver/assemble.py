@@ -14,7 +14,7 @@ from poolbench.contracts.tables import PROBE_SCORES
 from poolbench.pooling.registry import StrategySpec, get_strategy
 from poolbench.storage import Artifacts
 from poolbench.suites import RankBoard, concept_check_rows, layer_stability, metric_info, rank_board, to_rows
-from poolbench_driver.corpora import dataset_identity
+from poolbench_driver.corpora import dataset_identity, dataset_revision
 from poolbench_driver.disclosure import opaque, told
 from poolbench_driver.plan import ConceptPlan, Plan
 from poolbench_driver.rows import Row, Source, missing, strategy_columns, with_metric
@@ -112,7 +112,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
         "model": plan.model.ref.id,
         "model_revision": plan.model.ref.revision,
         "dataset": dataset["source"],
-        "dataset_revision": str(dataset["revision"]),
+        "dataset_revision": dataset_revision(dataset),
         "code_version": __version__,
         "config_hash": config.config_hash(),
         "created_at": now(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -50,6 +50,16 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
         revision = folder_digest(Path(corpus.source))
         return {"source": folder_origin(Path(corpus.source), revision), "revision": revision}
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
+
+
+def dataset_revision(identity: Mapping[str, Any]) -> str:
+    """What result rows say of a ``dataset_identity``: other passages, by window or seed, are another dataset."""
+    parts = [str(identity["revision"])]
+    if identity.get("window"):
+        parts.append("window " + "-".join(map(str, identity["window"])))
+    if identity.get("seed"):
+        parts.append(f"seed {identity['seed']}")
+    return ", ".join(parts)
 
 
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
