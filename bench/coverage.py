@@ -21,8 +21,9 @@ from poolbench.statistics import (
     percentile_interval,
 )
 
-#: Concepts of one model, of two, of three; then where 93 to 97 % are demanded.
-GROUPS = (17, 33, 51, 200, 400)
+#: The demo's concepts, and twice as many; the card's, and two and three models of them were they independent; then
+#: where 93 to 97 % are demanded.
+GROUPS = (4, 8, 17, 33, 51, 200, 400)
 LEVEL_TAILS = [2.5, 97.5]
 LIFT = 0.8  # of the positives' scores, in standard deviations
 GOODNESS = np.linspace(0, 1, 19)  # of 19 strategies, in standard deviations of a concept's noise

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.exceptions import TyperException
 from typer.testing import CliRunner
 
 from poolbench.config import load_run_config
@@ -150,6 +151,14 @@ def test_one_concept_has_no_interval() -> None:
     assert (row["ci_low"], row["p"], row["concepts"]) == (None, 1, 1)
 
 
+def test_means_and_difference_weigh_concepts_alike() -> None:
+    """A concept that lost a layer counts as much as the others, in the means as in their difference."""
+    first, second = run_of(), run_of(noise=0.05, seed=3)
+    second[0] |= {"value": None, "status": "failed", "reason": "out of memory"}
+    for row in compare_runs(first, second).values:
+        assert row["second"] - row["first"] == pytest.approx(row["difference"])
+
+
 def test_tables_leave_out_what_stayed_unless_asked() -> None:
     changes = compare_runs(run_of(), run_of(lift=0.25))
     short, full = ({t[0]: t[2] for t in as_tables(changes, everything=e)} for e in (False, True))
@@ -195,6 +204,73 @@ def test_the_command_refuses(runs: Path) -> None:
         invoked("one", "two", *where, "--metric", "d1.auc")
     with pytest.raises(UnknownNameError, match="unknown format"):
         invoked("one", "two", *where, "--format", "html")
+
+
+def strict_json(text: str) -> Any:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+@pytest.mark.parametrize("command", ["compare", "ranks"])
+def test_results_that_cannot_be_read_are_named(runs: Path, command: str) -> None:
+    names = ("two", "one") if command == "compare" else ("two",)
+    file, table = runs / "two" / "results.parquet", result_table(run_of())
+    for content, message in (
+        (table.slice(0, 0), "two/results.parquet has no rows"),
+        (table.drop_columns(["params"]), "lacks the columns params"),
+        (None, "is damaged"),
+    ):
+        RunFolder(runs / "two").write_table("results", content) if content is not None else file.write_text("no table")
+        with pytest.raises(InputError, match=message):
+            invoked(*names, "--output", str(runs), command=command)
+
+
+def test_ranks_of_themselves_are_not_compared(runs: Path) -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown metric 'rank\.mean'"):
+        invoked("one", "two", "--output", str(runs), "--metric", "rank.mean")
+
+
+def test_a_negative_seed_is_a_usage_error(runs: Path) -> None:
+    with pytest.raises(TyperException, match="greater than or equal to 0"):
+        invoked("one", "two", "--output", str(runs), "--seed", "-1")
+
+
+def test_json_of_a_run_in_which_a_strategy_failed_everywhere(runs: Path) -> None:
+    rows = [
+        {**row, "value": None, "status": "failed", "ci_low": None, "ci_high": None}
+        if row["strategy"] == "W1_first_k" and row["metric"] == "d1.auroc" else row
+        for row in run_of()
+    ]  # fmt: skip
+    RunFolder(runs / "two").write_table("results", result_table(rows))
+    where = ("--output", str(runs), "--json")
+    found = strict_json(invoked("two", *where, command="ranks").stdout)
+    assert [family["mean_rank"] for family in found["strategy_families"]] == [1, 2, None]
+    assert strict_json(invoked("one", "two", *where).stdout)["summary"]["changed_status"] == 16
+
+
+def test_runs_without_a_common_strategy_have_no_board(runs: Path) -> None:
+    rows = [{**row, "strategy": f"B_{row['strategy']}"} for row in run_of(model="n", model_revision="2")]
+    RunFolder(runs / "two").write_table("results", result_table(rows))
+    with pytest.raises(ConfigError, match=r"d1\.auroc: no concept has two strategies with a value in every model"):
+        invoked("one", "two", "--output", str(runs), command="ranks")
+
+
+@pytest.mark.parametrize(("column", "value"), [("protocol", "published"), ("dataset", "planted")])
+def test_rows_of_two_kinds_in_one_file_are_not_ranked(runs: Path, column: str, value: str) -> None:
+    own = [{**row, "dataset": "real"} for row in run_of()]
+    mixed = [*own, *({**row, column: value, "model": "n"} for row in own)]
+    RunFolder(runs / "two").write_table("results", result_table(mixed))
+    with pytest.raises(ConfigError, match=f"{column} .* never ranked together"):
+        invoked("two", "--output", str(runs), command="ranks")
+
+
+def test_planted_and_real_runs_are_not_ranked_together(runs: Path) -> None:
+    for name, dataset, model in (("one", "real", "m"), ("two", "planted", "n")):
+        RunFolder(runs / name).write_table("results", result_table(run_of(dataset=dataset, model=model)))
+    with pytest.raises(ConfigError, match="dataset real against planted"):
+        invoked("one", "two", "--output", str(runs), command="ranks")
 
 
 def test_ranks_over_two_models(runs: Path) -> None:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
+from poolbench.config import CorpusConfig, RunConfig
+from poolbench.corpora.io import write_corpus
+from poolbench.corpora.manifest import CorpusManifest
 from poolbench.corpora.planted import build_planted
-from poolbench_driver.corpora import at_most
+from poolbench.errors import CorpusError
+from poolbench_driver.corpora import at_most, dataset_identity, dataset_revision
 
 
 def test_at_most_keeps_pairs_whole_and_classes_equal() -> None:
@@ -19,3 +28,45 @@ def test_at_most_does_not_depend_on_the_order_of_the_passages() -> None:
     backwards = passages.take(list(range(passages.num_rows))[::-1])
     first, second = (set(at_most(table, 12)["passage_id"].to_pylist()) for table in (passages, backwards))
     assert first == second
+
+
+def corpus_folder(path: Path) -> RunConfig:
+    passages = build_planted("narrative", seed=0, num_train=8, num_test=4, num_scorer=4)
+    write_corpus(passages, path, CorpusManifest(revision="1", tokenizer="words", window=(1, 500)))
+    return RunConfig(corpus=CorpusConfig(source=str(path)))
+
+
+def rewritten(path: Path, source: str) -> None:
+    """Gives every record of one concept another source."""
+    for file in path.glob("*.jsonl"):
+        records = [json.loads(line) | {"source": source} for line in file.read_text("utf-8").splitlines()]
+        file.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+
+
+def test_a_folder_of_planted_passages_is_still_planted(tmp_path: Path) -> None:
+    config = corpus_folder(tmp_path)
+    assert dataset_identity(config)["source"] == "planted"
+    rewritten(tmp_path / "narrative", 'reviews "source": "planted-corpus"')  # quoted in a text it says nothing
+    assert dataset_identity(config)["source"] == "folder"
+
+
+def test_planted_and_real_passages_in_one_folder_are_refused(tmp_path: Path) -> None:
+    config = corpus_folder(tmp_path)
+    real = tmp_path / "academic_tone"
+    real.mkdir()
+    for file in (tmp_path / "narrative").glob("*.jsonl"):
+        (real / file.name).write_bytes(file.read_bytes())
+    rewritten(real, "arxiv")
+    with pytest.raises(CorpusError, match="16 of 32 passages are planted; they are never ranked with real ones"):
+        dataset_identity(config)
+
+
+def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) -> None:
+    settings = ({}, {"seed": 1}, {"window": (30, 90)}, {"window": (30, 90), "seed": 1})
+    corpora = [CorpusConfig(**each) for each in settings]
+    identities = [dataset_identity(RunConfig(corpus=corpus)) for corpus in corpora]
+    revisions = [dataset_revision(identity) for identity in identities]
+    assert revisions[0] == identities[0]["revision"] and len(set(revisions)) == 4
+    assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"
+    folder = dataset_identity(corpus_folder(tmp_path))
+    assert dataset_revision(folder) == folder["revision"]

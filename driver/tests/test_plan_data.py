@@ -23,7 +23,11 @@ def planned(*arguments: str) -> dict[str, Any]:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0
-    return dict(json.loads(result.stdout))
+    return dict(json.loads(result.stdout, parse_constant=_no_json))
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
 
 
 def pilot(path: Path, accuracies: list[float]) -> Path:
@@ -146,6 +150,11 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
         (("--effect", ".1", "--width", "8", "--split", "4:x"), "use shares"),
         (("--effect", ".1", "--width", "8", "--split", "0:1"), "positive shares"),
         (("--width", "8", "--p01", ".1"), "belong together"),
+        (("--width", "8", "--width", "-3", "--effect", ".1"), "--width -3"),
+        (("--width", "8", "--effect", ".1", "--alpha", "nan"), "--alpha nan"),
+        (("--width", "8", "--effect", ".1", "--n", "500"), "--n is for the power"),
+        (("--width", "8", "--effect", ".1", "--split", "1e-308:1e308"), "millionth"),
+        (("--width", "8", "--effect", "nan"), "from -1 to 1"),
         (("--width", "8", "--p01", ".1", "--p10", ".2"), "need --n"),
         (("only-one.csv", "--width", "8"), "two pilot files"),
         (("a.csv", "b.csv", "--width", "8", "--effect", ".1"), "not both"),
@@ -161,3 +170,17 @@ def test_missing_files_and_impossible_shares() -> None:
         planned("nowhere.csv", "nowhere.csv", "--width", "8")
     with pytest.raises(InputError, match="probabilities"):
         planned("--width", "8", "--p01", ".9", "--p10", ".2", "--n", "10")
+
+
+def test_pilots_that_differ_as_often_one_way_as_the_other(tmp_path: Path) -> None:
+    """Equal shares of discordant items have no power at all; that --n is missing would be no help."""
+    for side, rows in (("a", ["0,x,1", "0,y,0", "1,x,1", "1,y,1"]), ("b", ["0,x,0", "0,y,1", "1,x,1", "1,y,1"])):
+        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+    assert (answer["num_train"], answer["status"]) == (None, "no_effect")
+    third = ["0,x,1", "1,x,0", "1,y,0", "1,z,1"], ["0,x,0", "1,x,1", "1,y,0", "1,z,1"]
+    for side, rows in zip("ab", third, strict=True):
+        (tmp_path / side).write_text("seed,item,correct\n" + "\n".join(rows))
+    answer = planned(str(tmp_path / "a"), str(tmp_path / "b"), "--width", "8", "--n", "50")
+    assert answer["effect"] == pytest.approx(-1 / 3)
+    assert (answer["num_train"], answer["status"], answer["power"]) == (None, "collapsed", None)

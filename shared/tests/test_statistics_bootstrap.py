@@ -9,6 +9,7 @@ from poolbench.statistics import (
     friedman_test,
     group_mean_interval,
     group_mean_resamples,
+    group_weights,
     mean_rank_intervals,
     nemenyi_test,
     paired_differences,
@@ -80,6 +81,15 @@ def test_pairs_that_do_not_fit_are_refused(first, second, message):
         paired_differences(first, np.ones(len(first)), second, np.ones(len(second)))
 
 
+@pytest.mark.filterwarnings("error")
+def test_pairs_without_a_finite_difference_are_refused():
+    for wrong in (np.nan, np.inf):
+        with pytest.raises(StatisticError) as caught:
+            paired_differences(["a", "b"], np.array([1.0, wrong]), ["a", "b"], np.array([1.0, wrong]))
+        assert caught.value.status == "non_finite"
+    assert paired_differences([], np.array([]), [], np.array([])).size == 0
+
+
 @pytest.mark.parametrize("test", [friedman_test, nemenyi_test])
 def test_rank_tests_say_what_is_missing(test):
     for scores, status in (
@@ -92,6 +102,25 @@ def test_rank_tests_say_what_is_missing(test):
         assert caught.value.status == status
 
 
+def test_an_interval_needs_two_groups_with_a_value():
+    assert group_mean_interval(np.array([1.0, np.nan])) is None
+    assert group_mean_interval(np.array([1.0, 2.0, np.nan]), np.array(["a", "a", "b"])) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "groups", "status"),
+    [([[1.0], [np.inf]], None, "non_finite"), ([[1.0], [2.0]], [0], "failed"), ([1.0], None, "too_few")],
+)
+def test_means_that_cannot_be_resampled(values, groups, status):
+    with pytest.raises(StatisticError) as caught:
+        group_mean_resamples(np.array(values), groups)
+    assert caught.value.status == status
+
+
 def test_nothing_to_resample():
     with pytest.raises(StatisticError, match="units by cells"):
         group_mean_resamples(np.empty((0, 2)))
+    for resample in (lambda: bootstrap_counts(0, 5, seed=0), lambda: group_weights(np.array([]), 5, seed=0)):
+        with pytest.raises(StatisticError, match="no unit") as caught:
+            resample()
+        assert caught.value.status == "too_few"

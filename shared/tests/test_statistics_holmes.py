@@ -84,6 +84,23 @@ def test_rank_resolution_of_reduced_data():
     assert noisy.resolution > same.resolution and noisy.tau < same.tau
 
 
+@pytest.mark.filterwarnings("error")
+def test_rank_resolution_of_nothing_measured():
+    for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # nobody meets anybody
+        with pytest.raises(StatisticError, match="common dataset") as caught:
+            rank_resolution(scores)
+        assert caught.value.status == "too_few"
+    same = rank_resolution(np.ones((3, 4)))
+    assert (same.resolution, same.published, np.isnan(same.tau)) == (0, 0, True)
+
+
+@pytest.mark.filterwarnings("error")
+def test_discriminability_takes_the_worst_score_for_what_it_is():
+    scores = np.array([[1.0, -np.inf], [2.0, -np.inf], [3.0, 1.0]])
+    finite = np.where(np.isinf(scores), -9.0, scores)
+    np.testing.assert_array_equal(discriminability(scores), discriminability(finite))
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (4, 1), (3,)])
 def test_rank_resolution_of_too_little(shape):
     with pytest.raises(StatisticError, match="at least 2 models"):

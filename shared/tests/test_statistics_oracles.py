@@ -1,5 +1,7 @@
 """Rank tests and corrections against scikit-posthocs, statsmodels and scipy."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scikit_posthocs
@@ -54,8 +56,16 @@ def test_iman_davenport_of_demsars_example():
 
 
 def test_blocks_that_all_agree():
-    assert iman_davenport_test(np.tile([3.0, 2.0, 1.0], (5, 1))) == (np.inf, 0.0)
+    assert iman_davenport_test(np.tile([3.0, 2.0, 1.0], (5, 1))) == (np.inf, pytest.approx(1 / 6**4))
     assert np.isnan(iman_davenport_test(np.ones((5, 3))).p_value)
+
+
+@pytest.mark.parametrize("row", [[1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 3.0], [1.0, 1.0, 2.0, 2.0]])
+def test_p_of_blocks_that_all_agree_is_that_of_every_order(row):
+    agreeing = np.tile(row, (3, 1))
+    orders = [np.array(order) for order in itertools.permutations(row)]
+    chance = [iman_davenport_test(np.stack([row, a, b])).statistic == np.inf for a in orders for b in orders]
+    assert iman_davenport_test(agreeing).p_value == pytest.approx(np.mean(chance))
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(holm, "holm"), (benjamini_hochberg, "fdr_bh")])

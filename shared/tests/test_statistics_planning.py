@@ -9,6 +9,7 @@ from scipy import stats
 from poolbench.statistics import (
     StatisticError,
     mcnemar_power,
+    mcnemar_test,
     recommend_training_size,
     required_training_size,
     simulated_mcnemar_power,
@@ -68,6 +69,8 @@ def test_power_refuses_what_has_none():
     assert caught.value.status == "no_effect"
     with pytest.raises(StatisticError, match="at least one passage"):
         mcnemar_power(0.1, 0.2, 0, 0.05)
+    with pytest.raises(ValueError, match="up to 1,000,000,000 passages"):
+        mcnemar_power(0.1, 0.2, 10**15)
     for wrong in ((0.7, 0.6, 10, 0.05), (-0.1, 0.2, 10, 0.05), (0.1, 0.2, 10, 1.5), (np.nan, 0.2, 10, 0.05)):
         with pytest.raises(ValueError, match=r"probabilities|alpha"):
             mcnemar_power(*wrong)
@@ -116,3 +119,32 @@ def test_total_of_a_split():
     assert total_size(70, (7, 1, 2)) == 100
     with pytest.raises(ValueError, match="positive shares"):
         total_size(10, (4, 0, 1))
+
+
+def test_shares_that_leave_no_concordant_passage():
+    exact, drawn = mcnemar_power(0.9, 0.1, 20), simulated_mcnemar_power(0.9, 0.1, 20, num_draws=2000)
+    assert drawn.power == pytest.approx(exact.power, abs=0.01)
+
+
+@pytest.mark.parametrize("n", range(1, 13))
+@pytest.mark.parametrize("alpha", [0.0625, 0.125, 0.21875, 0.25, 0.5])
+def test_power_at_a_level_that_p_can_equal(n, alpha):
+    """Levels such as 2 / 2^5 are p-values that occur; the test counts them as significant, and so must its power."""
+    expected = enumerated(0.3, 0.1, n, alpha)[:1] if 2 / 2**n <= alpha else (0.0,)
+    assert mcnemar_power(0.3, 0.1, n, alpha)[:1] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("counts", [(np.nan, 3), (3, np.nan), (2.5, 1), (-1, 2)])
+def test_counts_are_whole(counts):
+    with pytest.raises(ValueError, match="whole and not negative"):
+        mcnemar_test(*counts)
+
+
+def test_sizes_that_overflow_are_refused():
+    with pytest.raises(ValueError, match="width"):
+        required_training_size(0.1, math.inf)
+    with pytest.raises(ValueError, match="millionth"):
+        total_size(10, (1e-308, 1e308))
+    with pytest.raises(StatisticError) as caught:
+        recommend_training_size(0.1, 8, interval=(math.nan, math.nan), power=0.1)
+    assert caught.value.status == "non_finite"

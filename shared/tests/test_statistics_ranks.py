@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics import (
+    StatisticError,
     benjamini_hochberg,
     block_ranks,
     friedman_test,
@@ -18,6 +19,7 @@ from poolbench.statistics import (
     spearman,
     spearman_interval,
 )
+from poolbench.statistics.ranks import complete_ranks
 
 
 @pytest.fixture
@@ -55,6 +57,14 @@ def test_holm_by_hand_keeps_missing_values():
     np.testing.assert_allclose(adjusted, [0.03, 0.06, np.nan, 0.06])
 
 
+@pytest.mark.parametrize("correction", [holm, benjamini_hochberg])
+def test_corrections_refuse_what_is_no_probability(correction):
+    for wrong in (-0.1, 1.5, np.inf):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            correction(np.array([0.2, wrong]))
+    assert correction(np.array([])).size == 0
+
+
 def test_benjamini_hochberg_agrees_with_scipy():
     p_values = np.random.default_rng(2).random(15) ** 2
     np.testing.assert_allclose(benjamini_hochberg(p_values), stats.false_discovery_control(p_values))
@@ -72,6 +82,36 @@ def test_correlation_with_a_constant_is_nan():
     assert np.isnan(kendall(np.ones(5), np.arange(5.0)))
 
 
+def test_a_constant_whose_mean_is_rounded_is_constant():
+    constant = np.full(3, 0.1)
+    assert constant.mean() != 0.1
+    assert np.isnan(pearson(constant, np.array([1.0, 2.0, 4.0])))
+    assert np.isnan(pearson(np.stack([constant, [1.0, 2.0, 3.0]]), np.arange(3.0))).tolist() == [True, False]
+
+
+@pytest.mark.filterwarnings("error")
+def test_correlations_without_anything_to_correlate_are_nan():
+    for function in (pearson, spearman, kendall):
+        assert np.isnan(function(np.array([]), np.array([])))
+        assert np.isnan(function(np.array([1.0, np.nan, 2.0]), np.arange(3.0)))
+    assert np.isnan(pearson(np.array([1.0, np.inf, 2.0]), np.arange(3.0)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_rank_correlations_take_infinite_values_as_the_largest():
+    x, y = np.array([np.inf, 1.0, np.inf, -np.inf]), np.array([3.0, 2.0, 4.0, 3.5])
+    finite = np.array([9.0, 1.0, 9.0, -9.0])
+    assert kendall(x, y) == kendall(finite, y)
+    assert spearman(x, y) == spearman(finite, y)
+
+
+def test_correlations_stay_in_their_bounds():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(500, 7))
+    assert np.abs(pearson(x, 3 * x + 1)).max() <= 1
+    assert np.abs(pearson(x, -0.1 * x)).max() <= 1
+
+
 def test_kendall_agrees_with_scipy(scores):
     assert kendall(scores[0], scores[1]) == pytest.approx(stats.kendalltau(scores[0], scores[1]).statistic)
 
@@ -84,6 +124,19 @@ def test_spearman_interval_holds_the_value():
     assert low < spearman(x, y) < high
 
 
+@pytest.mark.filterwarnings("error")
+def test_spearman_interval_says_what_is_missing():
+    assert spearman_interval(np.ones(5), np.arange(5.0)) is None
+    for x, y, status in (
+        ([1.0], [1.0], "too_few"),
+        ([1.0, np.nan], [1.0, 2.0], "non_finite"),
+        ([1, 2], [1, 2, 3], "failed"),
+    ):
+        with pytest.raises(StatisticError) as caught:
+            spearman_interval(np.array(x), np.array(y))
+        assert caught.value.status == status
+
+
 def test_block_ranks_share_ties_and_the_worst_rank():
     ranks = block_ranks(np.array([[0.9, 0.9, -np.inf, -np.inf, np.nan]]))
     np.testing.assert_array_equal(ranks, [[1.5, 1.5, 3.5, 3.5, np.nan]])
@@ -93,6 +146,13 @@ def test_block_ranks_share_ties_and_the_worst_rank():
 def test_mean_ranks_skip_missing_blocks():
     ranks = np.array([[1.0, 2.0], [2.0, np.nan]])
     np.testing.assert_array_equal(mean_ranks(ranks), [1.5, 2.0])
+
+
+def test_complete_ranks_leave_out_who_has_none():
+    ranks = np.array([[1.0, 2.0, np.nan], [1.0, np.nan, np.nan], [2.0, 1.0, np.nan]])
+    complete, ranked = complete_ranks(ranks)
+    np.testing.assert_array_equal(complete, [[1, 2], [2, 1]])
+    assert ranked.tolist() == [True, True, False]
 
 
 def test_mean_rank_interval_of_identical_blocks_is_a_point():

@@ -79,3 +79,19 @@ def test_bad_input_has_a_typed_reason(values, status):
     with pytest.raises(StatisticError) as caught:
         wilcoxon_test(np.array(values))
     assert caught.value.status == status
+
+
+@pytest.mark.parametrize("zeros", ["pratt", "drop"])
+@pytest.mark.parametrize("n", [9, 17, 60])
+def test_p_values_keep_their_level_with_ties_and_zeros(n, zeros):
+    rng, runs = np.random.default_rng(6), 1000
+    null = rng.normal(size=(runs, n)).round(0)
+    found = np.array([wilcoxon_test(row, zeros=zeros).p_value for row in null])
+    for level in (0.01, 0.05, 0.2):
+        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / runs)
+    assert (found <= 0.2).mean() > 0.1  # and is not merely cautious
+
+
+def test_an_unknown_rule_of_zeros_is_refused():
+    with pytest.raises(ValueError, match="pratt, drop"):
+        wilcoxon_test(np.array([0.0, 1.0]), zeros="wilcox")

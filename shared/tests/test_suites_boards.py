@@ -45,6 +45,15 @@ def test_family_ranks_by_hand():
     assert (window.family, window.mean_rank, window.interval) == ("window", 3, (3.0, 3.0))
 
 
+def test_a_family_without_a_rank_comes_last_and_is_null():
+    cells = cells_of({"A1": [0.9, 0.8], "P1": [0.1, 0.2]})
+    cells += [{**cells[0], "strategy": "X9", "value": None, "status": "failed"}]
+    found = family_ranks(rank_board(cells, "d1.auroc"), {"A1": "mean", "P1": "window", "X9": "learned"})
+    assert [(rank.family, rank.mean_rank, rank.num_blocks) for rank in found] == [
+        ("mean", 1, 2), ("window", 2, 2), ("learned", None, 0),
+    ]  # fmt: skip
+
+
 def test_a_strategy_without_family_stands_for_itself():
     board = rank_board(cells_of({"A1": [0.9], "X9": [0.5]}), "d1.auroc")
     assert [rank.family for rank in family_ranks(board, {"A1": "mean"})] == ["mean", "X9"]

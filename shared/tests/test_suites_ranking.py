@@ -2,10 +2,20 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
-from poolbench.suites import METRICS, all_suites, get_suite, metric_info, rank_board, register_suite
+from poolbench.suites import (
+    METRICS,
+    all_suites,
+    boards_by,
+    get_suite,
+    layer_stability,
+    metric_info,
+    rank_board,
+    register_suite,
+)
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):
@@ -169,3 +179,120 @@ def test_ranks_ignore_the_order_of_rows():
     shuffled = [cells[k] for k in rng.permutation(len(cells))]
     first, second = rank_board(cells, "d1.auroc"), rank_board(shuffled, "d1.auroc")
     assert first.measures == second.measures and first.pairwise == second.pairwise
+
+
+def test_cross_model_means_as_published():
+    means = {"W4": [0.77987], "S3": [0.77274], "S1": [0.77025], "A1": [0.76998], "L2": [0.76998]}
+    assert ranks_of(rank_board(grid(means), "d1.auroc")) == {"W4": 1, "S3": 2, "S1": 3, "A1": 4.5, "L2": 4.5}
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "second"),
+    [
+        ("protocol", "corrected", "published"),
+        ("dataset", "real", "planted"),
+        ("dataset_revision", "real-1", "real-2"),
+        ("budget", "demo", "card"),
+        ("suite", "poolbench", "holmes"),
+        ("direction", "C1", "C2"),
+        ("alpha_unit", "residual_norm", "absolute"),
+        ("opening_set", "neutral-54", "published-10"),
+        ("metric_version", 1, 2),
+    ],
+)
+def test_different_quantities_are_never_ranked_together(column, first, second):
+    """Published beside corrected, planted beside real: one row among many is refused, not averaged in."""
+    cells = [{**row, column: first} for row in grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9], "W1": [0.8, 0.7]})]
+    mixed = [*cells[:-1], {**cells[-1], column: second}]
+    either = " and ".join(sorted(map(str, (first, second))))
+    with pytest.raises(ConfigError, match=f"d1.auroc of {column} {either}: .* never ranked together"):
+        rank_board(mixed, "d1.auroc")
+    with pytest.raises(ConfigError, match=column):
+        layer_stability([{**row, "layer": 1} for row in mixed], "d1.auroc")
+    assert rank_board([*cells[:-1], {**cells[-1], column: None}], "d1.auroc") is not None  # a null row may not say
+    other = {**cells[-1], "metric": "d2.scp", column: second}
+    assert rank_board([*cells, other], "d1.auroc") is not None  # another metric is not ranked here
+    apart = boards_by([*cells, *({**row, column: second} for row in cells)], "d1.auroc", lambda row: str(row[column]))
+    assert set(apart) == {str(first), str(second)}
+
+
+def test_two_versions_of_one_strategy_are_refused():
+    cells = [{**row, "strategy_version": 1} for row in grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9]})]
+    cells[1]["strategy_version"] = 2
+    with pytest.raises(ConfigError, match="strategy_version of A1 1 and 2"):
+        rank_board(cells, "d1.auroc")
+    cells[0]["strategy_version"] = 2
+    assert rank_board(cells, "d1.auroc") is not None  # strategies need not have the same version
+
+
+def test_a_value_difference_is_first_minus_second_where_lower_is_better_too():
+    board = rank_board(grid({"A1": [0.1, 0.2], "P1": [0.4, 0.4]}), "d1.auroc", higher_is_better=False)
+    (row,) = board.pairwise
+    assert (row["strategy"], row["effect"], row["rank_difference"]) == ("A1", 1, -1)
+    assert row["value_difference"] == pytest.approx(-0.25)
+
+
+def test_blocks_that_are_left_out_are_told():
+    cells = grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]})
+    cells += [cell("A1", "lonely", 0.9)]
+    cells += [cell(s, "flat", None, "collapsed") for s in ("A1", "P1")]
+    cells[-4] = cell("W1", "c1", None, "failed")
+    assert rank_board(cells, "d1.auroc").summary["dropped"] == {"lonely": "too_few", "flat": "too_few"}
+    complete = rank_board(cells, "d1.auroc", complete=True)
+    assert complete.blocks == ("c0",)
+    assert complete.summary["dropped"] == {"c1": "without W1", "flat": "too_few", "lonely": "too_few"}
+
+
+def test_a_strategy_that_failed_everywhere_takes_no_test_from_the_others():
+    rng = np.random.default_rng(3)
+    values = {f"s{k}": rng.random(8) for k in range(4)}
+    whole = rank_board(grid(values), "d1.auroc")
+    cells = [*grid(values), *(cell("X1", f"c{n}", None, "failed") for n in range(8)), cell("X1", "elsewhere", 0.5)]
+    for complete in (False, True):
+        board = rank_board(cells, "d1.auroc", complete=complete)
+        assert ranks_of(board) == {**ranks_of(whole), "X1": None}
+        tests = ("friedman_p", "iman_davenport_p", "critical_difference", "num_blocks", "tie_groups", "reason")
+        assert {name: board.summary[name] for name in tests} == {name: whole.summary[name] for name in tests}
+        own = [row for row in board.pairwise if row["other"] != "X1"]
+        assert own == whole.pairwise
+        assert all(row["p_nemenyi"] is None for row in board.pairwise if row["other"] == "X1")
+
+
+def test_all_the_rules_at_once_by_hand():
+    """Two models, one of them with two layers; every kind of null in one table."""
+    units = [("m", 1), ("m", 2), ("n", 1)]
+
+    def cells(strategy, concept, values, status="ok"):
+        at = zip(units, values, strict=True)
+        return [{**cell(strategy, concept, v, status), "model": m, "layer": k} for (m, k), v in at]
+
+    table = [
+        # c0: A1 (.6 + .8) / 2 = .7 and .9 -> .8; P1 .5 and .5 -> .5; W1 .9 and .1 -> .5; P2 collapsed in one layer
+        *cells("A1", "c0", [0.6, 0.8, 0.9]), *cells("P1", "c0", [0.5, 0.5, 0.5]), *cells("W1", "c0", [0.9, 0.9, 0.1]),
+        *cells("P2", "c0", [0.99] * 3)[:2], *cells("P2", "c0", [None] * 3, "collapsed")[2:],
+        # c1: W1 lacks a layer, so it is missing; P2 and L3 share the worst rank
+        *cells("A1", "c1", [0.6] * 3), *cells("P1", "c1", [0.7] * 3), *cells("W1", "c1", [0.9] * 3)[1:],
+        *cells("P2", "c1", [None] * 3, "no_coverage"), *cells("L3", "c1", [None] * 3, "class_dependent_coverage"),
+        # c2: its scorer is invalid for one model
+        *cells("A1", "c2", [0.1] * 3), *cells("P1", "c2", [0.2] * 3), *cells("W1", "c2", [None] * 3, "scorer_invalid"),
+        # c3: L3 failed, S2 is not built
+        *cells("A1", "c3", [0.3] * 3), *cells("P1", "c3", [0.2] * 3), *cells("W1", "c3", [0.1] * 3),
+        *cells("P2", "c3", [0.05] * 3), *cells("L3", "c3", [None] * 3, "failed"),
+        *cells("S2", "c3", [None] * 3, "not_implemented"),
+    ]  # fmt: skip
+    board = rank_board(table, "d1.auroc")
+    assert board.blocks == ("c0", "c1", "c3") and board.summary["dropped"] == {"c2": "scorer_invalid"}
+    by_name = dict(zip(board.strategies, board.ranks_NK.T.tolist(), strict=True))
+    nan = pytest.approx(np.nan, nan_ok=True)
+    assert by_name == {
+        "A1": [1, 2, 1], "P1": [2.5, 1, 2], "W1": [2.5, nan, 3], "P2": [4, 3.5, 4], "L3": [nan, 3.5, nan],
+    }  # fmt: skip
+    assert ranks_of(board) == pytest.approx({"A1": 4 / 3, "P1": 5.5 / 3, "W1": 2.75, "L3": 3.5, "P2": 11.5 / 3})
+    assert board.summary["num_blocks"] == 0 and board.summary["reason"].startswith("too_few")
+    pairs = {frozenset((row["strategy"], row["other"])): row for row in board.pairwise}
+    first = pairs[frozenset(("A1", "P1"))]  # differences .3, -.1, .1: ranks 3, 1.5, 1.5
+    assert (first["n"], first["effect"], first["value_difference"]) == (3, pytest.approx(0.5), pytest.approx(0.1))
+    assert first["p"] == pytest.approx(stats.permutation_test(
+        (np.array([3, -1.5, 1.5]),), np.sum, permutation_type="samples", n_resamples=np.inf).pvalue)  # fmt: skip
+    assert pairs[frozenset(("P2", "L3"))]["n"] == 1 and pairs[frozenset(("P2", "L3"))]["p"] == 1
+    assert rank_board(table, "d1.auroc", complete=True) is None  # no concept has them all

@@ -18,7 +18,7 @@ from poolbench_driver.assemble.probe_rows import d1_rows, nested_rows, passage_s
 from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
 from poolbench_driver.assemble.rows import Row, Source
 from poolbench_driver.assemble.steering_rows import SteeringRows
-from poolbench_driver.corpora import dataset_identity
+from poolbench_driver.corpora import dataset_identity, dataset_revision
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import now
@@ -86,7 +86,7 @@ def _common_columns(plan: Plan, run_id: str) -> Row:
         "model": plan.model.ref.id,
         "model_revision": plan.model.ref.revision,
         "dataset": dataset["source"],
-        "dataset_revision": str(dataset["revision"]),
+        "dataset_revision": dataset_revision(dataset),
         "code_version": __version__,
         "config_hash": config.config_hash(),
         "created_at": now(),

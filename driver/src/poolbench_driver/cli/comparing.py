@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from poolbench.errors import UnknownNameError
+from poolbench.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
@@ -29,7 +29,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also what stayed the same.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
     """Tell what changed between two runs, paired by cell, with intervals over concepts."""
     if form not in FORMATS:
@@ -37,7 +37,7 @@ def compare(
     from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
 
     folders = [_find(output, name) for name in (first, second)]
-    rows = [folder.read_table("results").to_pylist() for folder in folders]
+    rows = [_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
     for wanted in metric or ():
         _require_measured(wanted, rows)
@@ -65,12 +65,14 @@ def ranks(
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows
     from poolbench_driver.report.markdown import ranks_markdown
-    from poolbench_driver.report.ranks import build_ranks
+    from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
-    rows = join_rows([_find(output, name).read_table("results").to_pylist() for name in names])
+    rows = join_rows([_results(_find(output, name)) for name in names])
+    if metric not in (known := ranked_metrics(rows)):
+        raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)
     if metric not in view.boards:
-        raise UnknownNameError("ranked metric", metric, view.boards)
+        raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
     typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
     return 0
 
@@ -85,8 +87,31 @@ def _find(output: Path, name: str) -> RunFolder:
     return RunFolder.find(output, name)
 
 
+def _results(folder: RunFolder) -> list[dict[str, Any]]:
+    """A run's result rows.
+
+    Raises:
+        InputError: Where the file is damaged, has other columns than results have, or no rows.
+    """
+    import pyarrow as pa
+
+    from poolbench.contracts.results import RESULT_SCHEMA
+
+    where = f"{folder.id}/results.parquet"
+    try:
+        table = folder.read_table("results")
+    except pa.ArrowInvalid:
+        raise InputError(f"{where} is damaged: it is not a Parquet file") from None
+    if lacking := [name for name in RESULT_SCHEMA.names if name not in table.column_names]:
+        raise InputError(f"{where} lacks the columns {', '.join(lacking[:5])}; another version wrote it")
+    if table.num_rows == 0:
+        raise InputError(f"{where} has no rows: nothing was measured")
+    return table.to_pylist()
+
+
 def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:
     measured = {str(row["metric"]) for rows in runs for row in rows}
+    measured = {name for name in measured if not name.startswith("rank.")}  # of a run's strategies among themselves
     if metric not in measured:
         raise UnknownNameError("metric", metric, measured)
 

@@ -13,6 +13,9 @@ from poolbench.errors import ConfigError
 if TYPE_CHECKING:
     from poolbench_driver.pilots import Comparison, Power
 
+#: Effects below this are 0 but for the rounding of a mean.
+_ROUNDING = 1e-12
+
 
 def plan_data(
     pilots: Annotated[
@@ -34,8 +37,11 @@ def plan_data(
     """Recommend a training size for a comparison of two probes, and tell the power of its test."""
     from poolbench.statistics import StatisticError, recommend_training_size
 
-    if not width:
-        raise ConfigError("--width is missing: the width of the vectors that the probes read")
+    largest = _largest(width)
+    if not 0 < alpha < 1:
+        raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
+    if n is not None and not pilots and p01 is None:
+        raise ConfigError("--n is for the power: it needs two pilot files, or --p01 and --p10")
     compared = _compared(pilots, effect)
     power = _power(compared, p01, p10, n, alpha)
     size = effect if compared is None else compared.effect
@@ -44,23 +50,34 @@ def plan_data(
     if size is None:
         raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
     interval = None if compared is None else compared.interval
-    if interval is not None and power is None and size and interval[0] <= 0 <= interval[1]:
-        raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, to judge the power")
+    judged = _judged_power(compared, power, n)
     try:
-        found = recommend_training_size(
-            size,
-            max(width),
-            protocol,
-            split=_shares(split),
-            interval=interval,
-            power=None if power is None else power.power,
-        )
+        found = recommend_training_size(size, largest, protocol, split=_shares(split), interval=interval, power=judged)
     except StatisticError as error:
         raise ConfigError(str(error)) from None
-    answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": max(width), **found._asdict()}
+    answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **found._asdict()}
     answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
     answer |= {"alpha": alpha, "power": power and power.to_json()}
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
+
+
+def _largest(width: list[int] | None) -> int:
+    if not width:
+        raise ConfigError("--width is missing: the width of the vectors that the probes read")
+    if min(width) < 1:
+        raise ConfigError(f"--width {min(width)}: a width is at least 1")
+    return max(width)
+
+
+def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
+    """The power that a recommendation leans on: 0 where the pilots differ, but as often one way as the other."""
+    if power is not None:
+        return power.power
+    if compared is None or not compared.interval[0] <= 0 <= compared.interval[1] or abs(compared.effect) < _ROUNDING:
+        return None
+    if n is None and compared.num_items is None:
+        raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, to judge the power")
+    return 0.0
 
 
 def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from poolbench_driver.comparison.changes import SAME_VALUE, RunChanges
+from poolbench_driver.comparison.cells import SAME_VALUE
+from poolbench_driver.comparison.changes import RunChanges
 
 Row = dict[str, Any]
 Titled = tuple[str, Sequence[str], list[Row]]

@@ -1,6 +1,6 @@
 """Passages and prompts: where they come from, the local steps that store them, and corpora as folders."""
 
-from poolbench_driver.corpora.sources import absent_concepts, dataset_identity
+from poolbench_driver.corpora.sources import absent_concepts, dataset_identity, dataset_revision
 from poolbench_driver.corpora.steps import LocalStep, at_most, calibration_step, openings_step, passages_step
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "at_most",
     "calibration_step",
     "dataset_identity",
+    "dataset_revision",
     "openings_step",
     "passages_step",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from poolbench.corpora.io import read_concept
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import CorpusError
+
+#: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
+_PLANTED = re.compile(rb'"source":\s*"planted-')
 
 
 def dataset_identity(config: RunConfig) -> dict[str, Any]:
@@ -29,7 +33,8 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
 
         identity["revision"] = REAL_REVISION
     else:
-        return {"source": "folder", "revision": folder_digest(Path(corpus.source))}
+        revision = folder_digest(Path(corpus.source))
+        return {"source": folder_origin(Path(corpus.source), revision), "revision": revision}
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
@@ -37,6 +42,16 @@ def split_sizes(config: RunConfig) -> dict[str, int]:
     """How many passages of each split the budget asks for, as ``num_<split>``."""
     budget = config.budget
     return {"num_train": budget.num_train, "num_test": budget.num_test, "num_scorer": budget.num_scorer}
+
+
+def dataset_revision(identity: Mapping[str, Any]) -> str:
+    """What result rows say of a ``dataset_identity``: other passages, by window or seed, are another dataset."""
+    parts = [str(identity["revision"])]
+    if identity.get("window"):
+        parts.append("window " + "-".join(map(str, identity["window"])))
+    if identity.get("seed"):
+        parts.append(f"seed {identity['seed']}")
+    return ", ".join(parts)
 
 
 def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str]:
@@ -84,6 +99,30 @@ def archives_folder() -> Path:
     if not folder.is_dir():
         raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
     return folder
+
+
+@lru_cache(maxsize=32)
+def folder_origin(folder: Path, digest: str) -> str:
+    """``planted`` where the grammar made a folder's passages, else ``folder``.
+
+    Args:
+        folder: The corpus folder.
+        digest: Its ``folder_digest``: for other contents the answer is looked up anew.
+
+    Raises:
+        CorpusError: Where some are planted and some are not: planted ones are diagnostics, and one run ranks them all.
+    """
+    contents = [file.read_bytes() for file in sorted(folder.rglob("*.jsonl"))]
+    records = sum(1 for content in contents for line in content.split(b"\n") if line.strip())
+    planted = sum(len(_PLANTED.findall(content)) for content in contents)
+    if planted == 0:
+        return "folder"
+    if planted < records:
+        told = f"{planted} of {records} passages are planted"
+        raise CorpusError(
+            f"corpus {folder}: {told}; they are never ranked with real ones, give them a folder of their own"
+        )
+    return "planted"
 
 
 def folder_digest(folder: Path) -> str:

@@ -77,7 +77,8 @@ _PLAIN = ("primary", "tests", "standings", "pairs", "concepts", "resolution")
 def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
     """The boards of all ranked metrics, and the primary one in full."""
     boards = {
-        metric: {b: _board(rows, metric, b == "complete") for b in ("all", "complete")} for metric in _ranked(rows)
+        metric: {b: _board(rows, metric, b == "complete") for b in ("all", "complete")}
+        for metric in ranked_metrics(rows)
     }
     tests = [_test(board) for found in boards.values() for board in found.values() if board is not None]
     main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
@@ -118,8 +119,8 @@ def rank_text(mean: float | None, interval: tuple[float | None, float | None] | 
     return f"{mean:.2f} [{interval[0]:.1f}, {interval[1]:.1f}]"
 
 
-def _ranked(rows: Iterable[Row]) -> list[str]:
-    """The metrics that the run ranked, in its order."""
+def ranked_metrics(rows: Iterable[Row]) -> list[str]:
+    """The metrics that the rows' run ranked, in its order."""
     ranks = (row for row in rows if row["metric"] == "rank.mean")
     return list(dict.fromkeys(json.loads(row["params"]).get("of", "") for row in ranks))
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from poolbench.statistics.inputs import StatisticError
+
 
 def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
-    """AUROC of ``scores`` [n] for binary ``labels`` [n]; NaN where no pair exists.
+    """AUROC of ``scores`` [n] for binary ``labels`` [n]; NaN where no pair exists or a score is NaN.
 
     Args:
         labels: 1 positive, 0 negative.
@@ -28,7 +30,7 @@ def auroc_resamples(
     strata: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> np.ndarray:
-    """AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN where a row leaves no pair.
+    """AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN where a row leaves no pair or a score is NaN.
 
     A group drawn w times would count the pairs inside it w^2 times, although only w of these compare a copy
     with itself. Where members of a group resemble each other (matched pairs do) that shifts the resamples
@@ -40,7 +42,15 @@ def auroc_resamples(
         weights_Rn: Weights; equal inside a group if ``groups`` is given.
         strata: Only pairs inside one stratum count.
         groups: Group numbers [n] that the weights were drawn over; a group lies in one stratum.
+
+    Raises:
+        StatisticError: ``failed`` where labels, scores and weights are not of as many units.
     """
+    if not len(labels) == len(scores) == np.shape(weights_Rn)[1]:
+        sizes = f"{len(labels)} labels, {len(scores)} scores and {np.shape(weights_Rn)[1]} weights a row"
+        raise StatisticError("failed", f"{sizes} are not of the same units")
+    if np.isnan(scores).any():  # it would sort above all others
+        return np.full(len(weights_Rn), np.nan)
     concordant, pairs = np.zeros((2, len(weights_Rn)))
     positive = np.asarray(labels) == 1
     codes = np.zeros(len(positive), dtype=int) if strata is None else np.asarray(strata)
@@ -71,7 +81,7 @@ def _between_copies(
     members, number = np.unique(groups[first], return_inverse=True)
     if len(members) == 0:
         return np.zeros(len(weights_Rn)), np.zeros(len(weights_Rn))
-    order = (np.sign(scores[first] - scores[second]) + 1) / 2
+    order = np.where(scores[first] == scores[second], 0.5, scores[first] > scores[second])
     totals_G2 = np.stack([np.bincount(number, order), np.bincount(number)], axis=1)
     representative = np.empty(len(members), dtype=int)
     representative[number] = first

@@ -13,8 +13,8 @@ def group_mean_resamples(
 ) -> np.ndarray:
     """Mean of each of C cells under a bootstrap over groups, [num_resamples, C].
 
-    A group counts with all of its finite members, so groups need not be equally large; NaN is a missing unit. All
-    cells share their resamples, so differences of cells are paired.
+    A group counts with all of its members that have a value, so groups need not be equally large; NaN is a missing
+    unit. All cells share their resamples, so differences of cells are paired.
 
     Args:
         values_nC: n units by C cells.
@@ -26,14 +26,19 @@ def group_mean_resamples(
         Means; NaN where a resample has no value of a cell.
 
     Raises:
-        StatisticError: ``too_few`` without a unit.
+        StatisticError: ``too_few`` without a unit, ``non_finite`` where one is infinite, ``failed`` unless each unit
+            has a group.
     """
     values = np.asarray(values_nC, dtype=np.float64)
     if values.ndim != 2 or len(values) == 0:
         raise StatisticError("too_few", f"values must be units by cells, got shape {values.shape}")
+    if np.isinf(values).any():
+        raise StatisticError("non_finite", f"{int(np.isinf(values).sum())} values are infinite: they have no mean")
+    if groups is not None and len(groups) != len(values):
+        raise StatisticError("failed", f"{len(groups)} groups for {len(values)} units")
     codes = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
     num_groups = int(codes.max()) + 1
-    present = np.isfinite(values)
+    present = ~np.isnan(values)
     sums_GC, counts_GC = np.zeros((2, num_groups, values.shape[1]))
     np.add.at(sums_GC, codes, np.where(present, values, 0.0))
     np.add.at(counts_GC, codes, present)
@@ -50,13 +55,16 @@ def group_mean_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float] | None:
-    """Percentile interval of the mean of ``values`` [n] under a bootstrap over groups; None with under 2 groups.
+    """Percentile interval of the mean of ``values`` [n] under a bootstrap over groups.
+
+    None where fewer than two groups have a value: nothing says how it varies.
 
     Raises:
         StatisticError: As ``group_mean_resamples``.
     """
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
     samples = group_mean_resamples(column, groups, num_resamples=num_resamples, seed=seed)
-    if len(column if groups is None else np.unique(groups)) < 2:
+    known = ~np.isnan(column[:, 0])
+    if len(column[known] if groups is None else np.unique(np.asarray(groups)[known])) < 2:
         return None
     return percentile_interval(samples[:, 0], level)

@@ -5,20 +5,32 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from poolbench.statistics.inputs import StatisticError, finite_values
+from poolbench.statistics.resampling import percentile_interval
+
 
 def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson correlation along the last axis; NaN where one side is constant.
+    """Pearson correlation along the last axis; NaN where one side is constant or holds what is not finite.
 
     Args:
         x: Array [..., n], broadcast against ``y``.
         y: Array [..., n].
     """
-    x_centred = x - x.mean(axis=-1, keepdims=True)
-    y_centred = y - y.mean(axis=-1, keepdims=True)
-    covariance = (x_centred * y_centred).sum(axis=-1)
-    scale = np.sqrt((x_centred**2).sum(axis=-1) * (y_centred**2).sum(axis=-1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(scale > 0, covariance / scale, np.nan)
+    x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
+    if x.shape[-1] < 2:
+        return np.full(x.shape[:-1], np.nan)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        x_centred = x - x.mean(axis=-1, keepdims=True)
+        y_centred = y - y.mean(axis=-1, keepdims=True)
+        covariance = (x_centred * y_centred).sum(axis=-1)
+        scale = np.sqrt((x_centred**2).sum(axis=-1) * (y_centred**2).sum(axis=-1))
+        known = (scale > 0) & ~_constant(x) & ~_constant(y)
+        return np.where(known, np.clip(covariance / scale, -1, 1), np.nan)
+
+
+def _constant(values: np.ndarray) -> np.ndarray:
+    """Whether all values along the last axis are equal; their distances from a rounded mean need not be 0."""
+    return np.asarray((values == values[..., :1]).all(axis=-1))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -27,23 +39,37 @@ def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def kendall(x: np.ndarray, y: np.ndarray) -> float:
-    """Kendall's tau-b of two vectors [n]; NaN where one side is constant.
+    """Kendall's tau-b of two vectors [n]; NaN where one side is constant or holds NaN.
 
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
-    sign_x = np.sign(x[:, None] - x[None, :])
-    sign_y = np.sign(y[:, None] - y[None, :])
-    scale = np.sqrt((sign_x**2).sum() * (sign_y**2).sum())
-    return float((sign_x * sign_y).sum() / scale) if scale > 0 else float("nan")
+    order_x, order_y = _pair_order(x), _pair_order(y)
+    scale = np.sqrt((order_x**2).sum() * (order_y**2).sum())
+    return float((order_x * order_y).sum() / scale) if scale > 0 else float("nan")
+
+
+def _pair_order(values: np.ndarray) -> np.ndarray:
+    """1 where the first of a pair is larger, -1 where the second is, 0 for a tie [n, n]; infinite values may tie."""
+    values = np.asarray(values, dtype=np.float64)
+    if np.isnan(values).any():
+        return np.full((len(values),) * 2, np.nan)
+    larger = values[:, None] > values[None, :]
+    return larger.astype(np.float64) - larger.T
 
 
 def spearman_interval(
     x: np.ndarray, y: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
-) -> tuple[float, float]:
-    """Percentile interval of the Spearman correlation of ``x`` and ``y`` [n], resampling their pairs."""
-    rng = np.random.default_rng(seed)
-    index = rng.integers(0, len(x), size=(num_resamples, len(x)))
-    samples = spearman(x[index], y[index])
-    tail = 50 * (1 - level)
-    low, high = np.nanpercentile(samples, [tail, 100 - tail])
-    return float(low), float(high)
+) -> tuple[float, float] | None:
+    """Percentile interval of the Spearman correlation of ``x`` and ``y`` [n], resampling their pairs.
+
+    None where fewer than half of the resamples have a correlation, e.g. where one side is constant.
+
+    Raises:
+        StatisticError: ``too_few`` below 2 pairs, ``non_finite`` where a value is NaN, ``failed`` where ``x`` and
+            ``y`` differ in length.
+    """
+    x, y = (finite_values(side, "pairs", minimum=2, allow_infinite=True) for side in (x, y))
+    if len(x) != len(y):
+        raise StatisticError("failed", f"pairs: {len(x)} values on one side, {len(y)} on the other")
+    index = np.random.default_rng(seed).integers(0, len(x), size=(num_resamples, len(x)))
+    return percentile_interval(spearman(x[index], y[index]), level)

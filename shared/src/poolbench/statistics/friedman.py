@@ -51,8 +51,9 @@ def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
         scores_NK: N blocks by K treatments without NaN.
 
     Returns:
-        Statistic and p-value from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom; infinite and
-        0 where all blocks agree, NaN where every block is tied throughout.
+        Statistic and p-value from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. Where all
+        blocks agree the statistic is infinite and the p-value exact: the chance that the others repeat the order of
+        the first. NaN where every block is tied throughout.
 
     Raises:
         StatisticError: As ``friedman_test``.
@@ -66,6 +67,12 @@ def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
     if math.isnan(left):
         return RankTestResult(math.nan, math.nan)
     if left <= 1e-9 * num_blocks * freedom:
-        return RankTestResult(math.inf, 0.0)
+        return RankTestResult(math.inf, math.exp((1 - num_blocks) * _log_orders(np.asarray(scores_NK)[0])))
     statistic = (num_blocks - 1) * chi_square / left
     return RankTestResult(float(statistic), float(stats.f.sf(statistic, freedom, freedom * (num_blocks - 1))))
+
+
+def _log_orders(scores: np.ndarray) -> float:
+    """Log of the number of ways in which one block's ranks can fall on its treatments; ties are not told apart."""
+    ties = np.unique(scores, return_counts=True)[1]
+    return math.lgamma(len(scores) + 1) - sum(math.lgamma(count + 1) for count in ties.tolist())

@@ -13,17 +13,22 @@ class StatisticError(CellError, ValueError):
     """A statistic cannot be computed from what it was given; carries the status of the row that it leaves null."""
 
 
-def finite_values(values: np.ndarray, what: str, *, minimum: int = 1) -> np.ndarray:
+def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infinite: bool = False) -> np.ndarray:
     """``values`` as float64 [n].
 
     Raises:
-        StatisticError: ``non_finite`` where one is NaN, ``too_few`` where there are fewer than ``minimum``.
+        StatisticError: ``failed`` unless they are one row, ``too_few`` where there are fewer than ``minimum``,
+            ``non_finite`` where one is NaN or, unless that is allowed, infinite.
     """
-    array = np.asarray(values, dtype=np.float64).ravel()
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise StatisticError("failed", f"{what}: need one row of values, got an array of shape {array.shape}")
     if array.size < minimum:
         raise StatisticError("too_few", f"{what}: got {array.size}, need at least {minimum}")
-    if np.isnan(array).any():
-        raise StatisticError("non_finite", f"{what}: {int(np.isnan(array).sum())} of {array.size} are NaN")
+    wrong = np.isnan(array) if allow_infinite else ~np.isfinite(array)
+    if wrong.any():
+        kind = "NaN" if allow_infinite else "NaN or infinite"
+        raise StatisticError("non_finite", f"{what}: {int(wrong.sum())} of {array.size} are {kind}")
     return array
 
 

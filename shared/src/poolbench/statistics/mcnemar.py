@@ -10,6 +10,9 @@ from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
 
+#: Numbers of discordant pairs are counted one by one: their spread, some root of the passages, must fit in memory.
+MAX_PASSAGES = 10**9
+
 
 class McNemarPower(NamedTuple):
     """Power of McNemar's test.
@@ -28,10 +31,13 @@ class McNemarPower(NamedTuple):
 def mcnemar_test(n01: int, n10: int) -> float:
     """Two-sided exact p-value: ``n01`` passages only the second gets right, ``n10`` only the first.
 
+    Raises:
+        ValueError: Unless both are whole and not negative.
+
     Reference: McNemar (1947); the binomial form is the sign test of the discordant pairs.
     """
-    if min(n01, n10) < 0:
-        raise ValueError(f"counts of discordant pairs cannot be negative, got {n01} and {n10}")
+    if not (n01 >= 0 and n10 >= 0 and n01 % 1 == n10 % 1 == 0):
+        raise ValueError(f"counts of discordant pairs are whole and not negative, got {n01} and {n10}")
     return min(1.0, 2 * float(stats.binom.cdf(min(n01, n10), n01 + n10, 0.5)))
 
 
@@ -51,7 +57,7 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
         The power; type-M and type-S are NaN where significance is impossible.
 
     Raises:
-        ValueError: For probabilities or a level out of range.
+        ValueError: For probabilities or a level out of range, or more than ``MAX_PASSAGES``.
         StatisticError: ``no_effect`` where p01 equals p10: there is no right sign. ``too_few`` without a passage.
 
     Reference: Card et al. (2020), "With little power comes great responsibility"; Gelman & Carlin (2014), "Beyond
@@ -76,7 +82,7 @@ def simulated_mcnemar_power(
     """What ``mcnemar_power`` counts, by drawing ``num_draws`` experiments: a check on the enumeration."""
     _check(p01, p10, n, alpha)
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(n, [p01, p10, 1 - p01 - p10], size=num_draws)[:, :2]
+    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
     p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
     gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
     found = gaps[p_values <= alpha]
@@ -93,6 +99,8 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
     if n < 1:
         raise StatisticError("too_few", f"need at least one passage, got {n}")
+    if n > MAX_PASSAGES:
+        raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
     if p01 == p10:
         raise StatisticError("no_effect", f"p01 and p10 are both {p01}: without a difference there is no power")
 

@@ -10,6 +10,9 @@ import numpy as np
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
 
+    Raises:
+        ValueError: Where one is no probability.
+
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
     return _adjusted(p_values, lambda ordered, m: np.maximum.accumulate(ordered * np.arange(m, 0, -1)))
@@ -17,6 +20,9 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
     """Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
+
+    Raises:
+        ValueError: Where one is no probability.
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """
@@ -27,6 +33,8 @@ def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
 
 def _adjusted(p_values: np.ndarray, step: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
     values = np.asarray(p_values, dtype=np.float64)
+    if (values < 0).any() or (values > 1).any():
+        raise ValueError(f"p-values lie between 0 and 1, got {values[(values < 0) | (values > 1)][:3].tolist()}")
     adjusted = np.full(values.shape, np.nan)
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.argsort(values[known], kind="stable")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poolbench.statistics.inputs import StatisticError, unique_positions
+from poolbench.statistics.inputs import StatisticError, finite_values, unique_positions
 
 
 def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None = None) -> np.ndarray:
@@ -28,8 +28,8 @@ def paired_differences(
     """``second`` minus ``first`` of the same id [n], in the order of ``first_ids``.
 
     Raises:
-        StatisticError: Where an id comes twice on one side, or has no partner on the other: a paired test of
-            what happens to be left would answer another question.
+        StatisticError: ``failed`` where an id comes twice on one side, or has no partner on the other: a paired test of
+            what happens to be left would answer another question. ``non_finite`` where a value is NaN or infinite.
     """
     if (len(first_ids), len(second_ids)) != (len(first), len(second)):
         raise StatisticError("failed", "as many ids as values are needed on both sides")
@@ -39,4 +39,5 @@ def paired_differences(
     if lonely:
         shown = ", ".join(sorted(map(str, lonely))[:5])
         raise StatisticError("failed", f"{len(lonely)} unpaired ids ({shown}): both sides need the same ones")
-    return np.asarray(second, dtype=np.float64)[[places[name] for name in first_ids]] - np.asarray(first, dtype=float)
+    sides = finite_values(second, "second side", minimum=0), finite_values(first, "first side", minimum=0)
+    return sides[0][[places[name] for name in first_ids]] - sides[1]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poolbench.statistics.inputs import finite_values
+from poolbench.statistics.inputs import StatisticError, finite_values
 
 #: Up to this many units all sign patterns are counted (2^20: a million sums); beyond, some are drawn.
 MAX_EXACT = 20
@@ -38,11 +38,14 @@ def paired_permutation_test(
         seed: Seed of the drawn patterns.
 
     Raises:
-        StatisticError: ``too_few`` without a pair, ``non_finite`` where a difference is NaN.
+        StatisticError: ``too_few`` without a pair, ``non_finite`` where a difference is NaN or infinite, ``failed``
+            unless each pair has a group.
 
     Reference: Fisher (1935); Phipson & Smyth (2010), "Permutation p-values should never be zero", for the + 1.
     """
     values = finite_values(differences, "differences")
+    if groups is not None and len(groups) != len(values):
+        raise StatisticError("failed", f"{len(groups)} groups for {len(values)} differences")
     sums = values if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], values)
     moving = sums[sums != 0]
     observed = abs(float(moving.sum())) - _ROUNDING * float(np.abs(moving).sum())

@@ -19,7 +19,7 @@ class RankResolution(NamedTuple):
 
     Attributes:
         resolution: 95th percentile of |rank change| over models and resamples.
-        tau: Mean Kendall's tau-b of the compared rankings.
+        tau: Mean Kendall's tau-b of the compared rankings; NaN where all of them tie all models.
         published: The published style of figure: 1.96 standard deviations of the rank changes over the root of
             the number of models.
     """
@@ -42,7 +42,8 @@ def rank_resolution(
         seed: Seed of the resamples.
 
     Raises:
-        StatisticError: ``too_few`` below 2 models or datasets, ``failed`` where the two sides differ in shape.
+        StatisticError: ``too_few`` below 2 models or datasets, or where no two resamples rank a model, ``failed``
+            where the two sides differ in shape.
 
     Reference: Waldis et al. (2024), "Holmes", FlashHolmes; the percentile under the bootstrap is ours.
     """
@@ -58,11 +59,15 @@ def rank_resolution(
         ranks_RM = _ranks((weights_RN @ won_NM) / (weights_RN @ met_NM))
     changes_RM = ranks_RM - full
     compared = changes_RM if reduced is None else _ranks(mean_winning_rate(np.asarray(reduced))) - full
-    taus = [kendall(row[known], full[known]) for row in ranks_RM if (known := np.isfinite(row + full)).sum() >= 2]
+    changes, compared = changes_RM[np.isfinite(changes_RM)], compared[np.isfinite(compared)]
+    if min(changes.size, compared.size) < 2:
+        raise StatisticError("too_few", "no two models were measured on a common dataset: there are no ranks")
+    found = [kendall(row[known], full[known]) for row in ranks_RM if (known := np.isfinite(row + full)).sum() >= 2]
+    taus = [tau for tau in found if math.isfinite(tau)]
     return RankResolution(
-        resolution=float(np.nanpercentile(np.abs(changes_RM), 95)),
-        tau=float(np.nanmean(taus)) if taus else math.nan,
-        published=float(1.96 * np.nanstd(compared, ddof=1) / math.sqrt(len(scores_MN))),
+        resolution=float(np.percentile(np.abs(changes), 95)),
+        tau=float(np.mean(taus)) if taus else math.nan,
+        published=float(1.96 * np.std(compared, ddof=1) / math.sqrt(len(scores_MN))),
     )
 
 

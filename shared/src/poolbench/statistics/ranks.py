@@ -26,6 +26,16 @@ def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np
     return means[0] if weights_RN is None else means
 
 
+def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks of the blocks in which no treatment is missing, and which treatments these are, bool [K].
+
+    A treatment without a rank in any block is left out: it is in no block, and would leave none complete.
+    """
+    ranked_K = np.isfinite(ranks_NK).any(axis=0)
+    ranks = ranks_NK[:, ranked_K]
+    return ranks[np.isfinite(ranks).all(axis=1)], ranked_K
+
+
 def mean_rank_intervals(
     ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> list[tuple[float, float] | None]:

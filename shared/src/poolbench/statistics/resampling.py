@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from poolbench.statistics.inputs import StatisticError
+
 
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
-    """How often each unit is drawn, int [num_resamples, num_units]; rows sum to ``num_units``."""
+    """How often each unit is drawn, int [num_resamples, num_units]; rows sum to ``num_units``.
+
+    Raises:
+        StatisticError: ``too_few`` without a unit.
+    """
+    if num_units < 1:
+        raise StatisticError("too_few", "nothing to resample: there is no unit")
     rng = np.random.default_rng(seed)
     draws = rng.integers(0, num_units, size=(num_resamples, num_units))
     offsets = np.arange(num_resamples)[:, None] * num_units
@@ -25,9 +33,12 @@ def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarr
         groups: Group of each unit [n], integers or strings; the members of a group are drawn together.
         num_resamples: Number of resamples.
         seed: Seed; equal groups and seed give equal resamples.
+
+    Raises:
+        StatisticError: ``too_few`` without a unit.
     """
-    _, codes = np.unique(groups, return_inverse=True)
-    counts = bootstrap_counts(int(codes.max()) + 1, num_resamples, seed)
+    names, codes = np.unique(groups, return_inverse=True)
+    counts = bootstrap_counts(len(names), num_resamples, seed)
     return counts[:, codes].astype(np.float32)
 
 

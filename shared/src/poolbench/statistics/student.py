@@ -14,7 +14,7 @@ def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Interval of the mean of ``values`` [n], taken as normal with unknown variance.
 
     Raises:
-        StatisticError: ``too_few`` below 2 values, ``non_finite`` where one is NaN.
+        StatisticError: ``too_few`` below 2 values, ``non_finite`` where one is NaN or infinite.
 
     Reference: Student (1908), "The probable error of a mean".
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
+
 from poolbench.statistics.inputs import StatisticError
 
 SizeProtocol = Literal["published", "corrected"]
@@ -53,7 +55,7 @@ def required_training_size(effect: float, width: int, protocol: str = "corrected
         raise ValueError(f"protocol is {protocol!r}; allowed: {', '.join(get_args(SizeProtocol))}")
     if not abs(effect) <= 1:
         raise ValueError(f"effect is a difference of accuracies from -1 to 1, got {effect}")
-    if width < 1:
+    if not 1 <= width < math.inf:
         raise ValueError(f"width must be at least 1, got {width}")
     half = abs(effect) / 2
     if half < _SMALLEST_HALF_EFFECT:
@@ -69,10 +71,10 @@ def total_size(num_train: int, split: tuple[float, ...] = (4, 1, 1)) -> int:
     """Passages in all where ``num_train`` are the first share of ``split``.
 
     Raises:
-        ValueError: Unless every share is a positive number.
+        ValueError: Unless every share is a positive number, and training at least a millionth of all.
     """
-    if not split or not all(share > 0 and math.isfinite(share) for share in split):
-        raise ValueError(f"split {split} must be positive shares, training first")
+    if not split or not all(share > 0 for share in split) or not sum(split) <= 1e6 * split[0] < math.inf:
+        raise ValueError(f"split {split} must be positive shares, training first and at least a millionth of all")
     return math.ceil(num_train * sum(split) / split[0])
 
 
@@ -109,6 +111,8 @@ def recommend_training_size(
         total = None if num_train is None else total_size(num_train, split)
     except ValueError as error:
         raise StatisticError("failed", str(error)) from None
+    if interval is not None and not np.isfinite(interval).all():
+        raise StatisticError("non_finite", f"the interval of the effect is {interval}")
     if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < min_power:
         reason = f"the interval [{interval[0]:.4f}, {interval[1]:.4f}] includes 0 and the power is {power:.2f}"
         return TrainingSize(None, None, "collapsed", reason)

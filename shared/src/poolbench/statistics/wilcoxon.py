@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy import stats
 
 from poolbench.statistics.inputs import finite_values
+
+Zeros = Literal["pratt", "drop"]
 
 #: Up to this many non-zero differences the null distribution is counted, beyond it is approximated.
 MAX_EXACT = 50
@@ -22,7 +24,7 @@ class WilcoxonResult(NamedTuple):
     num_nonzero: int
 
 
-def wilcoxon_test(differences: np.ndarray, *, zeros: Literal["pratt", "drop"] = "pratt") -> WilcoxonResult:
+def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> WilcoxonResult:
     """Two-sided signed-rank test that ``differences`` [n] are symmetric about 0.
 
     The p-value is exact up to 50 non-zero differences, with or without ties: given the ranks, every pattern of signs
@@ -39,11 +41,14 @@ def wilcoxon_test(differences: np.ndarray, *, zeros: Literal["pratt", "drop"] = 
 
     Raises:
         StatisticError: ``too_few`` without a block, ``non_finite`` where a difference is NaN.
+        ValueError: For another rule of zeros.
 
     Reference: Wilcoxon (1945); Pratt (1959), "Remarks on zeros and ties"; Kerby (2014), "The simple difference
     formula", for the effect size.
     """
-    values = finite_values(differences, "differences")
+    values = finite_values(differences, "differences", allow_infinite=True)
+    if zeros not in get_args(Zeros):
+        raise ValueError(f"zeros is {zeros!r}; allowed: {', '.join(get_args(Zeros))}")
     if zeros == "drop":
         values = values[values != 0]
     nonzero = values != 0

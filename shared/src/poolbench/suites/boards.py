@@ -28,14 +28,14 @@ class FamilyRank:
         family: Its name.
         strategies: Its strategies on the board, best first.
         mean_rank: Mean over blocks of the mean rank of its strategies in the block; strategies, not families,
-            are ranked.
+            are ranked. None where none of them has a rank.
         interval: Under the cluster bootstrap over blocks; None with fewer than two.
         num_blocks: Blocks in which it has a rank.
     """
 
     family: str
     strategies: tuple[str, ...]
-    mean_rank: float
+    mean_rank: float | None
     interval: tuple[float, float] | None
     num_blocks: int
 
@@ -71,6 +71,9 @@ def boards_by(
         metric: Metric to rank.
         part: Part that a cell belongs to; None for none.
         **settings: What ``rank_board`` takes.
+
+    Raises:
+        ConfigError: As ``rank_board``, within a part.
     """
     parts: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
@@ -90,12 +93,12 @@ def family_ranks(
     ranks_NF = np.stack([mean_ranks(board.ranks_NK[:, ks].T) for ks in members.values()], axis=1)
     intervals = mean_rank_intervals(ranks_NF, num_resamples=num_resamples, seed=seed)
     found = [
-        FamilyRank(name, tuple(board.strategies[k] for k in ks), float(mean), interval, int(known))
+        FamilyRank(name, tuple(board.strategies[k] for k in ks), float(mean) if known else None, interval, int(known))
         for (name, ks), mean, interval, known in zip(
             members.items(), mean_ranks(ranks_NF), intervals, np.isfinite(ranks_NF).sum(axis=0), strict=True
         )
     ]
-    return sorted(found, key=lambda rank: (np.isnan(rank.mean_rank), rank.mean_rank))
+    return sorted(found, key=lambda rank: np.inf if rank.mean_rank is None else rank.mean_rank)
 
 
 def rank_agreements(

@@ -11,9 +11,9 @@ import numpy as np
 from poolbench.statistics.correlation import spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.suites.cell_table import WORST_STATUSES, require_one_quantity
 from poolbench.suites.measure import Measure
 from poolbench.suites.metrics import metric_info
-from poolbench.suites.ranking import WORST_STATUSES
 
 CI_METHOD = "cluster bootstrap over concepts, percentile"
 MIN_STRATEGIES = 3
@@ -32,8 +32,13 @@ def layer_stability(
         metric: What is ranked.
         num_resamples: Resamples of the concepts.
         seed: Of the resamples.
+
+    Raises:
+        ConfigError: As ``rank_board``.
     """
     better = metric_info(metric).higher_is_better is not False
+    cells = list(cells)
+    require_one_quantity(cells, metric)
     rows = [row for row in cells if row["metric"] == metric and row["layer"] is not None and row["strategy"]]
     layers = sorted({row["layer"] for row in rows})
     value = {(row["layer"], row["concept"], row["strategy"]): _value(row, better) for row in rows}

@@ -10,24 +10,29 @@ import numpy as np
 
 from poolbench.statistics.multiple import benjamini_hochberg, holm
 from poolbench.statistics.nemenyi import nemenyi_test
+from poolbench.statistics.ranks import complete_ranks
 from poolbench.statistics.wilcoxon import wilcoxon_test
 
 
-def pairwise_rows(names: Sequence[str], goodness_NK: np.ndarray, ranks_NK: np.ndarray) -> list[dict[str, Any]]:
+def pairwise_rows(
+    names: Sequence[str], values_NK: np.ndarray, ranks_NK: np.ndarray, *, higher_is_better: bool = True
+) -> list[dict[str, Any]]:
     """One row a pair, over the blocks that have both.
 
     Args:
         names: K strategies.
-        goodness_NK: Values turned so that higher is better; -inf for a worst-rank null.
+        values_NK: Their values in each block; infinite for a worst-rank null.
         ranks_NK: Their ranks in each block.
+        higher_is_better: Direction of goodness.
 
     Returns:
         Rows with strategy, other, n (blocks), rank_difference and value_difference (means of first minus second),
-        effect (matched-pairs rank-biserial), p (Wilcoxon), p_holm, p_bh, p_nemenyi; null where a pair shares no
-        block, then with a status and reason. ``p_nemenyi`` needs two blocks in which nothing is missing.
+        effect (matched-pairs rank-biserial, positive where the first is better), p (Wilcoxon), p_holm, p_bh,
+        p_nemenyi; null where a pair shares no block, then with a status and reason. ``p_nemenyi`` needs two blocks in
+        which nothing is missing.
     """
     pairs = list(combinations(range(len(names)), 2))
-    rows = [_pair(names, goodness_NK, ranks_NK, i, j) for i, j in pairs]
+    rows = [_pair(names, values_NK, ranks_NK, i, j, 1 if higher_is_better else -1) for i, j in pairs]
     p_values = np.array([np.nan if row["p"] is None else row["p"] for row in rows])
     corrected = zip(holm(p_values), benjamini_hochberg(p_values), strict=True)
     nemenyi = _nemenyi(ranks_NK)
@@ -37,15 +42,17 @@ def pairwise_rows(names: Sequence[str], goodness_NK: np.ndarray, ranks_NK: np.nd
     ]
 
 
-def _pair(names: Sequence[str], goodness_NK: np.ndarray, ranks_NK: np.ndarray, i: int, j: int) -> dict[str, Any]:
+def _pair(
+    names: Sequence[str], values_NK: np.ndarray, ranks_NK: np.ndarray, i: int, j: int, better: int
+) -> dict[str, Any]:
     both = np.isfinite(ranks_NK[:, i]) & np.isfinite(ranks_NK[:, j])
     row: dict[str, Any] = {"strategy": names[i], "other": names[j], "n": int(both.sum()), "status": "ok", "reason": ""}
     if not both.any():
         nothing = dict.fromkeys(("rank_difference", "value_difference", "p", "effect"))
         return {**row, **nothing, "status": "too_few", "reason": "no concept has both"}
-    differences = _differences(goodness_NK[both, i], goodness_NK[both, j])
-    result = wilcoxon_test(differences)
-    measured = np.isfinite(goodness_NK[both, i]) & np.isfinite(goodness_NK[both, j])
+    differences = _differences(values_NK[both, i], values_NK[both, j])
+    result = wilcoxon_test(better * differences)
+    measured = np.isfinite(values_NK[both, i]) & np.isfinite(values_NK[both, j])
     return {
         **row,
         "rank_difference": float((ranks_NK[both, i] - ranks_NK[both, j]).mean()),
@@ -56,17 +63,18 @@ def _pair(names: Sequence[str], goodness_NK: np.ndarray, ranks_NK: np.ndarray, i
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """First minus second; two worst-rank nulls (both -inf) are equal."""
+    """First minus second; two worst-rank nulls (both infinite) are equal."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(first - second, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 def _nemenyi(ranks_NK: np.ndarray) -> np.ndarray:
-    """Nemenyi's p of all pairs over the complete blocks [K, K]; NaN with fewer than two of these."""
-    complete = ranks_NK[~np.isnan(ranks_NK).any(axis=1)]
-    if len(complete) < 2:
-        return np.full((ranks_NK.shape[1],) * 2, np.nan)
-    return nemenyi_test(-complete)
+    """Nemenyi's p of all pairs over the complete blocks [K, K]; NaN below two of these or two strategies."""
+    complete, ranked_K = complete_ranks(ranks_NK)
+    p_values = np.full((len(ranked_K),) * 2, np.nan)
+    if min(complete.shape) >= 2:
+        p_values[np.ix_(ranked_K, ranked_K)] = nemenyi_test(-complete)
+    return p_values
 
 
 def _known(value: float) -> float | None:

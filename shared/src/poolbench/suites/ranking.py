@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,19 +11,10 @@ import numpy as np
 from poolbench.statistics.friedman import friedman_test, iman_davenport_test
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.nemenyi import nemenyi_critical_difference, tie_groups
-from poolbench.statistics.ranks import block_ranks, mean_rank_intervals, mean_ranks
+from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
+from poolbench.suites.cell_table import cell_table, require_one_quantity
 from poolbench.suites.measure import Measure
 from poolbench.suites.pairwise import pairwise_rows
-
-#: A strategy that cannot represent the concept at all takes the shared worst rank of the block.
-WORST_STATUSES = ("collapsed", "no_coverage", "class_dependent_coverage")
-#: A block whose scorer cannot measure anybody is dropped.
-DROP_STATUSES = ("no_scorer", "scorer_invalid", "restricted")
-#: These say that the strategy is not built here: it leaves the board.
-ABSENT_STATUSES = ("not_implemented",)
-
-#: Model and layer of a cell, None where a row has none.
-Unit = tuple[Any, Any]
 
 CI_METHOD = "cluster bootstrap over concepts, percentile"
 
@@ -35,7 +25,8 @@ class RankBoard:
 
     Attributes:
         metric: The ranked metric.
-        board: ``all`` (blocks may lack a strategy) or ``complete`` (only blocks in which none is missing).
+        board: ``all`` (blocks may lack a strategy) or ``complete`` (only blocks in which none is missing that has
+            a value at all).
         strategies: K names, best mean rank first.
         blocks: N concepts that were ranked.
         values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
@@ -86,20 +77,44 @@ def rank_board(
 
     Returns:
         The board, or None where no block has two strategies to compare.
+
+    Raises:
+        ConfigError: Where the cells are of different protocols, budgets, data or versions.
     """
-    table, dropped = _cell_table(cells, metric, higher_is_better)
+    cells = list(cells)
+    require_one_quantity(cells, metric)
+    table, dropped = cell_table(cells, metric, higher_is_better)
     blocks = sorted({concept for _, concept in table} - set(dropped))
     strategies = sorted({strategy for strategy, _ in table})
     values = np.array([[table.get((s, block), np.nan) for s in strategies] for block in blocks])
     if values.size == 0:
         return None
-    keep = np.isfinite(values).any(axis=1) & ((~np.isnan(values)).sum(axis=1) >= 2)
-    if complete:
-        keep &= ~np.isnan(values).any(axis=1)
-    if not keep.any():
+    lost = _left_out(values, strategies, complete)
+    kept = tuple(block for block, why in zip(blocks, lost, strict=True) if not why)
+    if not kept:
         return None
-    kept = tuple(block for block, kept in zip(blocks, keep, strict=True) if kept)
-    return _board(metric, complete, strategies, kept, values[keep], higher_is_better, num_resamples, seed, dropped)
+    dropped |= {block: why for block, why in zip(blocks, lost, strict=True) if why}
+    values = values[[not why for why in lost]]
+    return _board(metric, complete, strategies, kept, values, higher_is_better, num_resamples, seed, dropped)
+
+
+def _left_out(values_NK: np.ndarray, strategies: Sequence[str], complete: bool) -> list[str]:
+    """Why each block is not ranked, empty where it is.
+
+    A strategy without a value in any rankable block makes none incomplete: else none would be left.
+    """
+    missing = np.isnan(values_NK)
+    rankable = ((~missing).sum(axis=1) >= 2) & np.isfinite(values_NK).any(axis=1)
+    lacking = missing & ~missing[rankable].all(axis=0)
+    return [
+        "too_few" if not ranked else _lacks(strategies, lacks) if complete else ""
+        for ranked, lacks in zip(rankable, lacking, strict=True)
+    ]
+
+
+def _lacks(strategies: Sequence[str], lacks: np.ndarray) -> str:
+    names = [strategies[k] for k in np.flatnonzero(lacks)]
+    return f"without {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}" if names else ""
 
 
 def _board(
@@ -126,40 +141,9 @@ def _board(
         values_NK=values_NK,
         ranks_NK=ranks,
         measures=_rank_measures(metric, board, ranks, num_resamples, seed),
-        pairwise=pairwise_rows(names, values_NK if higher_is_better else -values_NK, ranks),
+        pairwise=pairwise_rows(names, values_NK, ranks, higher_is_better=higher_is_better),
         summary={**_summary(names, ranks), "dropped": dropped},
     )
-
-
-def _cell_table(
-    cells: Iterable[Mapping[str, Any]], metric: str, higher_is_better: bool
-) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
-    """Value by (strategy, concept), and the dropped concepts with the reason."""
-    worst = -np.inf if higher_is_better else np.inf
-    gathered: dict[tuple[str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
-    units: dict[str, set[Unit]] = defaultdict(set)
-    dropped: dict[str, str] = {}
-    for cell in cells:
-        if cell["metric"] != metric or cell["status"] in ABSENT_STATUSES:
-            continue
-        if cell["status"] in DROP_STATUSES:
-            dropped[cell["concept"]] = cell["status"]
-            continue
-        value = worst if cell["status"] in WORST_STATUSES else cell["value"]
-        unit = (cell.get("model"), cell.get("layer"))
-        gathered[cell["strategy"], cell["concept"]][unit].append(np.nan if value is None else float(value))
-        units[cell["concept"]].add(unit)
-    return {key: _average(values, units[key[1]]) for key, values in gathered.items()}, dropped
-
-
-def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
-    """Mean over the layers of each model, then over models; NaN where the cell lacks a unit of its block."""
-    if set(values) != units:
-        return float("nan")
-    models: dict[Any, list[float]] = defaultdict(list)
-    for (model, _), found in values.items():
-        models[model] += found
-    return float(np.mean([np.mean(found) for found in models.values()]))
 
 
 def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples: int, seed: int) -> list[Measure]:
@@ -176,7 +160,7 @@ def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples:
 
 
 def _summary(names: Sequence[str], ranks_NK: np.ndarray) -> dict[str, Any]:
-    complete = ranks_NK[~np.isnan(ranks_NK).any(axis=1)]
+    complete = complete_ranks(ranks_NK)[0]
     num_blocks, num_treatments = complete.shape
     summary: dict[str, Any] = {"num_blocks": num_blocks, **_friedman(complete)}
     comparable = num_blocks > 0 and num_treatments > 1

@@ -1,0 +1,93 @@
+"""From result rows to one value a strategy and concept: which rows may be ranked together, and what nulls count for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import ConfigError
+
+#: A strategy that cannot represent the concept at all takes the shared worst rank of the block.
+WORST_STATUSES = ("collapsed", "no_coverage", "class_dependent_coverage")
+#: A block whose scorer cannot measure anybody is dropped.
+DROP_STATUSES = ("no_scorer", "scorer_invalid", "restricted")
+#: These say that the strategy is not built here: it leaves the board.
+ABSENT_STATUSES = ("not_implemented",)
+
+#: Columns in which all rows of one board agree: a published figure is another quantity than a corrected one, and
+#: planted passages are diagnostics that real ones are never ranked with.
+ONE_QUANTITY = (
+    "suite",
+    "protocol",
+    "budget",
+    "dataset",
+    "dataset_revision",
+    "direction",
+    "alpha_unit",
+    "opening_set",
+    "metric_version",
+)
+
+Cell = Mapping[str, Any]
+#: Model and layer of a cell, None where a row has none.
+Unit = tuple[Any, Any]
+
+
+def require_one_quantity(cells: Iterable[Cell], metric: str) -> None:
+    """Refuses rows of one metric that measure different things.
+
+    Args:
+        cells: Result rows; other metrics are ignored, and columns that a row lacks or leaves empty.
+        metric: The metric that is to be ranked.
+
+    Raises:
+        ConfigError: Where they differ in a column of ``ONE_QUANTITY``, or a strategy comes in two versions.
+    """
+    found: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    for cell in cells:
+        if cell["metric"] == metric:
+            for name in ONE_QUANTITY:
+                found[name, ""].add(cell.get(name))
+            found["strategy_version", f" of {cell['strategy']}"].add(cell.get("strategy_version"))
+    for (name, owner), values in found.items():
+        if len(known := sorted(map(str, values - {None}))) > 1:
+            reason = f"{metric} of {name}{owner} {' and '.join(known)}: different quantities are never ranked together"
+            raise ConfigError(reason)
+
+
+def cell_table(
+    cells: Iterable[Cell], metric: str, higher_is_better: bool
+) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
+    """Value by (strategy, concept), and the concepts that are dropped with the reason.
+
+    A worst-rank null is -inf (inf where lower is better), any other null and a cell that lacks a layer or model of its
+    block NaN.
+    """
+    worst = -np.inf if higher_is_better else np.inf
+    gathered: dict[tuple[str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    units: dict[str, set[Unit]] = defaultdict(set)
+    dropped: dict[str, str] = {}
+    for cell in cells:
+        if cell["metric"] != metric or cell["status"] in ABSENT_STATUSES:
+            continue
+        if cell["status"] in DROP_STATUSES:
+            dropped[cell["concept"]] = cell["status"]
+            continue
+        value = worst if cell["status"] in WORST_STATUSES else cell["value"]
+        unit = (cell.get("model"), cell.get("layer"))
+        gathered[cell["strategy"], cell["concept"]][unit].append(np.nan if value is None else float(value))
+        units[cell["concept"]].add(unit)
+    return {key: _average(values, units[key[1]]) for key, values in gathered.items()}, dropped
+
+
+def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
+    """Mean over the layers of each model, then over models; NaN where the cell lacks a unit of its block."""
+    if set(values) != units:
+        return float("nan")
+    models: dict[Any, list[float]] = defaultdict(list)
+    for (model, _), found in values.items():
+        models[model] += found
+    return float(np.mean([np.mean(found) for found in models.values()]))
