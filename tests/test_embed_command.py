@@ -43,6 +43,7 @@ def address() -> Iterator[str]:
         api.mount(f"/{name}", build_api(load_service(name), TOKEN))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # a request that comes before the server does waits
         server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

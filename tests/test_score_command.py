@@ -52,6 +52,7 @@ def address(store: Path) -> Iterator[str]:
     api.mount("/scorer", build_api(ScorerService(lambda: Artifacts(FolderStore(store))), TOKEN))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # a request that comes before the server does waits
         server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
