@@ -19,6 +19,7 @@ def main() -> int:
     if not archives.is_dir():
         print(f"skipped: no real-text archives at {archives} (POOLBENCH_REAL_TEXT)")
         return 0
+    os.environ["POOLBENCH_REAL_TEXT"] = str(archives)
     runs = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="poolbench-real-"))
     driver = str(Path(sys.executable).with_name("poolbench-driver"))
     corpus = runs / "corpus"

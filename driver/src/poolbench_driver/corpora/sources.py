@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -85,20 +84,8 @@ def concept_table(config: RunConfig, concept: str) -> pa.Table:
     if corpus.source == "real":
         from poolbench.corpora.real import build_real
 
-        return build_real(concept, archives=archives_folder(), **settings)
+        return build_real(concept, **settings)
     return read_concept(Path(corpus.source), concept)
-
-
-def archives_folder() -> Path:
-    """The folder of the real-text archives.
-
-    Raises:
-        CorpusError: If it does not exist.
-    """
-    folder = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
-    if not folder.is_dir():
-        raise CorpusError(f"real-text archives not found at {folder}; set POOLBENCH_REAL_TEXT to their folder")
-    return folder
 
 
 @lru_cache(maxsize=32)
