@@ -66,8 +66,9 @@ class Standardised:
         means = block.mean(0)
         block = block - means
         scales = backend.xp.sqrt((block**2).mean(0))
-        # A column whose spread is rounding noise of its mean is constant: zero, and so is its weight.
-        varies = scales > 1e-12 * abs(means)
+        # A column whose spread is rounding noise of its mean is constant: zero, and so is its weight. The noise of a
+        # sum grows with its length.
+        varies = scales > max(1e-12, len(problem.rows) * np.finfo(np.float64).eps) * abs(means)
         scales = backend.xp.where(varies, scales, 1.0 + 0 * scales)
         padded = backend.zeros(self.num_rows, block.shape[1])
         padded[: len(problem.rows)] = block * (varies / scales)
