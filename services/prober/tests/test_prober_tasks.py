@@ -233,6 +233,11 @@ def test_bad_targets_are_refused():
         Targets.from_table(targets_table(values=[1.0, np.inf, 2.0]))
     with pytest.raises(InputError, match=r"split must be one of train, dev, test.*got valid"):
         Targets.from_table(targets_table([0, 1], splits=["train", "valid"]))
+    with pytest.raises(InputError, match=r"groups lie in several splits \(1 times\)"):
+        Targets.from_table(targets_table([0, 1, 0], splits=["train", "test", "test"], groups=["a", "a", "b"]))
+    words = targets_table([0, 1]).set_column(2, "value", [["long", "short"]]).set_column(1, "label", [[None, None]])
+    with pytest.raises(InputError, match="must be numbers"):
+        Targets.from_table(words)
     with pytest.raises(InputError, match="word of every instance"):
         found(
             Targets.from_table(targets_table([0, 1] * 20)),
@@ -248,3 +253,13 @@ def test_figures_are_json_and_do_not_depend_on_the_order_of_the_classes():
     renamed = np.char.replace(labels, "noun", "z")
     again = found(Targets.from_table(targets_table(renamed, splits=splits)), vectors)
     assert again["probe.macro_f1"].value == pytest.approx(rows["probe.macro_f1"].value)
+
+
+def test_a_control_task_that_cannot_be_fitted_takes_the_selectivity_down_alone():
+    """All instances have one word type: its control labels are one class."""
+    vectors, labels, splits = three_classes()
+    table = targets_table(labels, splits=splits, words=["the"] * len(labels))
+    rows = found(Targets.from_table(table), vectors, PLAIN.model_copy(update={"control": "word_type"}))
+    assert rows["probe.selectivity"].status == "one_class"
+    assert rows["probe.macro_f1"].value > 0.8
+    assert rows["probe.accuracy"].status == rows["probe.collapsed"].status == "ok"

@@ -73,7 +73,7 @@ class TaskParams(_Params):
         c_values: Inverse regularisations that are chosen from on dev; without dev instances ``primary_c`` is used.
         primary_c: Inverse regularisation where nothing is chosen; also of the plain code length.
         control: Control task behind the selectivity: ``permuted`` or ``word_type``; None leaves it out.
-        compression: Whether code lengths are computed (for classes only).
+        compression: Whether code lengths are computed.
         compression_c: Inverse regularisations that each block of the online code chooses from.
         num_bootstrap: Resamples of the groups of the test split.
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
