@@ -146,6 +146,23 @@ def test_a_drawn_split_keeps_groups_whole_in_the_shares_70_10_20():
     assert {name: list(found) for name, found in targets.split(4).items()} == {n: list(f) for n, f in rows.items()}
 
 
+def test_the_interval_is_a_bootstrap_over_the_groups_of_the_test_split_alone():
+    """Drawn over all groups, a resample would hold any number of test groups, often none."""
+    vectors, labels, _ = three_classes(shift=1.0)
+    splits = np.where(np.arange(300) < 280, "train", "test")
+    groups = np.arange(300) // 4
+    params = PLAIN.model_copy(update={"num_bootstrap": 400, "control": None})
+    rows = found(Targets.from_table(targets_table(labels, splits=splits, groups=groups)), vectors, params)
+    test = splits == "test"
+    model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(vectors[~test], labels[~test])
+    hits = (model.predict(vectors[test]) == labels[test]).reshape(5, 4).mean(axis=1)
+    draws = np.random.default_rng(0).integers(0, 5, size=(400, 5))
+    expected = np.percentile(hits[draws].mean(axis=1), [2.5, 97.5])
+    measure = rows["probe.accuracy"]
+    assert (measure.ci_low, measure.ci_high) == pytest.approx(tuple(expected))
+    assert measure.num_groups == 5
+
+
 def test_several_seeds_are_averaged():
     vectors, labels, _ = three_classes(shift=1.0)
     targets = Targets.from_table(targets_table(labels))

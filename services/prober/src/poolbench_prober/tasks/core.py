@@ -45,11 +45,18 @@ def task_measures(targets: Targets, vectors: PooledVectors, params: TaskParams) 
         return [Measure.failed(name, error, **fields) for name in names]
     groups = np.unique(np.concatenate([kept.groups[each.test] for each in found]))
     fields |= {"n": int(np.mean([len(each.test) for each in found])), "num_groups": len(groups)}
-    weights_Rn = group_weights(kept.groups, params.num_bootstrap, params.seeds[0])
-    weights_Rn = np.vstack([np.ones((1, len(rows)), dtype=weights_Rn.dtype), weights_Rn])
-    measures = _scores(found, kept, weights_Rn, fields)
+    measures = _scores(found, kept, _test_weights(kept.groups, groups, params), fields)
     sent = [Sent(each.train, seed) for each, seed in zip(found, params.seeds, strict=True)]
     return [*measures, *code_measures(kept, vectors.matrix_nW[rows], params, sent, fields)]
+
+
+def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
+    """Bootstrap weights [1 + R, n] over the groups that any seed tests on; the first row, of ones, gives the value."""
+    weights_Rn = np.zeros((1 + params.num_bootstrap, len(groups)), dtype=np.float32)
+    weights_Rn[0] = 1
+    rows = np.isin(groups, tested)
+    weights_Rn[1:, rows] = group_weights(groups[rows], params.num_bootstrap, params.seeds[0])
+    return weights_Rn
 
 
 def metric_names(targets: Targets, params: TaskParams) -> list[str]:
