@@ -240,6 +240,16 @@ def test_what_cannot_be_probed_is_null_with_its_reason():
     assert rows["probe.macro_f1"].value < found(targets, vectors)["probe.macro_f1"].value
 
 
+def test_a_test_split_of_one_value_has_no_correlation():
+    rng = np.random.default_rng(8)
+    vectors, values = rng.normal(size=(60, 4)), rng.normal(size=60)
+    splits = np.where(np.arange(60) < 40, "train", "test")
+    values[40:] = 3.0
+    rows = found(Targets.from_table(targets_table(values=values, splits=splits)), vectors)
+    assert (rows["probe.pearson"].status, rows["probe.selectivity"].status) == ("one_class", "collapsed")
+    assert rows["probe.collapsed"].value == 0
+
+
 def test_bad_targets_are_refused():
     table = targets_table([0, 1, 0, 1])
     with pytest.raises(InputError, match="unique"):

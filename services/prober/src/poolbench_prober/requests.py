@@ -175,7 +175,7 @@ def _targets(request: ProbeRequest) -> Targets:
     columns = {
         "instance_id": [str(row) for row in range(count)],
         "label": nothing if regression else [_class_name(label) for label in request.labels],
-        "value": [float(label) for label in request.labels] if regression else nothing,
+        "value": [_real(label) for label in request.labels] if regression else nothing,
         "split": request.splits or nothing,
         "group": list(map(str, _groups(request))),
         "word": request.words or nothing,
@@ -186,6 +186,13 @@ def _targets(request: ProbeRequest) -> Targets:
 def _class_name(label: int | float | str) -> str:
     """One name for one number: 1 and 1.0 are a class."""
     return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def _real(label: int | float | str) -> float:
+    try:
+        return float(label)
+    except OverflowError:
+        raise InputError("a label of a regression is too large for a float; send numbers below 1e308") from None
 
 
 def _passages(request: ProbeRequest) -> Passages:

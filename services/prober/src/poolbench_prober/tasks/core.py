@@ -192,6 +192,9 @@ def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, f
     told: dict[str, Any] = {**fields, "reason": said if share else None}
     if regression and share:
         measures = [Measure.null("probe.pearson", "collapsed", said, **fields)]
+    elif regression and any(np.ptp(each.truth) == 0 for each in found):
+        reason = "all test instances have one value: nothing correlates with it"
+        measures = [Measure.null("probe.pearson", "one_class", reason, **fields)]
     else:
         name = "probe.pearson" if regression else "probe.macro_f1"
         measures = [_measure(name, own_RS, {**told, "details": _finite(details)})]
