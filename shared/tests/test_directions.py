@@ -136,3 +136,16 @@ def test_null_directions_are_unit_seeded_and_uncorrelated_with_the_signal():
     signal = compute_direction("C1", context)
     assert all(null.raw_norm < 0.3 * signal.raw_norm for null in nulls)
     assert np.linalg.matrix_rank(matrix) == 20
+
+
+def test_vectors_whose_products_overflow_are_typed():
+    context = make_context(width=40)
+    huge = DirectionContext(1e200 * context.vectors_nD, context.labels, context.pairs_P2)
+    for direction_id in ("C1", "C2", "C4", "LDA"):
+        with pytest.raises(CellError, match="overflow") as caught:
+            compute_direction(direction_id, huge)
+        assert caught.value.status == "non_finite"
+    large = DirectionContext(1e38 * context.vectors_nD, context.labels, context.pairs_P2)  # as float32 may be
+    for direction_id in ("C1", "C2", "C4", "LDA"):
+        plain = compute_direction(direction_id, context).vector
+        np.testing.assert_allclose(compute_direction(direction_id, large).vector, plain, atol=1e-8)

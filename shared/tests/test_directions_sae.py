@@ -65,6 +65,13 @@ def test_topk_keeps_the_largest_of_each_vector():
     assert (by_kwargs.encode(np.array([[1.0, 1.0]])) > 0).sum() == 2
 
 
+def test_a_standard_one_with_a_topk_activation_is_topk():
+    for name in ("activation_fn", "activation_fn_str"):
+        found = make("standard", {name: "topk", "activation_fn_kwargs": {"k": 1}})
+        np.testing.assert_array_equal(found.encode(X), make("topk", {"k": 1}).encode(X))
+    np.testing.assert_array_equal(make("standard", {"activation_fn_str": "relu"}).encode(X), make("relu").encode(X))
+
+
 def test_gated_takes_the_gate_from_one_bias_and_the_size_from_another():
     extra = {"b_gate": (-0.5, 0.0, 0.3), "r_mag": (0.0, 0.5, -1.0), "b_mag": (0.1, -0.1, 0.0)}
 
@@ -156,6 +163,9 @@ def test_half_and_brain_floats_are_read():
         ("topk", {}, {}, "needs the whole number k"),
         ("topk", {"k": 9}, {}, "k is 9; it must lie between 1 and the 3 features"),
         ("relu", {"normalize_activations": "expected_average_only_in"}, {}, "fold the scale into its weights"),
+        ("topk", {"k": 1, "rescale_acts_by_decoder_norm": True}, {}, "rescale_acts_by_decoder_norm"),
+        ("relu", {"finetuning_scaling_factor": True}, {}, "finetuning_scaling_factor"),
+        ("standard", {"activation_fn": "tanh-relu"}, {}, "activation 'tanh-relu'"),
         ("relu", {}, {"b_enc": [0.0, 0.0]}, r"b_enc has shape \(2,\)"),
         ("relu", {}, {"W_dec": np.zeros((2, 3))}, r"W_dec has shape \(2, 3\).*must be \(3, 2\)"),
         ("relu", {}, {"b_dec": [np.nan, 0.0]}, "b_dec of the autoencoder holds NaN"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.suites import concept_check_rows, layer_stability
+from poolbench.suites import Measure, concept_check_rows, layer_stability
 
 
 def cell(strategy, value, concept="causation", layer=3, status="ok", reason=None, metric="d1.auroc"):
@@ -25,6 +25,11 @@ def test_a_concept_where_most_strategies_reach_99_is_saturated():
     assert (found["d1.saturation"]["concept"], found["d1.saturation"]["layer"]) == ("causation", 3)
     half = by_metric(concept_check_rows([cell("A", 1.0), cell("B", 0.5)]))
     assert (half["d1.saturation"]["value"], half["d1.saturation"]["reason"]) == (0.5, None)
+
+
+def test_a_value_that_is_not_finite_is_a_null_whatever_was_said_of_it():
+    found = Measure.of("d1.auroc", float("nan"), (0.1, 0.2), reason="alarm", n=3)
+    assert (found.value, found.status, found.reason, found.n) == (None, "non_finite", "d1.auroc came out as nan", 3)
 
 
 def test_alarms_and_collapses_are_counted_by_concept_and_layer():

@@ -52,6 +52,15 @@ def test_where_there_is_none(matrix, status):
     assert not vectors.usable.any()
 
 
+def test_widths_that_differ_are_typed():
+    with pytest.raises(CellError, match="widths 3 and 4") as caught:
+        common_component([np.ones((2, 3)), np.ones((2, 4))])
+    assert caught.value.status == "failed"
+    found = without_component(PooledVectors.from_matrix(np.eye(4)), table_of(np.array([1.0, 0.0])))
+    assert not found.usable.any()
+    assert set(found.statuses) == {"failed"} and "width 2" in found.reasons[0]
+
+
 @pytest.fixture
 def artifacts(tmp_path, make_passages, make_vectors_table, plant):
     """Two concepts, whose vectors share a large component that has nothing to do with the labels."""

@@ -1,5 +1,7 @@
 """D1 of planted cells: signal, chance, and every typed null."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -13,6 +15,7 @@ from poolbench_prober.config import NullParams, ProbeParams
 from poolbench_prober.core import null_cell, probe_cell
 from poolbench_prober.corpus import Passages, control_labels, matched_pairs
 from poolbench_prober.design import Design
+from poolbench_prober.metrics import permuted_measure
 from poolbench_prober.tables import directions_table, measures_table, scores_table
 from poolbench_prober.vectors import PooledVectors
 
@@ -216,6 +219,65 @@ def test_bad_passages_are_refused(make_passages):
     table = make_passages(3)
     with pytest.raises(InputError, match="unique"):
         Passages.from_table(table.take([0, 0, 1]))
-    bad = table.set_column(3, "label", [[2] * 6])
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.set_column(0, "passage_id", [[None, "a", "b", "c", "d", "e"]]))
+    with pytest.raises(InputError, match="unique"):
+        Passages.from_table(table.slice(0, 0))
+
+
+@pytest.mark.parametrize(
+    "labels", [[2] * 6, [0, 1, None, 1, 0, 1], ["0", "1"] * 3, [0.5, 1.0] * 3, [-1, 1] * 3, [300, 1] * 3]
+)
+def test_labels_are_neither_rounded_nor_parsed(make_passages, labels):
+    table = make_passages(3)
     with pytest.raises(InputError, match="labels must be 0 or 1"):
-        Passages.from_table(bad)
+        Passages.from_table(table.set_column(3, "label", [labels]))
+
+
+@pytest.mark.parametrize("labels", [[True, False] * 3, [1.0, 0.0] * 3])
+def test_truth_values_are_labels(make_passages, labels):
+    table = make_passages(3)
+    found = Passages.from_table(table.set_column(3, "label", [labels]))
+    np.testing.assert_array_equal(found.labels, [1, 0] * 3)
+
+
+def unbalanced(make_passages, num_positives):
+    """100 passages on their own, few of them positive."""
+    table = make_passages(50, paired=False)
+    labels = [int(row < num_positives) for row in range(100)]
+    return Passages.from_table(table.set_column(3, "label", [labels]))
+
+
+def applied_everywhere(vectors):
+    """Rows that failed although the strategy applied, so that coverage does not differ between the classes."""
+    return replace(PooledVectors.from_matrix(vectors), applied=np.ones(len(vectors), dtype=bool))
+
+
+def test_a_class_that_lost_its_vectors_is_typed_as_such(make_passages, plant, params):
+    """Under a tenth of the rows is missing, yet a whole class: no probe failed to converge, there was none to fit."""
+    passages = unbalanced(make_passages, 6)
+    vectors = plant(passages, 2.0)
+    vectors[:6] = np.nan
+    design = Design.build(passages, None, params)
+    assert blank_statuses(design, applied_everywhere(vectors), params) == {"one_class"}
+    vectors = plant(passages, 2.0)
+    kept = np.flatnonzero(design.folds == design.folds[0])[0]
+    vectors[[row for row in range(6) if row != kept]] = np.nan  # one positive left: outside its fold there is none
+    found = by_metric(probe_cell(design, applied_everywhere(vectors), None, params))["d1.auroc",]
+    assert (found.status, "one label" in found.reason) == ("too_few", True)
+
+
+def test_permuted_probes_that_did_not_converge_are_no_chance_check(train):
+    """The AUROC of scores that are all NaN would be .5, which is what one hopes to see there."""
+    labels, folds = train.labels[:, None], np.arange(120) % 5
+    scores = np.full((120, 1), np.nan)
+    found = permuted_measure(labels, scores, folds)
+    assert (found.value, found.status) == (None, "not_converged")
+
+
+def test_test_vectors_of_another_width_take_only_the_test_figure_down(design, plant, params):
+    train, test = (PooledVectors.from_matrix(plant(s, 2.0, width=w)) for s, w in ((design.train, 24), (design.test, 8)))
+    rows = by_metric(probe_cell(design, train, test, params))
+    assert rows["d1.auroc_test",].status == "failed"
+    assert "width 8" in rows["d1.auroc_test",].reason
+    assert rows["d1.auroc",].status == "ok"

@@ -203,6 +203,33 @@ def test_http_probe_takes_classes_and_real_values(client, labels, task, metric):
     assert "labels must be 0 or 1" in named["error"]["message"]
 
 
+def test_http_probe_takes_a_null_for_a_vector_that_failed(client):
+    request = body(num_rows=60)
+    request["vectors"][4] = None
+    answer = client.post("/probe", json=request, headers=HEADERS).json()
+    found = {row["metric"]: row for row in answer["measures"]}["d1.auroc"]
+    assert (found["n"], found["status"]) == (59, "ok")
+    assert answer["scores"][4] is None and answer["scores"][5] is not None
+    request["vectors"][:20] = [None] * 20
+    answer = client.post("/probe", json=request, headers=HEADERS).json()
+    assert {row["status"] for row in answer["measures"]} == {"non_finite"}
+    request["vectors"] = [None] * 60
+    answer = client.post("/probe", json=request, headers=HEADERS)
+    assert answer.status_code == 400 and "share one width" in answer.json()["error"]["message"]
+
+
+def test_http_numbers_that_are_equal_are_one_class(client):
+    codes = np.arange(60) % 3
+    vectors = np.random.default_rng(0).normal(size=(60, 4)) + 4 * codes[:, None]
+    labels = [float(code) if row % 2 else int(code) for row, code in enumerate(codes)]
+    request = {"vectors": vectors.tolist(), "task_params": {"num_bootstrap": 10}}
+    mixed, plain = (
+        client.post("/probe", json={**request, "labels": told}, headers=HEADERS).json()["measures"]
+        for told in (labels, codes.tolist())
+    )
+    assert mixed == plain
+
+
 def test_http_direction(client):
     for method in ("C1", "C3", "LDA"):
         answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
@@ -220,6 +247,17 @@ def test_http_direction(client):
         ("/direction", body(method="C9"), 404, "unknown direction 'C9'"),
         ("/direction", body(method="C5"), 400, "needs a sparse autoencoder"),
         ("/probe", {"labels": [0, 1]}, 422, "vectors"),
+        (
+            "/probe",
+            body(params={"sensitivity_c": [-1.0]}),
+            422,
+            "params.sensitivity_c.0: Input should be greater than 0",
+        ),
+        ("/probe", body(params={"fold_seeds": [-1]}), 422, "params.fold_seeds.0"),
+        ("/probe", body(task_params={"compression_c": [0.0]}), 422, "task_params.compression_c.0"),
+        ("/probe", body(task_params={"seeds": [-1]}), 422, "task_params.seeds.0"),
+        ("/probe", body(task="regression", labels=[10**400] * 40), 400, "too large for a float"),
+        ("/probe", body(task="classification", splits=["train", "test"] * 20, groups=["g"] * 40), 400, "never parts"),
         ("/probe", body(splits=["train"] * 40), 400, "splits and words belong to"),
         ("/probe", body(task="regression", domains=["a"] * 40), 400, "domains belong to the task concept"),
         ("/probe", body(task="regression", labels=["a"] * 40), 400, "needs numbers"),

@@ -8,6 +8,8 @@ from sklearn.preprocessing import StandardScaler
 from poolbench.errors import CellError
 from poolbench_prober.solver import Problem, choose_solver, fit_folds, fit_probes, get_solver
 from poolbench_prober.solver import newton as newton_module
+from poolbench_prober.solver.backend import numpy_backend
+from poolbench_prober.solver.kernel import Standardised
 
 
 def make_data(num_rows, width, seed=0, shift=0.5):
@@ -197,3 +199,14 @@ def test_rows_that_differ_by_rounding_only_do_not_spoil_the_weights(name, num_ro
         residual = 10.0 * (1 / (1 + np.exp(-fit.scores(vectors)[:, 0])) - labels)
         gradient = np.append(weights + standard.T @ residual, residual.sum())
         assert np.linalg.norm(gradient) <= 1e-3 * np.linalg.norm(weights)
+
+
+def test_a_constant_column_of_many_rows_is_constant():
+    """The mean of 200,000 equal numbers is off by more than a rounding of one."""
+    vectors = np.full((200_000, 2), 0.1)
+    vectors[:, 0] = np.random.default_rng(0).normal(size=200_000)
+    problem = Problem(vectors, np.arange(200_000), np.zeros((200_000, 1, 1)), np.ones(1))
+    ((_, block, _, scales),) = Standardised([problem], numpy_backend()).blocks()
+    assert (block[0, :, 1] == 0).all()
+    assert scales[0, 0, 1] == 1
+    assert block[0, :, 0].std() == pytest.approx(1)

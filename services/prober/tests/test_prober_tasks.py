@@ -146,6 +146,23 @@ def test_a_drawn_split_keeps_groups_whole_in_the_shares_70_10_20():
     assert {name: list(found) for name, found in targets.split(4).items()} == {n: list(f) for n, f in rows.items()}
 
 
+def test_the_interval_is_a_bootstrap_over_the_groups_of_the_test_split_alone():
+    """Drawn over all groups, a resample would hold any number of test groups, often none."""
+    vectors, labels, _ = three_classes(shift=1.0)
+    splits = np.where(np.arange(300) < 280, "train", "test")
+    groups = np.arange(300) // 4
+    params = PLAIN.model_copy(update={"num_bootstrap": 400, "control": None})
+    rows = found(Targets.from_table(targets_table(labels, splits=splits, groups=groups)), vectors, params)
+    test = splits == "test"
+    model = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(vectors[~test], labels[~test])
+    hits = (model.predict(vectors[test]) == labels[test]).reshape(5, 4).mean(axis=1)
+    draws = np.random.default_rng(0).integers(0, 5, size=(400, 5))
+    expected = np.percentile(hits[draws].mean(axis=1), [2.5, 97.5])
+    measure = rows["probe.accuracy"]
+    assert (measure.ci_low, measure.ci_high) == pytest.approx(tuple(expected))
+    assert measure.num_groups == 5
+
+
 def test_several_seeds_are_averaged():
     vectors, labels, _ = three_classes(shift=1.0)
     targets = Targets.from_table(targets_table(labels))
@@ -223,6 +240,16 @@ def test_what_cannot_be_probed_is_null_with_its_reason():
     assert rows["probe.macro_f1"].value < found(targets, vectors)["probe.macro_f1"].value
 
 
+def test_a_test_split_of_one_value_has_no_correlation():
+    rng = np.random.default_rng(8)
+    vectors, values = rng.normal(size=(60, 4)), rng.normal(size=60)
+    splits = np.where(np.arange(60) < 40, "train", "test")
+    values[40:] = 3.0
+    rows = found(Targets.from_table(targets_table(values=values, splits=splits)), vectors)
+    assert (rows["probe.pearson"].status, rows["probe.selectivity"].status) == ("one_class", "collapsed")
+    assert rows["probe.collapsed"].value == 0
+
+
 def test_bad_targets_are_refused():
     table = targets_table([0, 1, 0, 1])
     with pytest.raises(InputError, match="unique"):
@@ -233,6 +260,11 @@ def test_bad_targets_are_refused():
         Targets.from_table(targets_table(values=[1.0, np.inf, 2.0]))
     with pytest.raises(InputError, match=r"split must be one of train, dev, test.*got valid"):
         Targets.from_table(targets_table([0, 1], splits=["train", "valid"]))
+    with pytest.raises(InputError, match=r"groups lie in several splits \(1 times\)"):
+        Targets.from_table(targets_table([0, 1, 0], splits=["train", "test", "test"], groups=["a", "a", "b"]))
+    words = targets_table([0, 1]).set_column(2, "value", [["long", "short"]]).set_column(1, "label", [[None, None]])
+    with pytest.raises(InputError, match="must be numbers"):
+        Targets.from_table(words)
     with pytest.raises(InputError, match="word of every instance"):
         found(
             Targets.from_table(targets_table([0, 1] * 20)),
@@ -248,3 +280,13 @@ def test_figures_are_json_and_do_not_depend_on_the_order_of_the_classes():
     renamed = np.char.replace(labels, "noun", "z")
     again = found(Targets.from_table(targets_table(renamed, splits=splits)), vectors)
     assert again["probe.macro_f1"].value == pytest.approx(rows["probe.macro_f1"].value)
+
+
+def test_a_control_task_that_cannot_be_fitted_takes_the_selectivity_down_alone():
+    """All instances have one word type: its control labels are one class."""
+    vectors, labels, splits = three_classes()
+    table = targets_table(labels, splits=splits, words=["the"] * len(labels))
+    rows = found(Targets.from_table(table), vectors, PLAIN.model_copy(update={"control": "word_type"}))
+    assert rows["probe.selectivity"].status == "one_class"
+    assert rows["probe.macro_f1"].value > 0.8
+    assert rows["probe.accuracy"].status == rows["probe.collapsed"].status == "ok"

@@ -84,6 +84,19 @@ class Cell:
         """Fold of each row [n]."""
         return self.design.folds[self.rows]
 
+    def require_classes(self) -> None:
+        """Passages without a finite vector may have taken a class with them.
+
+        Raises:
+            CellError: ``one_class``; ``too_few`` where the passages outside some fold are of one class.
+        """
+        labels, folds = self.train.labels, self.folds
+        if len(np.unique(labels)) < 2:
+            raise CellError("one_class", f"all {len(labels)} passages with a finite vector have one label")
+        for fold in np.unique(folds):
+            if len(np.unique(labels[folds != fold])) < 2:
+                raise CellError("too_few", f"outside fold {fold} all passages with a finite vector have one label")
+
     @property
     def labels(self) -> np.ndarray:
         """Labels of each probe [n, K]; column 0 is the concept."""

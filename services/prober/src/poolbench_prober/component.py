@@ -33,10 +33,12 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
         The unit vector [D], with the singular value as its ``raw_norm``.
 
     Raises:
-        CellError: ``failed`` where no row is finite, ``collapsed`` where all are zero.
+        CellError: ``failed`` where no row is finite or widths differ, ``collapsed`` where all are zero.
     """
     gram_DD, num_rows = np.zeros((1, 1)), 0
     for matrix_nD in matrices:
+        if num_rows and matrix_nD.shape[1] != len(gram_DD):
+            raise CellError("failed", f"the concepts' vectors have the widths {len(gram_DD)} and {matrix_nD.shape[1]}")
         finite_nD = matrix_nD[np.isfinite(matrix_nD).all(axis=1)]
         gram_DD, num_rows = gram_DD + finite_nD.T @ finite_nD, num_rows + len(finite_nD)
     if num_rows == 0:
@@ -56,6 +58,8 @@ def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVect
     unit_D = vector_matrix(component["vector"])[0].astype(np.float64)
     unit_D /= np.linalg.norm(unit_D)
     matrix_nD = vectors.matrix_nW
+    if matrix_nD.shape[1] != len(unit_D):
+        return _unusable(vectors, "failed", f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}")
     return replace(vectors, matrix_nW=matrix_nD - np.outer(matrix_nD @ unit_D, unit_D))
 
 

@@ -61,9 +61,10 @@ def probe_cell(
         return _blank(error, design, params, fields, sae)
     cell = Cell.of(design, train, rows, params, fields, sae)
     try:
+        cell.require_classes()
         found = _out_of_fold(cell)
         view, fit = cell.fit_concept(np.arange(len(rows)))
-    except CellError as error:  # the concept's readout cannot be fitted
+    except CellError as error:  # a class is missing, or the concept's readout cannot be fitted
         return _blank(error, design, params, cell.fields, sae)
     test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -46,17 +47,15 @@ class Passages:
         """The split in ``table`` (PASSAGES).
 
         Raises:
-            InputError: If it is empty, an id is duplicated or a label is neither 0 nor 1.
+            InputError: If it is empty, an id is duplicated or missing, or a label is neither 0 nor 1.
         """
         require_columns(table, PASSAGES, "the passages")
         ids = tuple(table["passage_id"].to_pylist())
-        if len(set(ids)) != len(ids) or not ids:
+        if len(set(ids)) != len(ids) or not ids or None in ids:
             raise InputError(
                 f"passage ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different"
             )
-        labels = np.array(table["label"].to_pylist(), dtype=np.int8)
-        if not np.isin(labels, (0, 1)).all():
-            raise InputError(f"labels must be 0 or 1, got {sorted(set(labels.tolist()))}")
+        labels = binary_labels(table["label"].to_pylist())
         pair_ids = table["pair_id"].to_pylist()
         return cls(
             ids=ids,
@@ -84,6 +83,18 @@ class Passages:
             paired=self.paired,
             texts=tuple(self.texts[row] for row in rows),
         )
+
+
+def binary_labels(labels: Sequence[object]) -> np.ndarray:
+    """The labels as 0 and 1; a number or truth value that equals one of them will do, nothing is rounded or parsed.
+
+    Raises:
+        InputError: If they are anything else.
+    """
+    found = sorted({str(label) for label in labels if label not in (0, 1)})
+    if found:
+        raise InputError(f"labels must be 0 or 1, got {', '.join(found[:5])}")
+    return np.array(labels, dtype=np.int8)
 
 
 def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:

@@ -24,6 +24,9 @@ def test_split(
         return [], []
     fields = common_fields(passages, test, cell.params)
     try:
+        if test.matrix_nW.shape[1] != cell.matrix_nW.shape[1]:
+            widths = f"{test.matrix_nW.shape[1]}, those of train {cell.matrix_nW.shape[1]}"
+            raise CellError("failed", f"the vectors of the test split have the width {widths}")
         rows = test.require_usable(passages.labels)
         if not fit.converged[0]:
             raise CellError("not_converged", f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance")

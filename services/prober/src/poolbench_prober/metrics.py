@@ -85,9 +85,12 @@ def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Res
 
 def permuted_measure(labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any) -> Measure:
     """Mean AUROC over permuted labelings; about .5 unless something leaks."""
+    if np.isnan(scores_nK).any():
+        return Measure.null("d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields)
     values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
     if not np.isfinite(values).all():
-        return Measure.null("d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields)
+        reason = "a permuted labeling leaves no fold with both classes"
+        return Measure.null("d1.auroc_permuted", "too_few", reason, **fields)
     details = {"values": [float(value) for value in values]}
     return Measure.of("d1.auroc_permuted", float(np.mean(values)), details=details, **fields)
 

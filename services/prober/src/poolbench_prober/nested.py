@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,9 +44,18 @@ def nested_measures(design: Design, layers: Layers, params: ProbeParams) -> list
         if design.error is not None:
             raise design.error
         cells = _cells(design, layers, params, fields)
-        return [_train(cells), _test(cells, layers)]
+        next(iter(cells.values())).require_classes()
     except CellError as error:
         return [Measure.failed(name, error, **fields) for name in METRICS]
+    makers = (lambda: _train(cells), lambda: _test(cells, layers))
+    return [_or_null(name, make, fields) for name, make in zip(METRICS, makers, strict=True)]
+
+
+def _or_null(name: str, make: Callable[[], Measure], fields: dict[str, Any]) -> Measure:
+    try:
+        return make()
+    except CellError as error:
+        return Measure.failed(name, error, **fields)
 
 
 def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str, Any]) -> dict[int, Cell]:

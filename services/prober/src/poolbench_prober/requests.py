@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from poolbench.errors import InputError
 from poolbench.suites import Measure
 from poolbench_prober.config import ProbeParams, TaskParams
 from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages, matched_pairs
+from poolbench_prober.corpus import Passages, binary_labels, matched_pairs
 from poolbench_prober.design import Design
 from poolbench_prober.folds import connected_groups
 from poolbench_prober.solver import fit_probes
@@ -42,16 +42,16 @@ class _Vectors(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    vectors: list[list[float]] = Field(min_length=2, description="n vectors of one width")
+    vectors: list[list[float] | None] = Field(min_length=2, description="n vectors of one width; null for none")
     pairs: list[str | None] | None = Field(None, description="matched pair of each vector, null for none")
 
     def matrix(self) -> np.ndarray:
-        """The vectors [n, D].
+        """The vectors [n, D]; a null is a row of NaN.
 
         Raises:
             InputError: If widths or lengths are wrong.
         """
-        widths = {len(vector) for vector in self.vectors}
+        widths = {len(vector) for vector in self.vectors if vector is not None}
         if len(widths) != 1 or 0 in widths:
             raise InputError(f"vectors must share one width of at least 1; got the widths {sorted(widths)[:5]}")
         columns = {
@@ -62,19 +62,8 @@ class _Vectors(BaseModel):
         for name, column in columns.items():
             if column is not None and len(column) != len(self.vectors):
                 raise InputError(f"{name} has {len(column)} entries for {len(self.vectors)} vectors; send one each")
-        return np.array(self.vectors, dtype=np.float64)
-
-
-def require_binary(labels: Sequence[object]) -> np.ndarray:
-    """The labels as 0 and 1.
-
-    Raises:
-        InputError: If they are anything else.
-    """
-    found = sorted({str(label) for label in labels if label not in (0, 1)})
-    if found:
-        raise InputError(f"labels must be 0 or 1, got {', '.join(found[:5])}")
-    return np.array(labels, dtype=np.int8)
+        nothing = [np.nan] * widths.pop()
+        return np.array([nothing if vector is None else vector for vector in self.vectors], dtype=np.float64)
 
 
 class ProbeRequest(_Vectors):
@@ -159,7 +148,7 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
         UnknownNameError: If the method is not registered.
         CellError: If the direction cannot be computed.
     """
-    matrix, labels = request.matrix(), require_binary(request.labels)
+    matrix, labels = request.matrix(), binary_labels(request.labels)
     if not np.isfinite(matrix).all():
         raise InputError("vectors must be finite")
     weights = None
@@ -185,8 +174,8 @@ def _targets(request: ProbeRequest) -> Targets:
     nothing = [None] * count
     columns = {
         "instance_id": [str(row) for row in range(count)],
-        "label": nothing if regression else [str(label) for label in request.labels],
-        "value": [float(label) for label in request.labels] if regression else nothing,
+        "label": nothing if regression else [_class_name(label) for label in request.labels],
+        "value": [_real(label) for label in request.labels] if regression else nothing,
         "split": request.splits or nothing,
         "group": list(map(str, _groups(request))),
         "word": request.words or nothing,
@@ -194,11 +183,23 @@ def _targets(request: ProbeRequest) -> Targets:
     return Targets.from_table(pa.table(columns, schema=PROBE_TARGETS))
 
 
+def _class_name(label: int | float | str) -> str:
+    """One name for one number: 1 and 1.0 are a class."""
+    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
+
+
+def _real(label: int | float | str) -> float:
+    try:
+        return float(label)
+    except OverflowError:
+        raise InputError("a label of a regression is too large for a float; send numbers below 1e308") from None
+
+
 def _passages(request: ProbeRequest) -> Passages:
     count = len(request.vectors)
     if request.splits is not None or request.words is not None:
         raise InputError("splits and words belong to a classification or regression; this task is a concept")
-    labels = require_binary(request.labels)
+    labels = binary_labels(request.labels)
     pairs = request.pairs or [None] * count
     return Passages(
         ids=tuple(str(row) for row in range(count)),

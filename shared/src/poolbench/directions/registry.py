@@ -11,6 +11,9 @@ from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError
 from poolbench.registry import Registry
 
+#: Largest number whose fourth power, summed, float64 can hold; far above what float32 states can.
+LARGEST = 1e70
+
 
 @dataclass(frozen=True)
 class DirectionContext:
@@ -146,13 +149,17 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
     Raises:
         UnknownNameError: If the id is not registered.
-        CellError: ``not_implemented``; ``one_class``; ``collapsed`` where it is zero; ``non_finite``.
+        CellError: ``not_implemented``; ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
+            vectors whose products overflow.
     """
     spec = get_direction(direction_id)
     if spec.construct is None:
         raise CellError("not_implemented", f"direction {direction_id} is registered but not implemented")
     if len(np.unique(context.labels)) < 2:
         raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
+    largest = max(float(context.vectors_nD.max()), -float(context.vectors_nD.min()))
+    if not largest < LARGEST:
+        raise CellError("non_finite", f"vectors hold {largest:.1e}; above {LARGEST:.0e} their products overflow")
     raw = spec.construct(context)
     return unit_direction(direction_id, raw, context.seed if spec.draws else None)
 

@@ -40,6 +40,8 @@ ARCHITECTURES = {
     "batchtopk": ("b_enc", "threshold"),
     "gated": ("b_gate", "r_mag", "b_mag"),
 }
+#: Settings that change features or decoder rows in ways that are not done here.
+RESCALED = ("rescale_acts_by_decoder_norm", "finetuning_scaling_factor")
 _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 #: Largest number of feature values that are held at once while encoding.
 _BLOCK_VALUES = 1 << 26
@@ -170,7 +172,7 @@ def read_config(config: bytes) -> dict[str, Any]:
     """The configuration as a mapping.
 
     Raises:
-        InputError: If it is no JSON object, or asks for normalised activations.
+        InputError: If it is no JSON object, or asks for normalised activations or features of another scale.
     """
     try:
         settings = json.loads(config)
@@ -184,6 +186,9 @@ def read_config(config: bytes) -> dict[str, Any]:
             f"the autoencoder wants activations normalised ({normalise!r}); fold the scale into its weights, since "
             "vectors are encoded at the scale they have"
         )
+    for name in RESCALED:
+        if settings.get(name):
+            raise InputError(f"the autoencoder wants its features rescaled ({name}); fold the scale into its weights")
     return settings
 
 
@@ -191,10 +196,14 @@ def architecture_of(settings: Mapping[str, Any]) -> str:
     """The architecture that a configuration names.
 
     Raises:
-        InputError: If it is none of ``ARCHITECTURES``.
+        InputError: If it is none of ``ARCHITECTURES``, or a standard one with another activation than relu and topk.
     """
     named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
     architecture = {"standard": "relu"}.get(named, named)
+    if named == "standard":  # older configurations name the activation beside it
+        architecture = str(settings.get("activation_fn") or settings.get("activation_fn_str") or "relu").lower()
+        if architecture not in ("relu", "topk"):
+            raise InputError(f"activation {architecture!r} of the standard autoencoder is unknown; known: relu, topk")
     if architecture not in ARCHITECTURES:
         known = ", ".join(("standard", *ARCHITECTURES))
         raise InputError(f"architecture {settings.get('architecture')!r} of the autoencoder is unknown; known: {known}")

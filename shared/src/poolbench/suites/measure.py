@@ -46,7 +46,8 @@ class Measure:
     def of(cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any) -> Self:
         """A measure of ``value``; a value that is not finite becomes a null with status ``non_finite``."""
         if not math.isfinite(value):
-            return cls.null(metric, "non_finite", f"{metric} came out as {value}", **fields)
+            told = {**fields, "reason": f"{metric} came out as {value}"}
+            return cls.null(metric, "non_finite", **told)
         if interval is None:
             return cls(metric, float(value), **{**fields, "ci_method": None})
         return cls(metric, float(value), ci_low=float(interval[0]), ci_high=float(interval[1]), **fields)

@@ -65,10 +65,12 @@ _METRICS = (
     MetricInfo("probe.pearson", "Pearson correlation of prediction and value on the test split", True, -1, 1),
     MetricInfo("probe.selectivity", "score of the probe minus score of its control task", True),
     MetricInfo("probe.collapsed", "share of the seeds whose probe predicts one value for all", False, 0, 1),
-    MetricInfo("probe.compression", "uniform over online code length, regularisation chosen a block", True, 0),
+    MetricInfo(
+        "probe.compression", "uniform over online code length, regularisation chosen a block", True, 0, version=2
+    ),
     MetricInfo("probe.compression_unregularised", "the same of one fixed probe, C = 1", True, 0),
     MetricInfo("probe.compression_published", "bits over nats of a double softmax, as released", True, 0),
-    MetricInfo("probe.online_bits", "online code length of the training labels", False, 0),
+    MetricInfo("probe.online_bits", "online code length of the training labels", False, 0, version=2),
     MetricInfo("probe.uniform_bits", "code length of the training labels without vectors", None, 0),
     MetricInfo("rank.mean", "mean rank of a strategy over the concepts, 1 is best", False, 1),
     MetricInfo("rank.layer_stability", "Spearman correlation of mean ranks at two layers", None, -1, 1),

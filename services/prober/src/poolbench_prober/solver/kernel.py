@@ -66,8 +66,9 @@ class Standardised:
         means = block.mean(0)
         block -= means
         scales = backend.xp.sqrt(backend.xp.einsum("nw,nw->w", block, block) / len(block))
-        # A column whose spread is rounding noise of its mean is constant: zero, and so is its weight.
-        varies = scales > 1e-12 * abs(means)
+        # A column whose spread is rounding noise of its mean is constant: zero, and so is its weight. The noise of a
+        # sum grows with its length.
+        varies = scales > max(1e-12, len(block) * np.finfo(np.float64).eps) * abs(means)
         scales = backend.xp.where(varies, scales, 1.0 + 0 * scales)
         block *= varies / scales
         if len(block) == self.num_rows:

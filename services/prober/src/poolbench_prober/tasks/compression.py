@@ -8,37 +8,43 @@ would seem incompressible to a degree that grows with the width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from scipy.special import log_softmax
 
+from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost, laplace
 from poolbench_prober.tasks.models import Linear, fit_classifiers
 
 #: Ends of the blocks in percent of the instances.
 BLOCKS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25.0, 50.0, 100.0)
-INNER_FOLDS = 5
 
 
 @dataclass(frozen=True)
 class CodeLengths:
-    """What it costs to send n labels of K classes.
+    """What it costs to send n labels of K classes, or n real values in K bins.
 
     Attributes:
+        num_classes: K.
         uniform_bits: n log2 K.
         online_bits: With the regularisation chosen inside each block.
         plain_bits: With one fixed regularisation, as an unregularised probe would be used.
-        released_nats: What the code released with Holmes adds up for that probe.
+        released_nats: What the code released with Holmes adds up for that probe; None for values, which it has no
+            code for.
         chosen: The C of each block, null where the constant predictor was chosen or the probe did not converge.
+        num_replaced: Blocks of the plain code that the constant predictor sent because there was no converged probe.
     """
 
+    num_classes: int
     uniform_bits: float
     online_bits: float
     plain_bits: float
-    released_nats: float
+    released_nats: float | None
     chosen: tuple[float | None, ...]
+    num_replaced: int = 0
 
     @property
     def compression(self) -> float:
@@ -51,9 +57,22 @@ class CodeLengths:
         return self.uniform_bits / self.plain_bits
 
     @property
-    def released(self) -> float:
+    def released(self) -> float | None:
         """Bits over nats of a softmax applied twice: 1 / ln 2 at chance, at most 3.192 for two classes."""
-        return self.uniform_bits / self.released_nats
+        return None if self.released_nats is None else self.uniform_bits / self.released_nats
+
+
+class Sender(Protocol):
+    """What is known after some labels were sent, and how it predicts the next ones."""
+
+    def choose(self, c_values: Sequence[float]) -> float | None:
+        """The regularisation that promises the shortest code; None for the constant predictor."""
+
+    def converged(self, c: float) -> bool:
+        """Whether there is a converged probe of this regularisation."""
+
+    def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
+        """Natural log of each class's probability [m, K]; None, or a probe that there is not: the constant one."""
 
 
 def block_ends(num_rows: int) -> list[int]:
@@ -84,22 +103,50 @@ def code_lengths(
     """
     order = np.random.default_rng(seed).permutation(len(codes))
     vectors_nD, codes = vectors_nD[order], codes[order]
+
+    def sender(sent: int) -> Sender:
+        return ClassSender(vectors_nD[:sent], codes[:sent], num_classes, tolerance, seed)
+
+    return send(vectors_nD, codes, num_classes, sender, c_values=c_values, plain_c=plain_c, released=True)
+
+
+def send(
+    vectors_nD: np.ndarray,
+    codes: np.ndarray,
+    num_classes: int,
+    sender_after: Callable[[int], Sender],
+    *,
+    c_values: Sequence[float],
+    plain_c: float,
+    released: bool,
+) -> CodeLengths:
+    """Sends the labels block by block, in their order, and adds up what each code costs.
+
+    Args:
+        vectors_nD: Vectors in the order of sending.
+        codes: Class numbers in the same order.
+        num_classes: K.
+        sender_after: From a number of labels sent to what is known then.
+        c_values: Regularisations to choose from.
+        plain_c: The regularisation of the plain probe.
+        released: Whether the released formula is added up too.
+    """
     ends = block_ends(len(codes))
-    uniform = np.log(num_classes)
-    online = plain = ends[0] * uniform  # the first block is sent without a probe
-    released = ends[0] * uniform
+    online = plain = double = ends[0] * np.log(num_classes)  # the first block is sent without a probe
     chosen: list[float | None] = []
+    num_replaced = 0
     for start, end in pairwise(ends):
-        sender = _Sender(vectors_nD[:start], codes[:start], num_classes, tolerance)
-        block, told = vectors_nD[start:end], codes[start:end]
-        c = sender.choose(c_values, seed)
+        sender, block, told = sender_after(start), vectors_nD[start:end], codes[start:end]
+        c = sender.choose(c_values)
         chosen.append(c)
         online += nats(sender.log_probabilities(block, c), told)
         log_p = sender.log_probabilities(block, plain_c)
+        num_replaced += not sender.converged(plain_c)
         plain += nats(log_p, told)
-        released += nats(np.asarray(log_softmax(np.exp(log_p), axis=1)), told)
+        double += nats(np.asarray(log_softmax(np.exp(log_p), axis=1)), told)
     bit = np.log(2)
-    return CodeLengths(len(codes) * uniform / bit, online / bit, plain / bit, released, tuple(chosen))
+    bits = len(codes) * np.log2(num_classes), online / bit, plain / bit
+    return CodeLengths(num_classes, *bits, double if released else None, tuple(chosen), num_replaced)
 
 
 def nats(log_probabilities_mK: np.ndarray, codes: np.ndarray) -> float:
@@ -107,75 +154,54 @@ def nats(log_probabilities_mK: np.ndarray, codes: np.ndarray) -> float:
     return float(-log_probabilities_mK[np.arange(len(codes)), codes].sum())
 
 
-class _Sender:
-    """What is known after some labels were sent."""
+class ClassSender:
+    """What is known of classes after some labels were sent."""
 
-    def __init__(self, vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, tolerance: float) -> None:
-        self.vectors_nD, self.codes, self.tolerance = vectors_nD, codes, tolerance
+    def __init__(
+        self, vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, tolerance: float, seed: int
+    ) -> None:
+        self.vectors_nD, self.codes, self.tolerance, self.seed = vectors_nD, codes, tolerance, seed
         self.seen = np.unique(codes)
         counts = np.bincount(codes, minlength=num_classes)
-        self.constant = np.log((counts + 1) / (len(codes) + num_classes))  # Laplace's rule of succession
+        self.frequencies, self.constant = laplace(counts), constant_predictor(counts)
         self.fits: dict[float, Linear] = {}
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """Natural log of each class's probability [m, K]; None is the constant predictor.
-
-        A class that was not seen yet keeps the probability that the constant predictor gives it. A probe that
-        cannot be fitted, for want of a second class or because it does not converge, is the constant predictor.
-        """
-        log_p = np.tile(self.constant, (len(block_mD), 1))
-        fit = None if c is None else self._fit([c])[0]
-        if fit is not None:
-            known = np.log(np.exp(self.constant[self.seen]).sum())
-            log_p[:, self.seen] = known + fit.log_probabilities(block_mD)
+        """As in ``Sender``. A class that was not seen yet keeps the probability of Laplace's rule."""
+        if c is None or not self.converged(c):
+            return np.tile(self.constant, (len(block_mD), 1))
+        log_p = np.tile(self.frequencies, (len(block_mD), 1))
+        known = np.log(np.exp(self.frequencies[self.seen]).sum())
+        log_p[:, self.seen] = known + self.fits[c].log_probabilities(block_mD)
         return log_p
 
-    def _fit(self, c_values: Sequence[float]) -> list[Linear | None]:
+    def converged(self, c: float) -> bool:
+        """As in ``Sender``; with one class there is nothing to fit."""
         if len(self.seen) < 2:
-            return [None] * len(c_values)
+            return False
+        self._fit([c])
+        return self.fits[c].converged
+
+    def _fit(self, c_values: Sequence[float]) -> None:
         lacking = [c for c in c_values if c not in self.fits]
-        if lacking:
+        if lacking and len(self.seen) > 1:
             codes = np.searchsorted(self.seen, self.codes)
             found = fit_classifiers(self.vectors_nD, codes, len(self.seen), lacking, self.tolerance)
             self.fits |= dict(zip(lacking, found, strict=True))
-        return [self.fits[c] if self.fits[c].converged else None for c in c_values]
 
-    def choose(self, c_values: Sequence[float], seed: int) -> float | None:
+    def choose(self, c_values: Sequence[float]) -> float | None:
         """The regularisation with the shortest code in stratified inner folds; None for the constant predictor."""
-        folds = dealt_folds(self.codes, seed)
+        folds = dealt_folds(self.codes, self.seed)
         if folds is None:
             return None
         cost_nC = np.zeros((len(self.codes), 1 + len(c_values)))
+        cost_nC[:, 0] = held_out_cost(self.codes, folds, len(self.constant))
         for fold in np.unique(folds):
             held = folds == fold
-            inner = _Sender(self.vectors_nD[~held], self.codes[~held], len(self.constant), self.tolerance)
+            rest = self.vectors_nD[~held], self.codes[~held]
+            inner = ClassSender(*rest, len(self.constant), self.tolerance, self.seed)
             inner._fit(c_values)  # all at once
-            for number, c in enumerate([None, *c_values]):
+            for number, c in enumerate(c_values, 1):
                 log_p = inner.log_probabilities(self.vectors_nD[held], c)
                 cost_nC[held, number] = -log_p[np.arange(held.sum()), self.codes[held]]
-        return _cheapest(cost_nC, c_values)
-
-
-def _cheapest(cost_nC: np.ndarray, c_values: Sequence[float]) -> float | None:
-    """The C of the lowest cost if it saves more than one standard error on the constant predictor (column 0).
-
-    Without the margin the best of many useless probes wins by luck, and random labels cost up to 2 % too much.
-
-    Reference: Breiman et al. (1984), Classification and regression trees, 3.4.3 (the one-standard-error rule).
-    """
-    best = int(np.argmin(cost_nC.sum(axis=0)))
-    saved = cost_nC[:, 0] - cost_nC[:, best]
-    margin = saved.std() / np.sqrt(len(saved))
-    return c_values[best - 1] if best and saved.mean() > margin else None
-
-
-def dealt_folds(codes: np.ndarray, seed: int) -> np.ndarray | None:
-    """Inner fold of each row, every class dealt out evenly; None where no class but one has two members."""
-    counts = np.bincount(codes)
-    if (counts >= 2).sum() < 2:
-        return None
-    order = np.random.default_rng((seed, len(codes))).permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    folds = np.empty(len(codes), dtype=int)
-    folds[order] = np.arange(len(codes)) % min(INNER_FOLDS, len(codes))
-    return folds
+        return cheapest(cost_nC, c_values)

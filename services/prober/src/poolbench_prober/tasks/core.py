@@ -12,7 +12,7 @@ from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
 from poolbench.suites import Measure
 from poolbench_prober.config import TaskParams
-from poolbench_prober.tasks.compression import CodeLengths, code_lengths
+from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
 from poolbench_prober.tasks.control import control_values
 from poolbench_prober.tasks.models import Linear, fit_classifiers, fit_regressions
 from poolbench_prober.tasks.scores import accuracy, is_constant, macro_f1, weighted_pearson
@@ -20,13 +20,6 @@ from poolbench_prober.tasks.targets import Targets
 from poolbench_prober.vectors import PooledVectors
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"
-CODE_METRICS = (
-    "probe.compression",
-    "probe.compression_unregularised",
-    "probe.compression_published",
-    "probe.online_bits",
-    "probe.uniform_bits",
-)
 
 
 def task_measures(targets: Targets, vectors: PooledVectors, params: TaskParams) -> list[Measure]:
@@ -52,10 +45,18 @@ def task_measures(targets: Targets, vectors: PooledVectors, params: TaskParams) 
         return [Measure.failed(name, error, **fields) for name in names]
     groups = np.unique(np.concatenate([kept.groups[each.test] for each in found]))
     fields |= {"n": int(np.mean([len(each.test) for each in found])), "num_groups": len(groups)}
-    weights_Rn = group_weights(kept.groups, params.num_bootstrap, params.seeds[0])
-    weights_Rn = np.vstack([np.ones((1, len(rows)), dtype=weights_Rn.dtype), weights_Rn])
-    measures = _scores(found, kept, weights_Rn, fields)
-    return [*measures, *_codes(kept, vectors.matrix_nW[rows], params, found, fields)]
+    measures = _scores(found, kept, _test_weights(kept.groups, groups, params), fields)
+    sent = [Sent(each.train, seed) for each, seed in zip(found, params.seeds, strict=True)]
+    return [*measures, *code_measures(kept, vectors.matrix_nW[rows], params, sent, fields)]
+
+
+def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
+    """Bootstrap weights [1 + R, n] over the groups that any seed tests on; the first row, of ones, gives the value."""
+    weights_Rn = np.zeros((1 + params.num_bootstrap, len(groups)), dtype=np.float32)
+    weights_Rn[0] = 1
+    rows = np.isin(groups, tested)
+    weights_Rn[1:, rows] = group_weights(groups[rows], params.num_bootstrap, params.seeds[0])
+    return weights_Rn
 
 
 def metric_names(targets: Targets, params: TaskParams) -> list[str]:
@@ -63,7 +64,7 @@ def metric_names(targets: Targets, params: TaskParams) -> list[str]:
     names = ["probe.pearson"] if targets.is_regression else ["probe.macro_f1", "probe.accuracy"]
     names += ["probe.selectivity"] if params.control else []
     names += ["probe.collapsed"]
-    return names + (list(CODE_METRICS) if params.compression and not targets.is_regression else [])
+    return names + (list(CODE_METRICS) if params.compression else [])
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class _Found:
         truth: Their class numbers or values.
         predicted: What the probe says of them.
         control_truth: Their control labels; None without control task.
-        control_predicted: What the control probe says.
+        control_predicted: What the control probe says; or why there is none, which leaves the probe itself alone.
         details: C, convergence.
     """
 
@@ -85,7 +86,7 @@ class _Found:
     truth: np.ndarray
     predicted: np.ndarray
     control_truth: np.ndarray | None
-    control_predicted: np.ndarray | None
+    control_predicted: np.ndarray | CellError | None
     details: dict[str, Any]
 
     @classmethod
@@ -99,11 +100,12 @@ class _Found:
         train, test = rows["train"], rows["test"]
         fits = _fit(matrix_nD[train], targets.values[train], targets, params.choices(len(rows["dev"])), params)
         c, fit = _best_on_dev(fits, matrix_nD[rows["dev"]], targets.values[rows["dev"]], targets)
-        control_truth = control_predicted = None
+        control_truth: np.ndarray | None = None
+        control_predicted: np.ndarray | CellError | None = None
         if params.control:
             values = control_values(targets, train, params.control, seed)
-            control = _fit(matrix_nD[train], values[train], targets, [c], params)[c]
-            control_truth, control_predicted = values[test], _predict(control, matrix_nD[test], targets)
+            control_truth = values[test]
+            control_predicted = _control(matrix_nD, values, train, test, targets, c, params)
         details = {"C": c, "gradient_ratio": fit.linear.gradient_ratio, "num_iterations": fit.linear.num_iterations}
         predicted = _predict(fit, matrix_nD[test], targets)
         return cls(train, test, targets.values[test], predicted, control_truth, control_predicted, details)
@@ -144,6 +146,23 @@ def _predict(fit: _Fit, vectors_mD: np.ndarray, targets: Targets) -> np.ndarray:
     return scores_mK[:, 0] if targets.is_regression else fit.classes[scores_mK.argmax(axis=1)]
 
 
+def _control(
+    matrix_nD: np.ndarray,
+    values: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+    targets: Targets,
+    c: float,
+    params: TaskParams,
+) -> np.ndarray | CellError:
+    """What the probe of the control labels says of test, or why there is none."""
+    try:
+        fit = _fit(matrix_nD[train], values[train], targets, [c], params)[c]
+    except CellError as error:
+        return error
+    return _predict(fit, matrix_nD[test], targets)
+
+
 def _best_on_dev(
     fits: dict[float, _Fit], vectors_mD: np.ndarray, values: np.ndarray, targets: Targets
 ) -> tuple[float, _Fit]:
@@ -173,6 +192,9 @@ def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, f
     told: dict[str, Any] = {**fields, "reason": said if share else None}
     if regression and share:
         measures = [Measure.null("probe.pearson", "collapsed", said, **fields)]
+    elif regression and any(np.ptp(each.truth) == 0 for each in found):
+        reason = "all test instances have one value: nothing correlates with it"
+        measures = [Measure.null("probe.pearson", "one_class", reason, **fields)]
     else:
         name = "probe.pearson" if regression else "probe.macro_f1"
         measures = [_measure(name, own_RS, {**told, "details": _finite(details)})]
@@ -194,6 +216,8 @@ def _selectivity(
     columns = []
     for each in found:
         assert each.control_truth is not None and each.control_predicted is not None
+        if isinstance(each.control_predicted, CellError):
+            return Measure.failed("probe.selectivity", each.control_predicted, **fields)
         columns.append(_samples(regression, each.control_truth, each.control_predicted, weights_Rn[:, each.test]))
     control_RS = np.nan_to_num(np.stack(columns, axis=1), nan=0.0) if regression else np.stack(columns, axis=1)
     if not np.isfinite(own_RS[0]).all():
@@ -211,41 +235,3 @@ def _measure(metric: str, samples_RS: np.ndarray, fields: dict[str, Any]) -> Mea
 def _finite(details: dict[str, Any]) -> dict[str, Any]:
     """Details without numbers that JSON cannot carry."""
     return {**details, "values": [value if np.isfinite(value) else None for value in details["values"]]}
-
-
-def _codes(
-    targets: Targets, matrix_nD: np.ndarray, params: TaskParams, found: Sequence[_Found], fields: dict[str, Any]
-) -> list[Measure]:
-    """Code lengths of the training labels of each seed."""
-    if not params.compression or targets.is_regression:
-        return []
-    lengths = [
-        code_lengths(
-            matrix_nD[each.train],
-            targets.values[each.train],
-            len(targets.classes),
-            c_values=params.compression_c,
-            plain_c=params.primary_c,
-            tolerance=params.tolerance,
-            seed=seed,
-        )
-        for each, seed in zip(found, params.seeds, strict=True)
-    ]
-    fields = {**fields, "n": int(np.mean([len(each.train) for each in found]))}
-    fields["num_groups"] = len(np.unique(np.concatenate([targets.groups[each.train] for each in found])))
-    return [_code_measure(name, lengths, fields) for name in CODE_METRICS]
-
-
-def _code_measure(name: str, lengths: Sequence[CodeLengths], fields: dict[str, Any]) -> Measure:
-    attribute = {
-        "probe.compression": "compression",
-        "probe.compression_unregularised": "unregularised",
-        "probe.compression_published": "released",
-        "probe.online_bits": "online_bits",
-        "probe.uniform_bits": "uniform_bits",
-    }[name]
-    values = [float(getattr(each, attribute)) for each in lengths]
-    details: dict[str, Any] = {"values": values}
-    if name == "probe.compression":
-        details["chosen_C"] = [list(each.chosen) for each in lengths]
-    return Measure.of(name, float(np.mean(values)), details=details, **fields)

@@ -42,19 +42,22 @@ class Targets:
         """The instances in ``table`` (PROBE_TARGETS).
 
         Raises:
-            InputError: If an id is there twice, a split is unknown or given for some only, or labels and values are
-                mixed or missing.
+            InputError: If an id is there twice, a split is unknown, given for some only or parts a group, or labels
+                and values are mixed, missing or no numbers.
         """
         require_columns(table, PROBE_TARGETS, "the targets")
         columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in PROBE_TARGETS.names}
         _require_unique(columns["instance_id"])
         classes, values = _values(columns["label"], columns["value"])
+        groups, splits = connected_groups(columns["group"]), _all_or_none("split", columns["split"], SPLITS)
+        if splits is not None:
+            _require_whole(groups, splits)
         return cls(
             ids=tuple(columns["instance_id"]),
             classes=classes,
             values=values,
-            groups=connected_groups(columns["group"]),
-            splits=_all_or_none("split", columns["split"], SPLITS),
+            groups=groups,
+            splits=splits,
             words=_all_or_none("word", columns["word"]),
         )
 
@@ -113,6 +116,15 @@ def _require_unique(ids: list[str]) -> None:
         raise InputError(f"instance ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
 
 
+def _require_whole(groups: np.ndarray, splits: np.ndarray) -> None:
+    pairs = np.unique(np.stack([groups, np.unique(splits, return_inverse=True)[1]]), axis=1)
+    parted = pairs.shape[1] - len(np.unique(groups))
+    if parted:
+        raise InputError(
+            f"groups lie in several splits ({parted} times); a group never parts: give other splits or groups"
+        )
+
+
 def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple[str, ...], np.ndarray]:
     """Classes and class numbers, or no classes and the real values."""
     if all(label is not None for label in labels) and all(value is None for value in values):
@@ -120,7 +132,10 @@ def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple
         return tuple(classes.tolist()), codes
     if any(label is not None for label in labels) or any(value is None for value in values):
         raise InputError("every instance needs a label, or every instance a value; the targets mix or lack them")
-    numbers = np.array(values, dtype=np.float64)
+    try:
+        numbers = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("the values of a regression must be numbers") from None
     if not np.isfinite(numbers).all():
         raise InputError(f"{int((~np.isfinite(numbers)).sum())} of {len(numbers)} values are not finite")
     return (), numbers

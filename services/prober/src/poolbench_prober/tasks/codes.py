@@ -1,0 +1,71 @@
+"""Measures of code lengths: what the training labels of each seed cost to send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from poolbench.suites import Measure
+from poolbench_prober.config import TaskParams
+from poolbench_prober.tasks.compression import CodeLengths, code_lengths
+from poolbench_prober.tasks.targets import Targets
+from poolbench_prober.tasks.value_code import value_code_lengths
+
+_ATTRIBUTES = {
+    "probe.compression": "compression",
+    "probe.compression_unregularised": "unregularised",
+    "probe.compression_published": "released",
+    "probe.online_bits": "online_bits",
+    "probe.uniform_bits": "uniform_bits",
+}
+CODE_METRICS = tuple(_ATTRIBUTES)
+_NOT_RELEASED = "the released code has no code length of real values"
+
+
+class Sent(NamedTuple):
+    """Rows that are sent, and the seed of their order."""
+
+    rows: np.ndarray
+    seed: int
+
+
+def code_measures(
+    targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: Sequence[Sent], fields: dict[str, Any]
+) -> list[Measure]:
+    """The metrics ``CODE_METRICS``, means over the seeds; nothing where code lengths are not asked for."""
+    if not params.compression:
+        return []
+    lengths = [_lengths(targets, matrix_nD, params, each) for each in sent]
+    rows = np.concatenate([each.rows for each in sent])
+    counts = {"n": int(np.mean([len(each.rows) for each in sent])), "num_groups": len(np.unique(targets.groups[rows]))}
+    return [_measure(name, lengths, {**fields, **counts}) for name in CODE_METRICS]
+
+
+def _lengths(targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: Sent) -> CodeLengths:
+    vectors_nD, values = matrix_nD[sent.rows], targets.values[sent.rows]
+    settings: dict[str, Any] = {
+        "c_values": params.compression_c,
+        "plain_c": params.primary_c,
+        "tolerance": params.tolerance,
+        "seed": sent.seed,
+    }
+    if targets.is_regression:
+        return value_code_lengths(vectors_nD, values, **settings)
+    return code_lengths(vectors_nD, values, len(targets.classes), **settings)
+
+
+def _measure(name: str, lengths: Sequence[CodeLengths], fields: dict[str, Any]) -> Measure:
+    found = [getattr(each, _ATTRIBUTES[name]) for each in lengths]
+    if None in found:
+        return Measure.null(name, "not_implemented", _NOT_RELEASED, **fields)
+    values = [float(value) for value in found]
+    details: dict[str, Any] = {"values": values}
+    if name == "probe.compression":
+        details["chosen_C"] = [list(each.chosen) for each in lengths]
+    if name == "probe.compression_unregularised":
+        details["blocks_by_the_constant_predictor"] = [each.num_replaced for each in lengths]
+    if name == "probe.uniform_bits":
+        details["num_classes"] = [each.num_classes for each in lengths]
+    return Measure.of(name, float(np.mean(values)), details=details, **fields)

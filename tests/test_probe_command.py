@@ -1,0 +1,175 @@
+"""The command ``probe`` against the real prober behind HTTP, in a thread, without Ray."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+from poolbench.runtime.http import build_api
+from poolbench.runtime.service import load_service
+from poolbench_driver.cli import main
+
+TOKEN = "only-for-this-test"
+ROWS = 90
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """The prober as an HTTP server in a thread."""
+    api = FastAPI()
+    api.mount("/prober", build_api(load_service("prober"), TOKEN))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(20)
+
+
+Probe = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def probe(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Probe:
+    """Saves arrays and runs the command on them in this process, where a traceback fails the test."""
+    cluster = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+        "POOLBENCH_HTTP": address,
+        "POOLBENCH_TOKEN": TOKEN,
+    }
+    for name, value in cluster.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def run(vectors: Any, labels: Any, *arguments: str, **columns: Any) -> tuple[int, str, str]:
+        options: list[str] = []
+        for name, array in {"vectors": vectors, "labels": labels, **columns}.items():
+            np.save(f"{name}.npy", array)
+            options += [f"--{name}", f"{name}.npy"] if name in columns else []
+        command = ["poolbench-driver", "probe", "vectors.npy", "labels.npy", *options, *arguments]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+def planted(num_classes: int = 2, shift: float = 3.0, width: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    codes = np.arange(ROWS) % num_classes
+    noise = np.random.default_rng(0).normal(size=(ROWS, width))
+    return noise + shift * np.eye(num_classes, width)[codes], codes
+
+
+def figures(done: tuple[int, str, str]) -> dict[str, dict[str, Any]]:
+    code, out, err = done
+    assert code == 0, err
+    rows = json.loads(out)["measures"]
+    return {row["metric"]: row for row in rows if row["params"] == "{}" or row["metric"] == "d1.auroc_domain"}
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8", "bool", "float32"])
+def test_a_concept_has_d1_whatever_the_type_of_its_labels(probe: Probe, kind: str) -> None:
+    vectors, codes = planted()
+    done = probe(vectors.astype("float16"), codes.astype(kind), groups=np.arange(ROWS) // 2)
+    found = figures(done)
+    assert json.loads(done[1])["task"] == "concept"
+    assert found["d1.auroc"]["value"] > 0.9 and found["d1.auroc"]["num_groups"] == 45
+
+
+def test_pairs_and_domains_reach_the_probe(probe: Probe) -> None:
+    vectors, codes = planted()
+    pairs = np.array(["" if row < 10 else f"p{row // 2}" for row in range(ROWS)])
+    found = figures(probe(vectors, codes, pairs=pairs, domains=np.array(list("ab"))[np.arange(ROWS) // 2 % 2]))
+    assert found["d1.within_pair"]["n"] == 40
+    assert "10 of 90 passages have no partner" in found["d1.within_pair"]["reason"]
+    assert found["d1.auroc_domain"]["status"] == "too_few"  # under 30 of a class in a domain
+
+
+def test_rows_that_are_not_finite_are_left_out_and_counted(probe: Probe) -> None:
+    vectors, codes = planted()
+    vectors[3, 2], vectors[8, 0] = np.nan, np.inf
+    done = probe(vectors, codes)
+    assert figures(done)["d1.auroc"]["n"] == ROWS - 2
+    assert [row for row, score in enumerate(json.loads(done[1])["scores"]) if score is None] == [3, 8]
+    vectors[::3] = np.nan
+    assert {row["status"] for row in figures(probe(vectors, codes)).values()} == {"non_finite"}
+
+
+def test_several_classes_with_splits_and_control_words(probe: Probe) -> None:
+    vectors, codes = planted(3)
+    splits = np.array(["train"] * 60 + ["dev"] * 10 + ["test"] * 20)
+    words = np.array([f"w{row % 20}" for row in range(ROWS)])
+    found = figures(probe(vectors, np.array(["noun", "verb", "other"])[codes], splits=splits, words=words))
+    assert found["probe.macro_f1"]["value"] > 0.8 and found["probe.macro_f1"]["n"] == 20
+    assert found["probe.selectivity"]["status"] == "ok"
+    assert found["probe.compression"]["n"] == 60
+    whole = figures(probe(vectors, codes, splits=splits))
+    assert whole["probe.macro_f1"]["value"] == found["probe.macro_f1"]["value"]
+
+
+def test_real_values_and_a_span_pair_side_by_side(probe: Probe) -> None:
+    first, second = np.random.default_rng(1).normal(size=(2, ROWS, 4))
+    values = first[:, 0] - second[:, 0] + 0.1
+    both, alone = (figures(probe(v, values)) for v in (np.hstack([first, second]), first))
+    assert both["probe.pearson"]["value"] > 0.95 > alone["probe.pearson"]["value"]
+    assert both["probe.compression"]["value"] > alone["probe.compression"]["value"]
+    assert both["probe.compression_published"]["status"] == "not_implemented"
+    whole = figures(probe(first, np.round(first[:, 0] * 2), "--task", "regression"))
+    assert whole["probe.pearson"]["value"] > 0.8 and "probe.macro_f1" not in whole
+
+
+def test_what_cannot_be_probed_is_a_null_with_its_reason(probe: Probe) -> None:
+    vectors, codes = planted(3)
+    found = figures(probe(np.ones_like(vectors), codes))
+    assert {row["status"] for row in found.values()} == {"collapsed"}
+    _, binary = planted()
+    assert {row["status"] for row in figures(probe(np.ones((ROWS, 3)), binary)).values()} == {"collapsed"}
+
+
+VECTORS, CODES = planted()
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "columns", "arguments", "expected"),
+    [
+        (VECTORS, CODES[:9], {}, (), "labels has 9 entries for 90 vectors"),
+        (VECTORS, CODES * 0, {}, (), "all 90 passages have the label"),
+        (VECTORS, CODES, {"groups": CODES * 0}, (), "1 groups"),
+        (VECTORS[0], CODES, {}, (), "2 dimensions are needed"),
+        (VECTORS[:0], CODES[:0], {}, (), "at least 2 items"),
+        (VECTORS.astype(complex), CODES, {}, (), "vectors.npy holds complex128"),
+        (VECTORS.astype(str), CODES, {}, (), "vectors.npy holds <U"),
+        (VECTORS.astype("S4"), CODES, {}, (), "bfloat16: save as float32"),
+        (VECTORS * np.nan, CODES, {}, (), "share one width"),
+        (VECTORS, np.where(CODES == 1, np.nan, 0.5), {}, (), "labels that are not finite"),
+        (VECTORS, CODES.astype("datetime64[D]"), {}, (), "labels.npy holds datetime64[D]"),
+        (VECTORS, CODES, {}, ("--task", "ranking"), "allowed: concept, classification, regression"),
+        (VECTORS, CODES - 1, {}, ("--task", "concept"), "labels must be 0 or 1, got -1"),
+        (VECTORS, CODES, {"splits": np.array(["train"] * ROWS)}, (), "belong to a classification or regression"),
+        (VECTORS, CODES.astype(str), {"splits": np.array(["valid"] * ROWS)}, (), "got valid"),
+        (VECTORS, CODES.astype(str), {}, ("--task", "regression"), "a regression needs numbers"),
+        (VECTORS, CODES, {"domains": np.array(["a"] * ROWS)}, ("--task", "classification"), "domains belong to"),
+    ],
+)
+def test_mistakes_are_one_line(
+    probe: Probe, vectors: Any, labels: Any, columns: dict[str, Any], arguments: tuple[str, ...], expected: str
+) -> None:
+    code, out, err = probe(vectors, labels, *arguments, **columns)
+    assert code == 2 and expected in err and not out
+    assert err.count("\n") == 1 and TOKEN not in err
