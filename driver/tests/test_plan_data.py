@@ -131,6 +131,12 @@ def test_malformed_pilots_are_named(tmp_path: Path, content: str, message: str) 
         read_pilot(file)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    file = tmp_path / "pilot.csv"
+    file.write_text("seed,accuracy\n0,.8\n1,.9\n", "utf-8-sig")
+    assert read_pilot(file).accuracies == {"0": 0.8, "1": 0.9}
+
+
 def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
     five, four = (read_pilot(pilot(tmp_path / f"{n}.csv", FIRST[:n])) for n in (5, 4))
     with pytest.raises(InputError, match="unpaired ids"):
@@ -156,6 +162,7 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
         (("--width", "8", "--effect", ".1", "--split", "1e-308:1e308"), "millionth"),
         (("--width", "8", "--effect", "nan"), "from -1 to 1"),
         (("--width", "8", "--p01", ".1", "--p10", ".2"), "need --n"),
+        (("--effect", ".1", "--width", "8", "--n", "500"), "which also needs --p01 and --p10"),
         (("only-one.csv", "--width", "8"), "two pilot files"),
         (("a.csv", "b.csv", "--width", "8", "--effect", ".1"), "not both"),
     ],

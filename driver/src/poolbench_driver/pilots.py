@@ -141,7 +141,7 @@ def _counted(first: Pilot, second: Pilot) -> tuple[float, float, int] | None:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # spreadsheets begin a CSV with a byte order mark
         found = json.loads(text) if path.suffix == ".json" else list(csv.DictReader(text.splitlines()))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

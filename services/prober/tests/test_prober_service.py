@@ -230,6 +230,13 @@ def test_http_numbers_that_are_equal_are_one_class(client):
     assert mixed == plain
 
 
+def test_http_words_mean_control_labels_per_word_type(client):
+    request = body(task="classification", words=[str(row % 7) for row in range(40)])
+    named = {**request, "task_params": {"control": "word_type"}}
+    answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
+    assert answers[0] == answers[1]
+
+
 def test_http_direction(client):
     for method in ("C1", "C3", "LDA"):
         answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
@@ -243,6 +250,20 @@ def test_http_direction(client):
         ("/probe", body(groups=["a"]), 400, "groups has 1 entries for 40 vectors"),
         ("/probe", {"vectors": [[1.0], [1.0, 2.0]], "labels": [0, 1]}, 400, "share one width"),
         ("/probe", {"vectors": [[1.0], [2.0]], "labels": [1, 1]}, 400, "all 2 passages"),
+        ("/probe", body(params={"sensitivity_c": [0]}), 422, "sensitivity_c.0: Input should be greater than 0"),
+        ("/probe", body(params={"fold_seeds": [-1]}), 422, "fold_seeds.0: Input should be greater than or equal to 0"),
+        ("/probe", body(params={"fold_seeds": [1, 1]}), 422, "each once"),
+        ("/probe", body(params={"fold_seeds": [0]}), 422, "not 0, the seed itself"),
+        ("/probe", body(task_params={"seeds": [1]}), 400, "task_params do not belong to a concept"),
+        ("/probe", body(task="classification", params={"folds": 3}), 400, "params do not belong to a classification"),
+        ("/probe", body(task="classification", task_params={"c_values": [-1]}), 422, "c_values.0"),
+        ("/probe", body(task="classification", task_params={"seeds": [-1]}), 422, "seeds.0"),
+        (
+            "/probe",
+            body(task="classification", words=["a"] * 40, task_params={"control": "permuted"}),
+            400,
+            "words are read by control word_type only",
+        ),
         ("/probe", body(labels=[0, 1]), 400, "labels has 2 entries"),
         ("/direction", body(method="C9"), 404, "unknown direction 'C9'"),
         ("/direction", body(method="C5"), 400, "needs a sparse autoencoder"),

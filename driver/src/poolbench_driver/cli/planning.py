@@ -104,6 +104,8 @@ def _power(
         if n is None:
             raise ConfigError("--p01 and --p10 need --n, the number of test passages")
         return power_at(p01, p10, n, alpha)
+    if compared is None and n is not None:
+        raise ConfigError("--n is for the power, which also needs --p01 and --p10, or pilots in place of --effect")
     if compared is None or compared.p01 == compared.p10:
         return None
     passages = n if n is not None else compared.num_items

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from poolbench.errors import ConfigError
 
-#: An inverse regularisation.
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0)]
+#: Inverse regularisation of a probe.
+InverseC = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Params(BaseModel):
@@ -59,13 +59,20 @@ class ProbeParams(_Params):
     fold_seeds: tuple[Seed, ...] = ()
     folds: int = Field(5, ge=2)
     num_bootstrap: int = Field(1000, ge=0)
-    primary_c: Positive = 1.0
-    sensitivity_c: tuple[Positive, ...] = (0.01, 0.1, 10.0)
+    primary_c: InverseC = 1.0
+    sensitivity_c: tuple[InverseC, ...] = (0.01, 0.1, 10.0)
     num_permutations: int = Field(5, ge=1)
     num_control_words: int = Field(3, ge=1)
     sae_features: int = Field(10, ge=1)
     min_domain_class: int = Field(30, ge=1)
     tolerance: float = Field(1e-6, gt=0, le=1e-5)
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Self:
+        """A seed twice would count its folds twice in the spread."""
+        if len({self.seed, *self.fold_seeds}) <= len(self.fold_seeds):
+            raise ValueError(f"fold_seeds {list(self.fold_seeds)}: each once, and not {self.seed}, the seed itself")
+        return self
 
 
 class TaskParams(_Params):
@@ -85,11 +92,11 @@ class TaskParams(_Params):
 
     task: str = ""
     seeds: tuple[Seed, ...] = Field((0,), min_length=1)
-    c_values: tuple[Positive, ...] = (0.01, 0.1, 1.0, 10.0)
-    primary_c: Positive = 1.0
+    c_values: tuple[InverseC, ...] = (0.01, 0.1, 1.0, 10.0)
+    primary_c: InverseC = 1.0
     control: Literal["permuted", "word_type"] | None = "permuted"
     compression: bool = True
-    compression_c: tuple[Positive, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    compression_c: tuple[InverseC, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     num_bootstrap: int = Field(1000, ge=0)
     tolerance: float = Field(1e-5, gt=0, le=1e-5)
 

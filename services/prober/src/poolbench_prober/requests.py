@@ -123,9 +123,11 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     """
     vectors = PooledVectors.from_matrix(request.matrix())
     if request.kind != "concept":
-        measures = task_measures(_targets(request), vectors, request.task_params)
+        _require_own_params(request)
+        measures = task_measures(_targets(request), vectors, _task_params(request))
         return ProbeAnswer(task=request.kind, measures=_told(measures), scores=[], folds=[])
     passages = _passages(request)
+    _require_own_params(request)
     design = Design.build(passages, None, request.params)
     if design.error is not None:
         raise design.error
@@ -133,6 +135,33 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     score_of = {row["passage_id"]: row["score"] for row in result.scores}
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
     return ProbeAnswer(task="concept", measures=_told(result.measures), scores=scores, folds=design.folds.tolist())
+
+
+def _require_own_params(request: ProbeRequest) -> None:
+    """Parameters of the other kind of task are refused, not left unread.
+
+    Raises:
+        InputError: If there are any.
+    """
+    other, own = ("task_params", "params") if request.kind == "concept" else ("params", "task_params")
+    if other in request.model_fields_set:
+        raise InputError(f"{other} do not belong to a {request.kind}; its parameters are called {own}")
+
+
+def _task_params(request: ProbeRequest) -> TaskParams:
+    """The parameters; words are there for control labels per type, unless another control is named.
+
+    Raises:
+        InputError: If one is named that reads no words.
+    """
+    params = request.task_params
+    if request.words is None:
+        return params
+    if "control" not in params.model_fields_set:
+        return params.model_copy(update={"control": "word_type"})
+    if params.control != "word_type":
+        raise InputError(f"words are read by control word_type only; task_params.control is {params.control}")
+    return params
 
 
 def _told(measures: Iterable[Measure]) -> list[dict[str, Any]]:

@@ -111,7 +111,15 @@ class RunConfig(StrictModel):
     annotator: str = "annotator"
     include_bos: bool = False
     keep_activations: bool = False
-    seed: int = 0
+    seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Self:
+        """A seed twice would count its folds twice in the spread."""
+        seeds = (self.seed, *self.fold_seeds)
+        if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+            raise ValueError(f"fold_seeds {list(self.fold_seeds)}: seeds from 0, each once, and not {self.seed} itself")
+        return self
 
     @model_validator(mode="after")
     def _label_is_stated(self) -> Self:
