@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError
-from poolbench_prober.folds import connected_groups, grouped_folds
+from poolbench_prober.folds import grouped_folds
 
 
 def test_groups_are_connected_components():

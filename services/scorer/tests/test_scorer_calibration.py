@@ -7,7 +7,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from poolbench_scorer.auroc import grouped_auroc, link_groups, weighted_auroc
+from poolbench_scorer.auroc import grouped_auroc
 from poolbench_scorer.calibrate import TEMPERATURES, brier_score, expected_calibration_error, fit_temperature
 
 
@@ -67,29 +67,15 @@ def test_calibration_error_by_hand() -> None:
     assert expected_calibration_error(probabilities, labels, num_bins=2) == pytest.approx((0.35 + 0.15) / 2)
 
 
-def test_auroc_agrees_with_sklearn_with_ties_and_weights() -> None:
+def test_pairs_of_copies_of_one_group_do_not_count() -> None:
+    """Every positive is above its own negative, and between pairs all is chance: copies would lift each resample."""
     rng = np.random.default_rng(1)
-    scores, labels = rng.integers(0, 6, 50).astype(float), rng.integers(0, 2, 50)
-    weights = rng.integers(0, 3, size=(4, 50))
-    expected = [roc_auc_score(labels, scores, sample_weight=row) for row in weights]
-    assert weighted_auroc(scores, labels, weights) == pytest.approx(expected)
-
-
-def test_auroc_without_a_class_is_nan() -> None:
-    labels = np.array([1, 1, 0])
-    assert np.isnan(weighted_auroc(np.arange(3.0), labels, np.array([[1, 1, 0]]))).all()
-
-
-def test_groups_are_connected_components() -> None:
-    documents = ["a", "a", "b", "c", "d"]
-    pairs = [None, "p", "p", None, "q"]
-    groups = link_groups(documents, pairs).tolist()
-    assert groups[0] == groups[1] == groups[2]
-    assert len({groups[0], groups[3], groups[4]}) == 3
-
-
-def test_equal_values_of_different_columns_link_nothing() -> None:
-    assert len(set(link_groups(["a", "b"], ["b", "a"]).tolist())) == 2
+    base = np.repeat(rng.normal(0, 1, 12), 2)
+    labels, groups = np.tile([1, 0], 12), np.repeat(np.arange(12), 2)
+    found = grouped_auroc(base + 0.01 * labels, labels, groups, num_bootstrap=4000, seed=0)
+    assert found.value == pytest.approx(roc_auc_score(labels, base + 0.01 * labels))
+    assert found.interval is not None
+    assert np.mean(found.interval) == pytest.approx(found.value, abs=0.01)
 
 
 def test_interval_widens_when_groups_carry_the_spread() -> None:

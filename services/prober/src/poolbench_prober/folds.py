@@ -1,38 +1,10 @@
-"""Groups of passages that belong together, and folds that never split one."""
+"""Folds that never split a group of passages that belong together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from poolbench.errors import CellError
-
-
-def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
-    """Group number of each passage: connected components of the keys they share, int [n].
-
-    Two passages with the same matched pair, or the same source document, share a group; so do passages linked
-    through others. A null key links nothing.
-
-    Args:
-        keys: One sequence of n keys per kind, e.g. pair ids and document ids.
-    """
-    num_rows = len(keys[0])
-    rows: list[int] = []
-    nodes: list[int] = []
-    node_of: dict[tuple[int, str], int] = {}
-    for kind, column in enumerate(keys):
-        for row, key in enumerate(column):
-            if key is not None:
-                rows.append(row)
-                nodes.append(num_rows + node_of.setdefault((kind, key), len(node_of)))
-    size = num_rows + len(node_of)
-    graph = coo_array((np.ones(len(rows), dtype=np.int8), (rows, nodes)), shape=(size, size))
-    labels = connected_components(graph, directed=False)[1][:num_rows]
-    return np.unique(labels, return_inverse=True)[1]
 
 
 def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
 from poolbench.contracts.tables import PROBE_TARGETS
+from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
 from poolbench.suites import Measure
@@ -17,7 +18,6 @@ from poolbench_prober.config import ProbeParams, TaskParams
 from poolbench_prober.core import probe_cell
 from poolbench_prober.corpus import Passages, binary_labels, matched_pairs
 from poolbench_prober.design import Design
-from poolbench_prober.folds import connected_groups
 from poolbench_prober.solver import fit_probes
 from poolbench_prober.tasks import Targets, task_measures
 from poolbench_prober.vectors import PooledVectors

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
+from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
-from poolbench_scorer.auroc import link_groups
 from poolbench_scorer.batches import Window
 from poolbench_scorer.config import TrainParams
 from poolbench_scorer.fit import Examples
@@ -60,7 +60,7 @@ def read_passages(table: pa.Table, split: str) -> Passages:
         raise CellError(status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each")
     columns = (table[name].to_pylist() for name in ("passage_id", "text", "pair_id"))
     ids, texts, pairs = columns
-    return Passages(ids, texts, labels, pairs, link_groups(table["doc_id"].to_pylist(), pairs))
+    return Passages(ids, texts, labels, pairs, connected_groups(table["doc_id"].to_pylist(), pairs))
 
 
 def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,8 +14,8 @@ from scipy.special import log_expit
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
+from poolbench.statistics import auroc
 from poolbench.suites.measure import to_rows
-from poolbench_scorer.auroc import weighted_auroc
 from poolbench_scorer.base import Base, find_base, load_classifier
 from poolbench_scorer.calibrate import fit_temperature
 from poolbench_scorer.config import TrainParams
@@ -140,7 +140,7 @@ def _validator(
         done += 1
         if progress is not None:
             progress(done, params.epochs or 0, f"epochs of {params.concept}")
-        value = float(weighted_auroc(found, validation.labels, np.ones((1, len(found))))[0])
+        value = auroc(validation.labels, found)
         return value, float(-log_expit(signs * found).mean())
 
     return validate

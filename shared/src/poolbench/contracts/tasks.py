@@ -29,8 +29,8 @@ STEP_VERSIONS: dict[str, int] = {
     "prober.component": 1,
     "steerer.generate": 1,
     "steerer.continue": 1,
-    "scorer.train": 2,
-    "scorer.gate": 2,
+    "scorer.train": 3,
+    "scorer.gate": 3,
     "scorer.score": 1,
 }
 

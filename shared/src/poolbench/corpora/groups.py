@@ -1,14 +1,47 @@
-"""Source documents inferred from shared 8-grams, for corpora that do not name them."""
+"""Passages that belong together: by pair and document, and by shared 8-grams where a corpus names no documents."""
 
-from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from poolbench.corpora.text import shingles
 
 INFERRED_SOURCE = "inferred"
 """Source of inferred document ids; no partition shares exist for it, so its splits are taken as given."""
+
+
+def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
+    """Group number of each passage: connected components of the keys they share, int [n], numbered by first passage.
+
+    Two passages with the same matched pair, or the same source document, share a group; so do passages linked
+    through others. A null key links nothing.
+
+    Args:
+        keys: One sequence of n keys per kind, e.g. pair ids and document ids.
+    """
+    links = (
+        (row, (kind, key)) for kind, column in enumerate(keys) for row, key in enumerate(column) if key is not None
+    )
+    return _components(links, len(keys[0]))
+
+
+def _components(links: Iterable[tuple[int, object]], num_rows: int) -> np.ndarray:
+    """Component of each row [n] of the graph that links rows to whatever they have in common."""
+    rows: list[int] = []
+    nodes: list[int] = []
+    node_of: dict[object, int] = {}
+    for row, key in links:
+        rows.append(row)
+        nodes.append(num_rows + node_of.setdefault(key, len(node_of)))
+    size = num_rows + len(node_of)
+    graph = coo_array((np.ones(len(rows), dtype=np.int8), (rows, nodes)), shape=(size, size))
+    labels = connected_components(graph, directed=False)[1][:num_rows]
+    return np.unique(labels, return_inverse=True)[1]
 
 
 def infer_documents(passages: pa.Table) -> pa.Table:
@@ -20,23 +53,12 @@ def infer_documents(passages: pa.Table) -> pa.Table:
     if passages["doc_id"].null_count == 0:
         return passages
     rows = passages.to_pylist()
-    orphans = [index for index, row in enumerate(rows) if row["doc_id"] is None]
-    parents = list(range(len(rows)))
-    by_feature: dict[object, int] = {}
-    for index in orphans:
-        row = rows[index]
-        features: set[object] = set(shingles(row["text"]))
-        if row["pair_id"] is not None:
-            features.add(("pair", row["concept"], row["pair_id"]))
-        for feature in features:
-            _join(parents, index, by_feature.setdefault(feature, index))
-    members: dict[int, list[int]] = defaultdict(list)
-    for index in orphans:
-        members[_root(parents, index)].append(index)
-    for indices in members.values():
-        first = rows[indices[0]]
-        for index in indices:
-            rows[index]["doc_id"] = f"{INFERRED_SOURCE}/{first['concept']}-{first['passage_id']}"
+    orphans = [row for row in rows if row["doc_id"] is None]
+    links = ((number, feature) for number, row in enumerate(orphans) for feature in _features(row))
+    first_of: dict[int, dict[str, Any]] = {}
+    for row, component in zip(orphans, _components(links, len(orphans)), strict=True):
+        first = first_of.setdefault(component, row)
+        row["doc_id"] = f"{INFERRED_SOURCE}/{first['concept']}-{first['passage_id']}"
     column = pa.array([row["doc_id"] for row in rows], pa.string())
     return passages.set_column(passages.schema.get_field_index("doc_id"), "doc_id", column)
 
@@ -46,13 +68,8 @@ def has_inferred_documents(passages: pa.Table) -> bool:
     return bool(pc.any(pc.starts_with(passages["doc_id"], f"{INFERRED_SOURCE}/")).as_py())
 
 
-def _root(parents: list[int], index: int) -> int:
-    while parents[index] != index:
-        parents[index] = parents[parents[index]]
-        index = parents[index]
-    return index
-
-
-def _join(parents: list[int], first: int, second: int) -> None:
-    first, second = _root(parents, first), _root(parents, second)
-    parents[max(first, second)] = min(first, second)
+def _features(row: dict[str, Any]) -> set[object]:
+    features: set[object] = set(shingles(row["text"]))
+    if row["pair_id"] is not None:
+        features.add(("pair", row["concept"], row["pair_id"]))
+    return features

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import PROBE_TARGETS, require_columns
+from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
-from poolbench_prober.folds import connected_groups
 
 SPLITS = ("train", "dev", "test")
 #: Shares of train, dev and test where a data set comes without a split.
