@@ -9,7 +9,8 @@ import numpy as np
 
 from poolbench.suites import Measure
 from poolbench_prober.config import TaskParams
-from poolbench_prober.tasks.compression import CodeLengths, code_lengths
+from poolbench_prober.tasks.class_code import code_lengths
+from poolbench_prober.tasks.compression import CodeLengths
 from poolbench_prober.tasks.targets import Targets
 from poolbench_prober.tasks.value_code import value_code_lengths
 

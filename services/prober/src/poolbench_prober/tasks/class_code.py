@@ -1,0 +1,94 @@
+"""Online code length of classes: a classifier of all labels sent gives the probabilities of the next block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from poolbench_prober.tasks.compression import CodeLengths, Sender, send
+from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost, laplace
+from poolbench_prober.tasks.models import Linear, fit_classifiers
+
+
+def code_lengths(
+    vectors_nD: np.ndarray,
+    codes: np.ndarray,
+    num_classes: int,
+    *,
+    c_values: Sequence[float],
+    plain_c: float,
+    tolerance: float,
+    seed: int,
+) -> CodeLengths:
+    """Code lengths of the labels in one fixed shuffle.
+
+    Args:
+        vectors_nD: Vectors, finite.
+        codes: Class numbers [n].
+        num_classes: K of the code that knows nothing.
+        c_values: Regularisations to choose from beside the constant predictor.
+        plain_c: The regularisation of the plain probe.
+        tolerance: Of the probes.
+        seed: Of the shuffle and the inner folds.
+    """
+    order = np.random.default_rng(seed).permutation(len(codes))
+    vectors_nD, codes = vectors_nD[order], codes[order]
+
+    def sender(sent: int) -> Sender:
+        return ClassSender(vectors_nD[:sent], codes[:sent], num_classes, tolerance, seed)
+
+    return send(vectors_nD, codes, num_classes, sender, c_values=c_values, plain_c=plain_c, released=True)
+
+
+class ClassSender:
+    """What is known of classes after some labels were sent."""
+
+    def __init__(
+        self, vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, tolerance: float, seed: int
+    ) -> None:
+        self.vectors_nD, self.codes, self.tolerance, self.seed = vectors_nD, codes, tolerance, seed
+        self.seen = np.unique(codes)
+        counts = np.bincount(codes, minlength=num_classes)
+        self.frequencies, self.constant = laplace(counts), constant_predictor(counts)
+        self.fits: dict[float, Linear] = {}
+
+    def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
+        """As in ``Sender``. A class that was not seen yet keeps the probability of Laplace's rule."""
+        if c is None or not self.converged(c):
+            return np.tile(self.constant, (len(block_mD), 1))
+        log_p = np.tile(self.frequencies, (len(block_mD), 1))
+        known = np.log(np.exp(self.frequencies[self.seen]).sum())
+        log_p[:, self.seen] = known + self.fits[c].log_probabilities(block_mD)
+        return log_p
+
+    def converged(self, c: float) -> bool:
+        """As in ``Sender``; with one class there is nothing to fit."""
+        if len(self.seen) < 2:
+            return False
+        self._fit([c])
+        return self.fits[c].converged
+
+    def _fit(self, c_values: Sequence[float]) -> None:
+        lacking = [c for c in c_values if c not in self.fits]
+        if lacking and len(self.seen) > 1:
+            codes = np.searchsorted(self.seen, self.codes)
+            found = fit_classifiers(self.vectors_nD, codes, len(self.seen), lacking, self.tolerance)
+            self.fits |= dict(zip(lacking, found, strict=True))
+
+    def choose(self, c_values: Sequence[float]) -> float | None:
+        """The regularisation with the shortest code in stratified inner folds; None for the constant predictor."""
+        folds = dealt_folds(self.codes, self.seed)
+        if folds is None:
+            return None
+        cost_nC = np.zeros((len(self.codes), 1 + len(c_values)))
+        cost_nC[:, 0] = held_out_cost(self.codes, folds, len(self.constant))
+        for fold in np.unique(folds):
+            held = folds == fold
+            rest = self.vectors_nD[~held], self.codes[~held]
+            inner = ClassSender(*rest, len(self.constant), self.tolerance, self.seed)
+            inner._fit(c_values)  # all at once
+            for number, c in enumerate(c_values, 1):
+                log_p = inner.log_probabilities(self.vectors_nD[held], c)
+                cost_nC[held, number] = -log_p[np.arange(held.sum()), self.codes[held]]
+        return cheapest(cost_nC, c_values)
