@@ -59,7 +59,7 @@ _METRICS = (
     MetricInfo("scorer.brier", "Brier score of the scorer on held-out documents", False, 0, 1),
     MetricInfo("scorer.positive_mean", "mean score of held-out positives cut to generation length", None, 0, 1),
     MetricInfo("scorer.negative_mean", "mean score of held-out negatives cut to generation length", None, 0, 1),
-    MetricInfo("scorer.gate", "whether the scorer passes all three checks of its gate", True),
+    MetricInfo("scorer.gate", "whether the scorer passes all three checks of its gate", True, version=2),
     MetricInfo("probe.macro_f1", "mean F1 over the classes, on the test split", True, 0, 1),
     MetricInfo("probe.accuracy", "share of correct predictions on the test split", True, 0, 1),
     MetricInfo("probe.pearson", "Pearson correlation of prediction and value on the test split", True, -1, 1),
