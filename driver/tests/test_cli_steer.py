@@ -153,3 +153,10 @@ def test_a_text_of_several_waits_for_those_before_it():
         show(["A", "B"], EVENTS[:number], output, notes)
         seen.append(output.getvalue())
     assert seen == ["A", "A o", "A o", "A one", "A one.\nB two!\n"]
+
+
+def test_a_vector_that_is_not_finite_is_named_before_anything_is_sent(tmp_path: Path) -> None:
+    file = tmp_path / "lost.npy"
+    np.save(file, np.array([1.0, np.nan], dtype=np.float32))
+    with pytest.raises(InputError, match=r"lost\.npy holds NaN or infinity"):
+        parse_edit(f"{file}:3:0.2", "residual_norm")

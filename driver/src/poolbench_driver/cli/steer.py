@@ -65,13 +65,20 @@ def steer(
         _stream(services, texts, body)
 
 
+def _vector(file: Path) -> list[float]:
+    array = load_array(file, 1).astype("float64")
+    if not (abs(array) < float("inf")).all():
+        raise InputError(f"{file} holds NaN or infinity; a steering vector must be finite")
+    return list(array.tolist())
+
+
 def _single_edit(vector: Path | None, layer: int | None, alpha: float, unit: str) -> list[dict[str, Any]]:
     """The edit that options of its own describe, if any does."""
     if vector is None:
         return []
     if layer is None:
         raise InputError("--vector needs --layer; or write --edit " + _EDIT)
-    return [{"vector": load_array(vector, 1).tolist(), "layer": layer, _unit(unit): alpha}]
+    return [{"vector": _vector(vector), "layer": layer, _unit(unit): alpha}]
 
 
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
@@ -99,7 +106,7 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
         last = spec.rpartition(":")[2]
         hint = f"; {unknown_name_message('operation', last, OPERATIONS)}" if last.isidentifier() else ""
         raise InputError(f"--edit {spec!r} is not {_EDIT}{hint}") from None
-    named = {"vector_id": source} if _is_id(source) else {"vector": load_array(Path(source), 1).tolist()}
+    named = {"vector_id": source} if _is_id(source) else {"vector": _vector(Path(source))}
     of = "alpha" if operation == "erase" else _unit(unit)  # a share of the projection has no unit
     return {**named, "layer": layer, of: strength, "operation": operation}
 
