@@ -203,13 +203,6 @@ def test_http_probe_takes_classes_and_real_values(client, labels, task, metric):
     assert "labels must be 0 or 1" in named["error"]["message"]
 
 
-def test_http_words_mean_control_labels_per_word_type(client):
-    request = body(task="classification", words=[str(row % 7) for row in range(40)])
-    named = {**request, "task_params": {"control": "word_type"}}
-    answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
-    assert answers[0] == answers[1]
-
-
 def test_http_direction(client):
     for method in ("C1", "C3", "LDA"):
         answer = client.post("/direction", json=body(method=method), headers=HEADERS).json()
@@ -252,6 +245,13 @@ def test_http_errors_are_json_and_say_what_is_wrong(client, path, request_body, 
     answer = client.post(path, json=request_body, headers=HEADERS)
     assert answer.status_code == status
     assert message in answer.json()["error"]["message"]
+
+
+def test_http_words_mean_control_labels_per_word_type(client):
+    request = body(task="classification", words=[str(row % 7) for row in range(40)])
+    named = {**request, "task_params": {"control": "word_type"}}
+    answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
+    assert answers[0] == answers[1]
 
 
 def test_http_needs_the_token(client):
