@@ -112,6 +112,8 @@ def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
         assert (row["value"], row["status"], row["reason"]) == (None, "failed", "because of failed")
     (other,) = rows_of(tables, metric="d1.auroc", strategy="L5_keyword")
     assert other["value"] == 0.8
+    (cosine,) = rows_of(tables, metric="d3.rep_ld", strategy="L5_keyword")
+    assert cosine["status"] == "ok"  # directions do not need the texts
 
 
 def test_a_neighbour_without_passages_costs_only_what_compares_with_it(steered: Any) -> None:

@@ -169,6 +169,15 @@ def test_tables_leave_out_what_stayed_unless_asked() -> None:
     assert text.startswith("# one against two") and "| d1.auroc | P1_last_token |" in text and "better" in text
 
 
+def test_three_concepts_are_no_verdict_although_their_interval_leaves_out_zero() -> None:
+    few = ("c0", "c1", "c2", None)
+    first, second = ([row for row in run_of(lift=x) if row["concept"] in few] for x in (0, 0.25))
+    changes = compare_runs(first, second)
+    row = next(r for r in changes.values if r["strategy"] == "P1_last_token")
+    assert row["ci_low"] > 0 and row["p_holm"] > 0.05
+    assert "better" not in as_markdown(as_tables(changes), "one", "two")
+
+
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     for name, lift in (("one", 0.0), ("two", 0.25)):

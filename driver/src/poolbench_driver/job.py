@@ -48,7 +48,7 @@ class Job:
             f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}"
             + (f", steering at layer {plan.steering_layer}" if plan.steers else ""),
             f"{len(todo)} of {len(plan.tasks)} tasks to do",
-            *([f"texts to generate: {generations(plan)}"] if plan.openings else []),
+            *([f"texts to generate: {generations(plan)}"] if plan.openings and todo else []),
             *filter(None, [self.left_out]),
         ]
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])

@@ -142,6 +142,8 @@ class SteeringRows:
             if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept, "direction": self.direction}
                 measures += blank_d3(relation, tables.status, tables.reason, **fields)
+                if spec.implemented:  # the directions do not need the texts
+                    measures.append(self._rep(cells, spec, neighbour.concept, relation))
                 continue
             pair: dict[str, Any] = {"target": target, "neighbour": neighbour, "relation": relation}
             measures += d3_measures(*tables, **pair, rules=self.rules, direction=self.direction)

@@ -11,6 +11,9 @@ from poolbench_driver.comparison.changes import RunChanges
 Row = dict[str, Any]
 Titled = tuple[str, Sequence[str], list[Row]]
 
+#: Level of the tests behind a verdict.
+LEVEL = 0.05
+
 _LONELY = ("metric", "strategies", "cells", "why")
 _VALUE = ("metric", "strategy", "first", "second", "difference", "95 % interval", "p", "p (Holm)", "concepts", "")
 _RANK = ("metric", "strategy", "first", "second", "change", "95 % interval", "concepts")
@@ -69,9 +72,13 @@ def _value(row: Row) -> Row:
 
 
 def _verdict(row: Row) -> str:
-    """Better or worse where the interval leaves out 0 and the metric has a direction."""
+    """Better or worse where the metric has a direction, the interval leaves out 0 and the corrected test agrees.
+
+    The interval alone is no verdict: over a handful of concepts it is too narrow, and the strategies are many.
+    """
     better, low, high = row["higher_is_better"], row["ci_low"], row["ci_high"]
-    if better is None or low is None or low <= 0 <= high:
+    p = row["p"] if row["p_holm"] is None else row["p_holm"]
+    if better is None or low is None or low <= 0 <= high or p > LEVEL:
         return ""
     return "better" if (low > 0) == better else "worse"
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from poolbench.errors import ConfigError
 
+#: An inverse regularisation.
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0)]
-#: Inverse regularisation of a probe.
-InverseC = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class _Params(BaseModel):
@@ -59,8 +59,8 @@ class ProbeParams(_Params):
     fold_seeds: tuple[Seed, ...] = ()
     folds: int = Field(5, ge=2)
     num_bootstrap: int = Field(1000, ge=0)
-    primary_c: InverseC = 1.0
-    sensitivity_c: tuple[InverseC, ...] = (0.01, 0.1, 10.0)
+    primary_c: Positive = 1.0
+    sensitivity_c: tuple[Positive, ...] = (0.01, 0.1, 10.0)
     num_permutations: int = Field(5, ge=1)
     num_control_words: int = Field(3, ge=1)
     sae_features: int = Field(10, ge=1)
@@ -92,11 +92,11 @@ class TaskParams(_Params):
 
     task: str = ""
     seeds: tuple[Seed, ...] = Field((0,), min_length=1)
-    c_values: tuple[InverseC, ...] = (0.01, 0.1, 1.0, 10.0)
-    primary_c: InverseC = 1.0
+    c_values: tuple[Positive, ...] = (0.01, 0.1, 1.0, 10.0)
+    primary_c: Positive = 1.0
     control: Literal["permuted", "word_type"] | None = "permuted"
     compression: bool = True
-    compression_c: tuple[InverseC, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    compression_c: tuple[Positive, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     num_bootstrap: int = Field(1000, ge=0)
     tolerance: float = Field(1e-5, gt=0, le=1e-5)
 
