@@ -6,6 +6,7 @@ import pytest
 from poolbench.errors import UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
 from poolbench.suites import METRICS, all_suites, get_suite, metric_info, rank_board, register_suite
+from poolbench.suites.metrics import require_metric
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):
@@ -94,6 +95,8 @@ def test_metric_metadata():
     assert metric_info("d2.scp.null_rank").higher_is_better is False
     assert metric_info("d1.direction.C1").summary.startswith("out-of-fold")
     assert metric_info("other.thing").higher_is_better is None
+    with pytest.raises(UnknownNameError, match=r"d1.auroc"):
+        require_metric("d1.auc")
     assert all(metric.version >= 1 and metric.summary for metric in METRICS.values())
 
 

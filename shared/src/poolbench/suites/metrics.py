@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+from poolbench.errors import UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,17 @@ def metric_info(metric: str) -> MetricInfo:
     if metric.startswith("d1.direction."):
         return replace(METRICS["d1.direction"], id=metric)
     return METRICS.get(metric, MetricInfo(metric, metric, None))
+
+
+def require_metric(metric: str, known: Iterable[str] = METRICS) -> MetricInfo:
+    """Metadata of a known metric id.
+
+    Raises:
+        UnknownNameError: With the nearest known ids.
+    """
+    if metric not in known:
+        raise UnknownNameError("metric", metric, known)
+    return METRICS[metric]
 
 
 def _derived(base: MetricInfo, suffix: str, meaning: str) -> MetricInfo:
