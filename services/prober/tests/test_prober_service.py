@@ -292,13 +292,6 @@ def test_http_errors_are_json_and_say_what_is_wrong(client, path, request_body, 
     assert message in answer.json()["error"]["message"]
 
 
-def test_http_words_mean_control_labels_per_word_type(client):
-    request = body(task="classification", words=[str(row % 7) for row in range(40)])
-    named = {**request, "task_params": {"control": "word_type"}}
-    answers = [client.post("/probe", json=each, headers=HEADERS).json() for each in (request, named)]
-    assert answers[0] == answers[1]
-
-
 def test_http_needs_the_token(client):
     assert client.post("/probe", json=body()).status_code == 401
     assert json.loads(client.get("/health", headers=HEADERS).text)["cells_probed"] == 0
