@@ -29,6 +29,9 @@ from poolbench_driver.run import Failure
 #: Metric suffix of D3 by the neighbour's relation in the concept registry.
 RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}
 
+#: What is told of each text beside its scores.
+ORIGIN = ("text_id", "prompt_id", "direction_key", "strength", "num_tokens", "repeated_4grams", "sample")
+
 
 class SteeringRows:
     """Builds the D2 and D3 rows of a plan."""
@@ -79,20 +82,39 @@ class SteeringRows:
         return rows
 
     def text_scores(self, cells: ConceptPlan) -> list[Row]:
-        """Scores by text; the texts themselves stay in the object store."""
-        keys = cells.scores.items()
-        return [row for name, key in keys for row in self._scores({"concept": cells.concept.id, "name": name}, key)]
+        """Scores by text, with what D2 and D3 are made from; the texts themselves stay in the object store."""
+        rows: list[Row] = []
+        for name, scores in cells.scores.items():
+            identity = {"concept": cells.concept.id, "name": name}
+            rows += self._scores(identity, cells.texts[name], cells.fluency[name], scores)
+        return rows
 
     def unsteered_scores(self) -> list[Row]:
         """Scores of the unsteered texts by every scorer; they belong to no concept."""
-        return self._scores({"concept": None, "name": UNSTEERED}, self.plan.unsteered[2])
+        return self._scores({"concept": None, "name": UNSTEERED}, *self.plan.unsteered)
 
-    def _scores(self, identity: Row, key: str) -> list[Row]:
-        table = self.source.table(key)
-        if isinstance(table, Failure):
+    def _scores(self, identity: Row, texts_key: str, fluency_key: str, scores_key: str) -> list[Row]:
+        scores = self.source.table(scores_key)
+        if isinstance(scores, Failure):
             return []
-        scores = table.select(SCORES.names).to_pylist()  # no other column may leave the store
-        return [{**identity, **row} for row in scores]
+        origins = self._origins(texts_key, fluency_key)
+        told = scores.select(SCORES.names).to_pylist()  # no other column may leave the store
+        return [{**identity, **row, **origins.get(row["text_id"], {})} for row in told]
+
+    def _origins(self, texts_key: str, fluency_key: str) -> dict[str, Row]:
+        """How each text was made and how it reads, in numbers alone, by its id."""
+        texts, fluency = self.source.table(texts_key), self.source.table(fluency_key)
+        if isinstance(texts, Failure):
+            return {}
+        rows = texts.select([name for name in ORIGIN if name in texts.schema.names]).to_pylist()
+        numbers: dict[str, int] = {}
+        for row in rows:  # the key of a sensitive concept's direction is not told, and a number says as much
+            row["direction"] = numbers.setdefault(row.pop("direction_key"), len(numbers))
+        found = {row.pop("text_id"): row for row in rows}
+        if not isinstance(fluency, Failure):
+            for row in fluency.select(["text_id", "mean_nll"]).to_pylist():
+                found[row["text_id"]]["mean_nll"] = row["mean_nll"]
+        return found
 
     def scorer_rows(self) -> list[Row]:
         """Training figures and gate of every scorer."""
