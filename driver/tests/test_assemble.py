@@ -218,7 +218,8 @@ def test_d2_can_be_made_again_from_the_scores_of_texts(complete: dict[str, pa.Ta
     told = [
         row
         for row in complete["curves"].to_pylist()
-        if (row["concept"], row["strategy"], row["scorer"]) == ("contrast", "A1_mean", "contrast") and row["strength"] > 0
+        if (row["concept"], row["strategy"], row["scorer"]) == ("contrast", "A1_mean", "contrast")
+        and row["strength"] > 0
     ]
     assert len(told) > 1
     assert {row["strength"]: row["score"] for row in told} == pytest.approx(

@@ -158,7 +158,7 @@ def test_pilots_that_do_not_pair(tmp_path: Path) -> None:
         (("--width", "8", "--p01", ".1"), "belong together"),
         (("--width", "8", "--width", "-3", "--effect", ".1"), "--width -3"),
         (("--width", "8", "--effect", ".1", "--alpha", "nan"), "--alpha nan"),
-        (("--width", "8", "--effect", ".1", "--n", "500"), "--n is for the power"),
+        (("--effect", ".3", "--width", "8", "--p01", ".0225", "--p10", ".0025", "--n", "9"), "two comparisons"),
         (("--width", "8", "--effect", ".1", "--split", "1e-308:1e308"), "millionth"),
         (("--width", "8", "--effect", "nan"), "from -1 to 1"),
         (("--width", "8", "--p01", ".1", "--p10", ".2"), "need --n"),

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Effects below this are 0 but for the rounding of a mean.
 _ROUNDING = 1e-12
+#: Largest difference between an effect and the shares of discordant passages that rounding by hand explains.
+_BY_HAND = 5e-3
 
 
 def plan_data(
@@ -40,13 +42,11 @@ def plan_data(
     largest = _largest(width)
     if not 0 < alpha < 1:
         raise ConfigError(f"--alpha {alpha}: a level lies between 0 and 1")
-    if n is not None and not pilots and p01 is None:
-        raise ConfigError("--n is for the power: it needs two pilot files, or --p01 and --p10")
     compared = _compared(pilots, effect)
     power = _power(compared, p01, p10, n, alpha)
     size = effect if compared is None else compared.effect
-    if size is None and p01 is not None and p10 is not None:
-        size = p01 - p10
+    if compared is None and p01 is not None and p10 is not None:
+        size = _one_effect(effect, p01 - p10)
     if size is None:
         raise ConfigError("nothing to plan for: give two pilot files, --effect, or --p01 and --p10")
     interval = None if compared is None else compared.interval
@@ -78,6 +78,15 @@ def _judged_power(compared: Comparison | None, power: Power | None, n: int | Non
     if n is None and compared.num_items is None:
         raise ConfigError("the pilots' interval includes 0: give --n, the test passages there are, to judge the power")
     return 0.0
+
+
+def _one_effect(given: float | None, shares: float) -> float:
+    """The effect; shares of discordant passages say it too."""
+    if given is not None and abs(abs(given) - abs(shares)) > _BY_HAND:
+        raise ConfigError(
+            f"--p01 and --p10 differ by {shares:.6g}, the effect is {given:.6g}: they describe two comparisons"
+        )
+    return shares if given is None else given
 
 
 def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | None:

@@ -13,6 +13,10 @@ from poolbench.suites import Measure
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
 #: Fewest matched pairs for the within-pair accuracy.
 MIN_PAIRS = 10
+#: What an AUROC below .5 asks for: of a fitted probe, and of a direction that is not fitted to separate the classes.
+LEAKAGE = "look for leakage between folds"
+FITTED = ("C1", "C1_centred", "C3", "LDA")
+SIGN = "the direction's sign does not hold on the held-out folds"
 
 
 class Resamples(NamedTuple):
@@ -37,6 +41,7 @@ def auroc_measure(
     scores: np.ndarray,
     resamples: Resamples,
     strata: np.ndarray | None = None,
+    below: str = LEAKAGE,
     **fields: Any,
 ) -> Measure:
     """AUROC with its group-bootstrap interval.
@@ -47,6 +52,7 @@ def auroc_measure(
         scores: Scores [n]; NaN anywhere means that the probe did not converge.
         resamples: Bootstrap over the groups.
         strata: Folds of the scores, where they come from several models.
+        below: What an AUROC below .5 tells.
         fields: Further fields of the measure.
     """
     if np.isnan(scores).any():
@@ -55,16 +61,16 @@ def auroc_measure(
         return Measure.null(metric, "one_class", "the scored passages are all of one class", **fields)
     value = auroc(labels, scores, strata)
     samples = auroc_resamples(labels, scores, resamples.weights_Rn, strata, resamples.groups)
-    fields.setdefault("reason", alarm(value, samples))
+    fields.setdefault("reason", alarm(value, samples, below))
     return Measure.of(metric, value, percentile_interval(samples), ci_method=CI_METHOD, **fields)
 
 
-def alarm(value: float, samples: np.ndarray) -> str | None:
-    """A warning where an AUROC lies below .5 by more than two standard errors: a sign of leakage."""
+def alarm(value: float, samples: np.ndarray, below: str) -> str | None:
+    """A warning where an AUROC lies below .5 by more than two standard errors: for a fitted probe a sign of leakage."""
     finite = samples[np.isfinite(samples)]
     if finite.size == 0 or value >= 0.5 - 2 * finite.std():
         return None
-    return f"alarm: below .5 by more than 2 standard errors ({finite.std():.4f}); look for leakage between folds"
+    return f"alarm: below .5 by more than 2 standard errors ({finite.std():.4f}); {below}"
 
 
 def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any) -> Measure:
@@ -139,4 +145,6 @@ def direction_measure(
     metric = f"d1.direction.{name}"
     if isinstance(found, CellError):
         return Measure.failed(metric, found, direction=name, **fields)
-    return auroc_measure(metric, labels, found, resamples, folds, direction=name, **fields)
+    return auroc_measure(
+        metric, labels, found, resamples, folds, LEAKAGE if name in FITTED else SIGN, direction=name, **fields
+    )

@@ -179,11 +179,6 @@ def strategy(
     return decorate
 
 
-def not_implemented(strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any) -> StrategySpec:
-    """Registers an id whose cells answer ``not_implemented``."""
-    return register(StrategySpec(strategy_id, version, family, summary, None, **metadata))
-
-
 def get_strategy(strategy_id: str) -> StrategySpec:
     """The strategy of this id.
 
