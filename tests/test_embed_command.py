@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,16 +15,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import uvicorn
-from fastapi import FastAPI
 from safetensors import safe_open
+from tests.servers.services import TOKEN, cluster_environment, serving
 
 from poolbench.contracts.tables import vector_matrix
-from poolbench.runtime.http import build_api
 from poolbench.runtime.service import load_service
 from poolbench_driver.cli import main
 
-TOKEN = "only-for-this-test"
 TEXTS = [
     "It rained, although the sun shone.",
     "The harbour was quiet because no ship came.",
@@ -38,30 +33,13 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Extractor and pooler as one HTTP server."""
-    api = FastAPI()
-    for name in ("extractor", "pooler"):
-        api.mount(f"/{name}", build_api(load_service(name), TOKEN))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()  # a request that comes before the server does waits
-        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(20)
+    with serving({name: load_service(name) for name in ("extractor", "pooler")}) as address:
+        yield address
 
 
 @pytest.fixture
 def environment(address: str, tmp_path: Path) -> dict[str, str]:
-    cluster = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-        "POOLBENCH_HTTP": address,
-        "POOLBENCH_TOKEN": TOKEN,
-    }
-    return {**os.environ, **cluster}
+    return os.environ | cluster_environment(address, tmp_path)
 
 
 @dataclass(frozen=True)

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
-from fastapi import FastAPI
+from tests.servers.services import TOKEN, cluster_environment, serving
 
-from poolbench.runtime.http import build_api
 from poolbench.runtime.service import load_service
 from poolbench_driver.cli import main
 
-TOKEN = "only-for-this-test"
 ROWS = 90
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """The prober as an HTTP server in a thread."""
-    api = FastAPI()
-    api.mount("/prober", build_api(load_service("prober"), TOKEN))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(20)
+    with serving({"prober": load_service("prober")}) as address:
+        yield address
 
 
 Probe = Callable[..., tuple[int, str, str]]
@@ -44,14 +31,7 @@ Probe = Callable[..., tuple[int, str, str]]
 @pytest.fixture
 def probe(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Probe:
     """Saves arrays and runs the command on them in this process, where a traceback fails the test."""
-    cluster = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-        "POOLBENCH_HTTP": address,
-        "POOLBENCH_TOKEN": TOKEN,
-    }
-    for name, value in cluster.items():
+    for name, value in cluster_environment(address, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
 

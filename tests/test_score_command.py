@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
-from fastapi import FastAPI
+from tests.servers.services import cluster_environment, serving
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
-from poolbench.runtime.http import build_api
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
 from poolbench_scorer.base import find_base
 from poolbench_scorer.service import ScorerService
 
-TOKEN = "only-for-this-test"
 TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not before noon."]
 
 
@@ -48,17 +43,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(store: Path) -> Iterator[str]:
     """The scorer as an HTTP server in a thread."""
-    api = FastAPI()
-    api.mount("/scorer", build_api(ScorerService(lambda: Artifacts(FolderStore(store))), TOKEN))
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()  # a request that comes before the server does waits
-        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join(20)
+    with serving({"scorer": ScorerService(lambda: Artifacts(FolderStore(store)))}) as address:
+        yield address
 
 
 Driver = Callable[..., tuple[int, str, str]]
@@ -69,8 +55,7 @@ def driver(
     address: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Driver:
     """Runs a command in this process, where a traceback fails the test: code, stdout, stderr."""
-    cluster = {"POOLBENCH_STATE": str(tmp_path / "state"), "POOLBENCH_STORE": str(store), "POOLBENCH_HTTP": address}
-    for name, value in {**cluster, "POOLBENCH_BROKER": f"filesystem://{tmp_path}/q", "POOLBENCH_TOKEN": TOKEN}.items():
+    for name, value in cluster_environment(address, tmp_path, store).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
 

@@ -1,1 +1,1 @@
-"""Real servers for the cluster tier, each started on a free port and ended with the test session."""
+"""Real servers, each started on a free port and ended by its test: Redis, S3, services behind HTTP."""

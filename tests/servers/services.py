@@ -1,0 +1,45 @@
+"""Services behind a real HTTP server in a thread, without Ray; and the environment that leads the driver to them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from poolbench.runtime.http import build_api
+from poolbench.runtime.service import Service
+
+TOKEN = "only-for-this-test"
+
+
+@contextmanager
+def serving(services: Mapping[str, Service]) -> Iterator[str]:
+    """Serves each under its name, as the cluster does; yields the address."""
+    api = FastAPI()
+    for name, service in services.items():
+        api.mount(f"/{name}", build_api(service, TOKEN))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()  # a request that comes before the server does waits
+        server = uvicorn.Server(uvicorn.Config(api, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(20)
+
+
+def cluster_environment(address: str, folder: Path, store: Path | None = None) -> dict[str, str]:
+    """What the driver reads of a cluster: services at ``address``, all else in ``folder``."""
+    return {
+        "POOLBENCH_STATE": str(folder / "state"),
+        "POOLBENCH_STORE": str(store or folder / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{folder}/queue",
+        "POOLBENCH_HTTP": address,
+        "POOLBENCH_TOKEN": TOKEN,
+    }
