@@ -12,10 +12,10 @@ from poolbench_extractor.core import Passages as Texts
 from poolbench_extractor.core import extract
 from poolbench_extractor.load import load_decoder
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 
 LAYER = 3
 PARAMS = ProbeParams(num_bootstrap=50, num_permutations=3, num_control_words=1)

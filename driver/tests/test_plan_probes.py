@@ -12,7 +12,7 @@ from safetensors.numpy import save
 from poolbench.config import ModelRef, RunConfig, load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.directions import SparseAutoencoder
-from poolbench.directions.sae import CONFIG_FILE, WEIGHTS_FILE
+from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.registry import get_strategy
 from poolbench.queue import Broker, FolderLeases, TaskQueue

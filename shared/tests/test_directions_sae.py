@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save
 
 from poolbench.directions import DirectionContext, SparseAutoencoder, compute_direction, implemented_directions
-from poolbench.directions.sae import read_folder, read_tensors
+from poolbench.directions.sae_files import read_folder, read_tensors
 from poolbench.errors import CellError, InputError
 
 NO_PAIRS = np.zeros((0, 2), dtype=int)

@@ -6,7 +6,7 @@ import pytest
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages
 
 WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in ("ar", "el", "ip", "om", "ut")]
 

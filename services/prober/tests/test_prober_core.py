@@ -12,12 +12,12 @@ from sklearn.preprocessing import StandardScaler
 from poolbench.directions import Direction
 from poolbench.errors import CellError, InputError
 from poolbench_prober.config import NullParams, ProbeParams
-from poolbench_prober.core import null_cell, probe_cell
-from poolbench_prober.corpus import Passages, control_labels, matched_pairs
-from poolbench_prober.design import Design
-from poolbench_prober.metrics import permuted_measure
+from poolbench_prober.d1.core import null_cell, probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.metrics import permuted_measure
+from poolbench_prober.inputs.corpus import Passages, control_labels, matched_pairs
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, measures_table, scores_table
-from poolbench_prober.vectors import PooledVectors
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from poolbench.directions import DirectionContext, compute_direction
 from poolbench.pooling import TokenContext, Words, all_strategies
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.statistics import auroc
-from poolbench_prober.core import probe_cell
-from poolbench_prober.design import Design
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.inputs.vectors import PooledVectors
 
 WIDTH, TRIGGER = 6, "because"
 COLUMNS = ("start", "end", "head", "sentence", "clause", "keyword")

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from poolbench.errors import CellError
-from poolbench_prober.cell import Cell
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
+from poolbench_prober.d1.cell import Cell
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.nested import best_layer, nested_measures
 from poolbench_prober.folds import grouped_folds
-from poolbench_prober.nested import best_layer, nested_measures
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 
 
 def layers_of(design, plant, shifts, seed=0):

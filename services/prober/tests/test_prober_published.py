@@ -10,12 +10,12 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
 
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.published import projections
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.published import projections
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, measures_table
-from poolbench_prober.vectors import PooledVectors
 
 PUBLISHED = ProbeParams(protocol="published", num_bootstrap=200)
 
@@ -110,7 +110,7 @@ def test_a_score_does_not_depend_on_the_rows_beside_it(train):
 THREADS = """
 import hashlib, sys, numpy as np
 from threadpoolctl import threadpool_limits
-from poolbench_prober.published import projections, stratified_folds, unit_rows
+from poolbench_prober.d1.published import projections, stratified_folds, unit_rows
 vectors, labels = np.random.default_rng(0).normal(size=(701, 4096)), np.arange(701) % 3 // 2
 with threadpool_limits(int(sys.argv[1])):
     scores = projections(unit_rows(vectors), labels, stratified_folds(labels))

@@ -9,12 +9,12 @@ from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.readouts import Training
 from poolbench.readouts.query import Standardised, learned_query, loss_and_gradient, softmax_mean
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.reading import Reading
-from poolbench_prober.tokens import TokenStates
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.reading import Reading
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.tokens import TokenStates
+from poolbench_prober.inputs.vectors import PooledVectors
 
 WIDTH = 12
 

@@ -9,12 +9,12 @@ from poolbench.readouts import Training, all_readouts, get_readout
 from poolbench.readouts.heads import best_heads
 from poolbench.statistics import auroc
 from poolbench_prober.config import NullParams, ProbeParams
-from poolbench_prober.core import null_cell, probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.reading import Reading, probe_scores
+from poolbench_prober.d1.core import null_cell, probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.reading import Reading, probe_scores
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, measures_table
-from poolbench_prober.vectors import PooledVectors
 
 WIDTH = 6
 

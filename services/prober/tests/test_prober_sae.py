@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import save
 
 from poolbench.directions import Direction, SparseAutoencoder
-from poolbench_prober.core import probe_cell
-from poolbench_prober.design import Design
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.d1.core import probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.inputs.vectors import PooledVectors
 
 
 def autoencoder(width, num_features=64, seed=0):

@@ -14,7 +14,7 @@ from poolbench.runtime.http import build_api
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_prober.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.service import create
 
 PARAMS = {"concept": "causation", "seed": 0, "folds": 5, "num_bootstrap": 100}

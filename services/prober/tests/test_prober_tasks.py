@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 from poolbench.contracts.tables import PROBE_TARGETS
 from poolbench.errors import InputError
 from poolbench_prober.config import TaskParams
+from poolbench_prober.inputs.vectors import PooledVectors, joined
 from poolbench_prober.tasks import Targets, task_measures
 from poolbench_prober.tasks.models import fit_classifiers, fit_regressions
 from poolbench_prober.tasks.scores import accuracy, macro_f1, weighted_pearson
-from poolbench_prober.vectors import PooledVectors, joined
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
 

@@ -5,9 +5,9 @@ import pytest
 from scipy.stats import norm
 
 from poolbench_prober.config import TaskParams
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks import Targets, task_measures
 from poolbench_prober.tasks.value_code import Bins, value_code_lengths, with_share
-from poolbench_prober.vectors import PooledVectors
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from poolbench.config import RunConfig, SaeConfig
 from poolbench.contracts.tasks import step_key
-from poolbench.directions.sae import CONFIG_FILE, SparseAutoencoder, architecture_of, read_config, read_folder
+from poolbench.directions.sae import SparseAutoencoder
+from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config, read_folder
 from poolbench.errors import ConfigError
 from poolbench.storage import Artifacts
 from poolbench_driver.corpora import LocalStep

@@ -1,40 +1,16 @@
-"""Ad-hoc requests: vectors in the body, figures in the answer."""
+"""Ad-hoc requests and their answers, as HTTP has them: vectors in the body, figures in the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
-from poolbench.contracts.tables import PROBE_TARGETS
-from poolbench.corpora.groups import connected_groups
-from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
-from poolbench.suites import Measure
 from poolbench_prober.config import ProbeParams, TaskParams
-from poolbench_prober.core import probe_cell
-from poolbench_prober.corpus import Passages, binary_labels, matched_pairs
-from poolbench_prober.design import Design
-from poolbench_prober.solver import fit_probes
-from poolbench_prober.tasks import Targets, task_measures
-from poolbench_prober.vectors import PooledVectors
 
 Task = Literal["concept", "classification", "regression"]
-_COLUMNS = (
-    "metric",
-    "direction",
-    "value",
-    "ci_low",
-    "ci_high",
-    "n",
-    "num_groups",
-    "status",
-    "reason",
-    "params",
-)
 
 
 class _Vectors(BaseModel):
@@ -112,137 +88,3 @@ class DirectionAnswer(BaseModel):
     direction: list[float]
     raw_norm: float
     method: str
-
-
-def answer_probe(request: ProbeRequest) -> ProbeAnswer:
-    """D1 of the request's vectors, or the figures of another task.
-
-    Raises:
-        InputError: If the request is inconsistent.
-        CellError: If the labels cannot be probed at all.
-    """
-    vectors = PooledVectors.from_matrix(request.matrix())
-    if request.kind != "concept":
-        _require_own_params(request)
-        measures = task_measures(_targets(request), vectors, _task_params(request))
-        return ProbeAnswer(task=request.kind, measures=_told(measures), scores=[], folds=[])
-    passages = _passages(request)
-    _require_own_params(request)
-    design = Design.build(passages, None, request.params)
-    if design.error is not None:
-        raise design.error
-    result = probe_cell(design, vectors, None, request.params)
-    score_of = {row["passage_id"]: row["score"] for row in result.scores}
-    scores = [score_of.get(passage_id) for passage_id in passages.ids]
-    return ProbeAnswer(task="concept", measures=_told(result.measures), scores=scores, folds=design.folds.tolist())
-
-
-def _require_own_params(request: ProbeRequest) -> None:
-    """Parameters of the other kind of task are refused, not left unread.
-
-    Raises:
-        InputError: If there are any.
-    """
-    other, own = ("task_params", "params") if request.kind == "concept" else ("params", "task_params")
-    if other in request.model_fields_set:
-        raise InputError(f"{other} do not belong to a {request.kind}; its parameters are called {own}")
-
-
-def _task_params(request: ProbeRequest) -> TaskParams:
-    """The parameters; words are there for control labels per type, unless another control is named.
-
-    Raises:
-        InputError: If one is named that reads no words.
-    """
-    params = request.task_params
-    if request.words is None:
-        return params
-    if "control" not in params.model_fields_set:
-        return params.model_copy(update={"control": "word_type"})
-    if params.control != "word_type":
-        raise InputError(f"words are read by control word_type only; task_params.control is {params.control}")
-    return params
-
-
-def _told(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """The columns of measures that an answer holds."""
-    return [{name: row[name] for name in _COLUMNS} for row in (measure.to_row() for measure in measures)]
-
-
-def answer_direction(request: DirectionRequest) -> DirectionAnswer:
-    """One direction of the request's vectors.
-
-    Raises:
-        InputError: If the request is inconsistent or a vector is not finite.
-        UnknownNameError: If the method is not registered.
-        CellError: If the direction cannot be computed.
-    """
-    matrix, labels = request.matrix(), binary_labels(request.labels)
-    if not np.isfinite(matrix).all():
-        raise InputError("vectors must be finite")
-    weights = None
-    if request.method == "C3" and len(np.unique(labels)) == 2:
-        fit = fit_probes(matrix, labels[:, None], np.ones(1))
-        weights = fit.weights_DK[:, 0] if fit.converged[0] else None
-    pairs = matched_pairs(request.pairs or [None] * len(labels), labels)
-    found = compute_direction(request.method, DirectionContext(matrix, labels, pairs, request.seed, weights))
-    return DirectionAnswer(direction=found.vector.tolist(), raw_norm=found.raw_norm, method=found.id)
-
-
-def _targets(request: ProbeRequest) -> Targets:
-    """The request as PROBE_TARGETS, so that it is checked as a task's targets are; pairs never part, as groups do not.
-
-    Raises:
-        InputError: If labels of a regression are no numbers, a split is unknown, or domains are given.
-    """
-    count, regression = len(request.labels), request.kind == "regression"
-    if request.domains is not None:
-        raise InputError(f"domains belong to the task concept; this one is a {request.kind}")
-    if regression and any(isinstance(label, str) for label in request.labels):
-        raise InputError("a regression needs numbers as labels")
-    nothing = [None] * count
-    columns = {
-        "instance_id": [str(row) for row in range(count)],
-        "label": nothing if regression else [_class_name(label) for label in request.labels],
-        "value": [_real(label) for label in request.labels] if regression else nothing,
-        "split": request.splits or nothing,
-        "group": list(map(str, _groups(request))),
-        "word": request.words or nothing,
-    }
-    return Targets.from_table(pa.table(columns, schema=PROBE_TARGETS))
-
-
-def _class_name(label: int | float | str) -> str:
-    """One name for one number: 1 and 1.0 are a class."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
-
-
-def _real(label: int | float | str) -> float:
-    try:
-        return float(label)
-    except OverflowError:
-        raise InputError("a label of a regression is too large for a float; send numbers below 1e308") from None
-
-
-def _passages(request: ProbeRequest) -> Passages:
-    count = len(request.vectors)
-    if request.splits is not None or request.words is not None:
-        raise InputError("splits and words belong to a classification or regression; this task is a concept")
-    labels = binary_labels(request.labels)
-    pairs = request.pairs or [None] * count
-    return Passages(
-        ids=tuple(str(row) for row in range(count)),
-        labels=labels,
-        groups=_groups(request),
-        domains=np.array(request.domains or ["all"] * count),
-        pairs_P2=matched_pairs(pairs, labels),
-        paired=request.pairs is not None,
-        texts=("",) * count,
-    )
-
-
-def _groups(request: ProbeRequest) -> np.ndarray:
-    """Connected components of pair and group; a row without either is on its own."""
-    nothing = [None] * len(request.vectors)
-    groups = nothing if request.groups is None else list(map(str, request.groups))
-    return connected_groups(request.pairs or nothing, groups)

@@ -10,29 +10,23 @@ import pyarrow as pa
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
-from poolbench.directions.sae import CONFIG_FILE, WEIGHTS_FILE
+from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
-from poolbench_prober.component import COMPONENT, common_component, without_component
+from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.config import NullParams, ProbeParams, TaskParams
-from poolbench_prober.core import direction_cell, null_cell, probe_cell
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.nested import nested_measures
-from poolbench_prober.requests import (
-    DirectionAnswer,
-    DirectionRequest,
-    ProbeAnswer,
-    ProbeRequest,
-    answer_direction,
-    answer_probe,
-)
+from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.nested import nested_measures
+from poolbench_prober.inputs.component import COMPONENT, common_component, without_component
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.tokens import TokenStates
+from poolbench_prober.inputs.vectors import Identified, PooledVectors, joined
+from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.tables import directions_table, measures_table, rows_table, scores_table
 from poolbench_prober.tasks import Targets, task_measures
-from poolbench_prober.tokens import TokenStates
-from poolbench_prober.vectors import Identified, PooledVectors, joined
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

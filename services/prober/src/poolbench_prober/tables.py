@@ -19,7 +19,7 @@ from poolbench.contracts.tables import (
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.suites import Measure, to_rows
-from poolbench_prober.cell import CellResult
+from poolbench_prober.d1.cell import CellResult
 
 #: Details that quote passages. The others reach the run's folder, where nothing of a sensitive concept may lie.
 UNTOLD = frozenset({"control_words"})

@@ -12,12 +12,12 @@ from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
 from poolbench.suites import Measure
 from poolbench_prober.config import TaskParams
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
 from poolbench_prober.tasks.control import control_values
 from poolbench_prober.tasks.models import Linear, fit_classifiers, fit_regressions
 from poolbench_prober.tasks.scores import accuracy, is_constant, macro_f1, weighted_pearson
 from poolbench_prober.tasks.targets import Targets
-from poolbench_prober.vectors import PooledVectors
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"
 

@@ -9,25 +9,25 @@ import numpy as np
 from poolbench.directions import Direction, SparseAutoencoder, implemented_directions, null_directions
 from poolbench.errors import CellError
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell, CellResult, chosen, common_fields, score_rows
 from poolbench_prober.config import NullParams, ProbeParams
-from poolbench_prober.construct import Directions, direction_or_error
-from poolbench_prober.corpus import Passages
-from poolbench_prober.crossval import OutOfFold, out_of_fold
-from poolbench_prober.design import Design
-from poolbench_prober.held_out import domain_measures, test_split
-from poolbench_prober.metrics import (
+from poolbench_prober.d1.cell import Cell, CellResult, chosen, common_fields, score_rows
+from poolbench_prober.d1.construct import Directions, direction_or_error
+from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.held_out import domain_measures, test_split
+from poolbench_prober.d1.metrics import (
     auroc_measure,
     direction_measure,
     permuted_measure,
     selectivity_measure,
     within_pair_measure,
 )
-from poolbench_prober.published import published_cell
-from poolbench_prober.reading import View
-from poolbench_prober.seeds import blank_seeds, seed_measures
+from poolbench_prober.d1.published import published_cell
+from poolbench_prober.d1.reading import View
+from poolbench_prober.d1.seeds import blank_seeds, seed_measures
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit
-from poolbench_prober.vectors import PooledVectors
 
 
 def probe_cell(

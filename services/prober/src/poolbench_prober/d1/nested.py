@@ -10,14 +10,14 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.statistics import auroc
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell, common_fields
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.crossval import out_of_fold
-from poolbench_prober.design import Design
+from poolbench_prober.d1.cell import Cell, common_fields
+from poolbench_prober.d1.crossval import out_of_fold
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.held_out import test_split
+from poolbench_prober.d1.metrics import auroc_measure
 from poolbench_prober.folds import grouped_folds
-from poolbench_prober.held_out import test_split
-from poolbench_prober.metrics import auroc_measure
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.inputs.vectors import PooledVectors
 
 #: Folds inside the training rows of an outer fold.
 INNER_FOLDS = 4

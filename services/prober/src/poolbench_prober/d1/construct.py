@@ -14,7 +14,7 @@ from poolbench.directions import (
     implemented_directions,
 )
 from poolbench.errors import CellError
-from poolbench_prober.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import ProbeFit
 
 

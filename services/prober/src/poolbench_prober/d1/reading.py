@@ -14,8 +14,8 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.readouts import FittedReadout, Training, get_readout
-from poolbench_prober.corpus import Passages
 from poolbench_prober.folds import grouped_folds
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import fit_probes
 
 #: Inner folds of a readout. Two: every training row is scored, at the least cost (it grows with the cube of the

@@ -15,7 +15,7 @@ from scipy.linalg import eigh
 from poolbench.contracts.tables import vector_matrix
 from poolbench.directions import Direction
 from poolbench.errors import CellError
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.inputs.vectors import PooledVectors
 
 COMPONENT = "common_component"
 

@@ -12,13 +12,13 @@ from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError
 from poolbench.suites import Measure
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.construct import Directions
-from poolbench_prober.corpus import Passages
-from poolbench_prober.design import Design
-from poolbench_prober.metrics import Resamples
-from poolbench_prober.reading import Reading, View
+from poolbench_prober.d1.construct import Directions
+from poolbench_prober.d1.design import Design
+from poolbench_prober.d1.metrics import Resamples
+from poolbench_prober.d1.reading import Reading, View
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit, fit_probes
-from poolbench_prober.vectors import PooledVectors
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, read_states
-from poolbench_prober.corpus import Passages
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 
 #: Most memory that the real tokens of one split at one layer may take: n x T x D x 4 bytes.
 MAX_BYTES = 8 << 30

@@ -10,9 +10,9 @@ import numpy as np
 
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
-from poolbench_prober.construct import Directions
-from poolbench_prober.corpus import Passages
-from poolbench_prober.reading import Reading
+from poolbench_prober.d1.construct import Directions
+from poolbench_prober.d1.reading import Reading
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import fit_folds
 
 AS_IT_IS = Reading()

@@ -8,11 +8,11 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell, chosen, common_fields, score_rows
-from poolbench_prober.metrics import Resamples, auroc_measure
-from poolbench_prober.reading import View
+from poolbench_prober.d1.cell import Cell, chosen, common_fields, score_rows
+from poolbench_prober.d1.metrics import Resamples, auroc_measure
+from poolbench_prober.d1.reading import View
+from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit
-from poolbench_prober.vectors import PooledVectors
 
 
 def test_split(

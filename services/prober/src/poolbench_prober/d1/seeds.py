@@ -8,10 +8,10 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.suites import Measure
-from poolbench_prober.cell import Cell
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.crossval import OutOfFold, out_of_fold
-from poolbench_prober.metrics import auroc_measure
+from poolbench_prober.d1.cell import Cell
+from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
+from poolbench_prober.d1.metrics import auroc_measure
 
 
 def seed_measures(cell: Cell, primary: OutOfFold) -> list[Measure]:

@@ -18,10 +18,10 @@ from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval
 from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.suites import Measure
-from poolbench_prober.cell import CellResult, common_fields, score_rows
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.corpus import Passages
-from poolbench_prober.vectors import PooledVectors
+from poolbench_prober.d1.cell import CellResult, common_fields, score_rows
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
 
 SEED = 42
 NUM_FOLDS = 5

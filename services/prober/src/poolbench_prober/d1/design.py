@@ -11,8 +11,8 @@ from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights
 from poolbench_prober.config import ProbeParams
-from poolbench_prober.corpus import Passages, control_labels
 from poolbench_prober.folds import grouped_folds
+from poolbench_prober.inputs.corpus import Passages, control_labels
 
 
 @dataclass(frozen=True)

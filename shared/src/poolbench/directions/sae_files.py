@@ -1,0 +1,125 @@
+"""Files of sparse autoencoders: which belong together, what a configuration says, tensors without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import InputError
+
+WEIGHTS_FILE, CONFIG_FILE = "sae.safetensors", "cfg.json"
+#: Tensors of each architecture beside W_enc, W_dec and b_dec.
+ARCHITECTURES = {
+    "relu": ("b_enc",),
+    "jumprelu": ("b_enc", "threshold"),
+    "topk": ("b_enc",),
+    "batchtopk": ("b_enc", "threshold"),
+    "gated": ("b_gate", "r_mag", "b_mag"),
+}
+#: Settings that change features or decoder rows in ways that are not done here.
+RESCALED = ("rescale_acts_by_decoder_norm", "finetuning_scaling_factor")
+_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
+
+
+def read_folder(path: Path) -> dict[str, bytes]:
+    """The files of an autoencoder in a folder, under the names that an artifact has them.
+
+    Args:
+        path: A folder with one ``.safetensors`` file and ``cfg.json``, or the ``.safetensors`` file itself.
+
+    Raises:
+        InputError: If one of them is missing, or there are several weight files.
+    """
+    folder = path if path.is_dir() else path.parent
+    weights = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
+    config = folder / CONFIG_FILE
+    if len(weights) != 1 or not weights[0].is_file() or not config.is_file():
+        names = ", ".join(sorted(file.name for file in folder.iterdir())[:10]) if folder.is_dir() else "nothing"
+        raise InputError(f"{path}: one .safetensors file with {CONFIG_FILE} beside it is needed; there is {names}")
+    return {WEIGHTS_FILE: weights[0].read_bytes(), CONFIG_FILE: config.read_bytes()}
+
+
+def read_config(config: bytes) -> dict[str, Any]:
+    """The configuration as a mapping.
+
+    Raises:
+        InputError: If it is no JSON object, or asks for normalised activations or features of another scale.
+    """
+    try:
+        settings = json.loads(config)
+    except ValueError as error:
+        raise InputError(f"{CONFIG_FILE} of the autoencoder is no JSON: {error}") from None
+    if not isinstance(settings, dict):
+        raise InputError(f"{CONFIG_FILE} of the autoencoder must be an object, got {type(settings).__name__}")
+    normalise = settings.get("normalize_activations") or "none"
+    if normalise != "none":
+        raise InputError(
+            f"the autoencoder wants activations normalised ({normalise!r}); fold the scale into its weights, since "
+            "vectors are encoded at the scale they have"
+        )
+    for name in RESCALED:
+        if settings.get(name):
+            raise InputError(f"the autoencoder wants its features rescaled ({name}); fold the scale into its weights")
+    return settings
+
+
+def architecture_of(settings: Mapping[str, Any]) -> str:
+    """The architecture that a configuration names.
+
+    Raises:
+        InputError: If it is none of ``ARCHITECTURES``, or a standard one with another activation than relu and topk.
+    """
+    named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
+    architecture = {"standard": "relu"}.get(named, named)
+    if named == "standard":  # older configurations name the activation beside it
+        architecture = str(settings.get("activation_fn") or settings.get("activation_fn_str") or "relu").lower()
+        if architecture not in ("relu", "topk"):
+            raise InputError(f"activation {architecture!r} of the standard autoencoder is unknown; known: relu, topk")
+    if architecture not in ARCHITECTURES:
+        known = ", ".join(("standard", *ARCHITECTURES))
+        raise InputError(f"architecture {settings.get('architecture')!r} of the autoencoder is unknown; known: {known}")
+    return architecture
+
+
+def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file in float32; bfloat16 included, which NumPy does not know.
+
+    Raises:
+        InputError: If it is no safetensors file, or a tensor is not of floats or not finite.
+    """
+    import safetensors
+
+    try:
+        entries = safetensors.deserialize(weights)
+    except safetensors.SafetensorError as error:
+        raise InputError(f"the autoencoder's weights are no safetensors file: {error}") from None
+    return {name: _tensor(name, entry) for name, entry in entries}
+
+
+def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    dtype, data = entry["dtype"], bytes(entry["data"])
+    if dtype == "BF16":
+        flat = (np.frombuffer(data, dtype="<u2").astype(np.uint32) << 16).view(np.float32)
+    elif dtype in _DTYPES:
+        flat = np.frombuffer(data, dtype=_DTYPES[dtype]).astype(np.float32)
+    else:
+        raise InputError(f"tensor {name} of the autoencoder is of {dtype}; floats are needed (F64, F32, F16, BF16)")
+    if not np.isfinite(flat).all():
+        raise InputError(f"tensor {name} of the autoencoder holds NaN or infinity")
+    return flat.reshape(entry["shape"])
+
+
+def k_of(settings: Mapping[str, Any]) -> int:
+    """Features that a vector of a topk autoencoder keeps.
+
+    Raises:
+        InputError: If the configuration names no whole number.
+    """
+    k = settings.get("k", (settings.get("activation_fn_kwargs") or {}).get("k"))
+    if not isinstance(k, int):
+        raise InputError(f"a topk autoencoder needs the whole number k in {CONFIG_FILE}; got {k!r}")
+    return k
