@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from poolbench_driver.report.cosines import CosinesView
+from poolbench_driver.report.means import MeansTable
 from poolbench_driver.report.ranks import RanksView, rank_text
 from poolbench_driver.report.views import Row, build_view
 from poolbench_driver.rundir import RunFolder
@@ -19,6 +20,7 @@ def leaderboard_markdown(folder: RunFolder) -> str:
         "## Leaderboard\n",
         _table(["strategy", "mean rank (D1)", *view.columns], board),
     ]
+    parts += means_markdown("D1 in detail, means over concepts and layers", view.d1)
     parts += ranks_markdown(view.ranks)
     for heat_map in view.heat_maps:
         parts.append(f"\n## {heat_map.metric}: {heat_map.summary}\n")
@@ -26,6 +28,7 @@ def leaderboard_markdown(folder: RunFolder) -> str:
             _table(["strategy", *heat_map.concepts], [[name, *(c.text for c in row)] for name, row in heat_map.rows])
         )
     parts += cosines_markdown(view.cosines)
+    parts += means_markdown("Published definitions, never ranked, beside the corrected means", view.published)
     parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], _verdicts(view.scorers))]
     parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], _nulls(view.nulls))]
     return "\n".join(parts)
@@ -68,6 +71,14 @@ def cosines_markdown(cosines: CosinesView) -> list[str]:
     ]
     title = f"\n## Nearest direction, {cosines.shown.direction} at layer {cosines.shown.layer}, mean over concepts\n"
     return [title, _table(["strategy", "nearest", cosines.shown.direction, "C3"], lines)]
+
+
+def means_markdown(title: str, table: MeansTable | None) -> list[str]:
+    """A table of means with its notes; nothing where the run has none."""
+    if table is None:
+        return []
+    notes = [f"\n{'; '.join(table.notes)}"] if table.notes else []
+    return [f"\n## {title}\n", _table(["strategy", *table.full_heads], [[n, *c] for n, c in table.lines]), *notes]
 
 
 def _against(ranks: RanksView) -> list[list[str]]:

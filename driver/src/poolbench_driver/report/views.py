@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import all_strategies
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons
 from poolbench_driver.report.cosines import CosinesView, build_cosines
+from poolbench_driver.report.d1 import build_d1
 from poolbench_driver.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
+from poolbench_driver.report.means import MeansTable, mean_text
+from poolbench_driver.report.published import build_published
 from poolbench_driver.report.ranks import RanksView, build_ranks
 from poolbench_driver.rundir import RunFolder
 
@@ -40,6 +41,8 @@ class View:
     curves: list[Row]
     ranks: RanksView
     cosines: CosinesView
+    d1: MeansTable | None
+    published: MeansTable | None
     config_yaml: str
     num_rows: int
 
@@ -67,6 +70,8 @@ def build_view(folder: RunFolder) -> View:
         curves=folder.read_table("curves").to_pylist(),
         ranks=build_ranks(rows),
         cosines=_cosines(folder, rows),
+        d1=build_d1(rows, order),
+        published=build_published(_optional(folder, "published"), rows, order),
         config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
         num_rows=len(rows),
     )
@@ -75,8 +80,12 @@ def build_view(folder: RunFolder) -> View:
 def _cosines(folder: RunFolder, rows: Iterable[Row]) -> CosinesView:
     """The table of cosines; runs that an earlier version finished have none."""
     steered = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
-    there = folder.file("cosines.parquet").is_file()
-    return build_cosines(folder.read_table("cosines").to_pylist() if there else None, steered)
+    return build_cosines(_optional(folder, "cosines"), steered)
+
+
+def _optional(folder: RunFolder, name: str) -> list[Row] | None:
+    """The rows of a table that not every run has."""
+    return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else None
 
 
 def _facts(folder: RunFolder, first: Row, digest: str) -> list[tuple[str, str]]:
@@ -117,16 +126,6 @@ def _leaderboard(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
     for name in order:
         entry: Row = {"strategy": name, "rank": ranks.get((name, "d1.auroc", "all"))}
         for metric in LEADERBOARD:
-            entry[metric] = _mean(r for r in rows if r["strategy"] == name and r["metric"] == metric)
+            entry[metric] = mean_text(r for r in rows if r["strategy"] == name and r["metric"] == metric)
         board.append(entry)
     return board
-
-
-def _mean(rows: Iterable[Row]) -> str:
-    """Mean of the values that exist, with how many of the cells those are; or the commonest status."""
-    cells = list(rows)
-    values = [row["value"] for row in cells if row["value"] is not None]
-    if not values:
-        return Counter(row["status"] for row in cells).most_common(1)[0][0] if cells else ""
-    share = "" if len(values) == len(cells) else f" ({len(values)}/{len(cells)})"
-    return f"{fmean(values):z.3f}{share}"
