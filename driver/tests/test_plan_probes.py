@@ -126,3 +126,23 @@ def test_further_seeds_move_the_probes_and_nothing_else() -> None:
     before, after = plan_of(), plan_of(fold_seeds=[1, 2])
     changed = {t.kind for task_id, t in after.tasks.items() if task_id not in before.tasks}
     assert changed == {"prober.probe"}
+
+
+def test_no_text_is_steered_anew_for_more_resamples_or_folds() -> None:
+    """At a card's budget that would be hours: directions depend on the train split and the seed alone."""
+
+    def steered(**settings: object) -> tuple[set[str], set[str]]:
+        plan = plan_of(metrics=["d1", "d2"], **settings)
+        cells = plan.concepts["contrast"]
+        return set(cells.directions.values()) | set(cells.texts.values()), set(cells.measures.values())
+
+    plain, measures = steered()
+    budget = load_run_config(None, {"preset": "demo"}).budget
+    for settings in (
+        {"fold_seeds": [1, 2]},
+        {"budget": budget.model_copy(update={"num_bootstrap": 50}).model_dump()},
+    ):
+        same, others = steered(**settings)
+        assert same == plain, settings
+        assert not others & measures, settings
+    assert not steered(seed=1)[0] & plain

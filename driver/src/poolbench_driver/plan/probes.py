@@ -14,6 +14,8 @@ from poolbench_driver.plan.plan import NULL_BASE, ConceptPlan, Plan
 
 #: What a cell's probing yields, each an artifact of its own.
 PARTS = ("measures", "directions", "scores")
+#: Parameters that directions and scores of passages do not depend on.
+MEASURED_BY = ("num_bootstrap", "fold_seeds")
 
 
 def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
@@ -27,9 +29,22 @@ def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
             vectors = {**_cell_inputs(plan, cells, ("train", "test"), spec, layer), **sae}
             inputs |= vectors
             for part, store in stores.items():
-                key = _cell_key(spec, params, part, {**passages, **vectors})
+                read = _read_by(part, {**passages, **vectors})
+                key = _cell_key(spec, _params_of(part, params), part, read)
                 outputs[f"{part}/{spec.id}/{layer}"] = store[spec.id, layer] = key
         plan.add(Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=params))
+
+
+def _params_of(part: str, params: dict[str, Any]) -> dict[str, Any]:
+    """What a part depends on: resamples and further folds change measures alone, and no text is steered anew."""
+    return {name: value for name, value in params.items() if part == "measures" or name not in MEASURED_BY}
+
+
+def _read_by(part: str, inputs: dict[str, str]) -> dict[str, str]:
+    """What a part is made from: directions come from the train split."""
+    if part != "directions":
+        return inputs
+    return {role: key for role, key in inputs.items() if role != "passages/test" and not role.startswith("test/")}
 
 
 def plan_published_probes(plan: Plan, cells: ConceptPlan) -> None:
