@@ -1,7 +1,7 @@
-"""How often do 95 % intervals hold the truth? Simulated, by number of groups; the figures stand in docs/metrics.md.
+"""How often do 95 % intervals hold the truth, and tests at .05 reject it? The figures stand in docs/metrics.md.
 
-Nothing is timed: the ratios are shares of simulated data sets whose interval holds the true value. The bootstrap
-intervals are percentile intervals, as everywhere in PoolBench.
+Nothing is timed: the ratios are shares of simulated data sets, by number of groups. The bootstrap intervals are
+percentile intervals, as everywhere in PoolBench.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from scipy import stats
 
 from poolbench.statistics import (
     auroc_resamples,
+    bootstrap_counts,
+    friedman_test,
     group_mean_resamples,
     group_weights,
+    iman_davenport_test,
     mean_rank_intervals,
+    mean_ranks,
+    nemenyi_critical_difference,
     percentile_interval,
+    spearman,
 )
 
 #: The demo's concepts, and twice as many; the card's, and two and three models of them were they independent; then
@@ -67,16 +73,40 @@ def of_auroc(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
 
 def of_ranks(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
     """Coverage of the mean ranks of 19 strategies over concepts, averaged over strategies."""
-    truth = _ranks(rng, 200_000).mean(axis=0)
+    truth = _ranks(rng, 200_000, GOODNESS).mean(axis=0)
     hits = []
     for run in range(num_runs):
-        intervals = mean_rank_intervals(_ranks(rng, num_groups), num_resamples=500, seed=run)
+        intervals = mean_rank_intervals(_ranks(rng, num_groups, GOODNESS), num_resamples=500, seed=run)
         hits += [low <= mean <= high for (low, high), mean in zip(intervals, truth, strict=True)]  # type: ignore[misc]
     return float(np.mean(hits))
 
 
-def _ranks(rng: np.random.Generator, num_blocks: int) -> np.ndarray:
-    scores = rng.normal(size=(num_blocks, len(GOODNESS))) + GOODNESS
+def levels(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str, float]:
+    """How often tests at .05 tell 19 strategies apart that are alike: Friedman, Iman-Davenport, any pair by Nemenyi."""
+    alike = np.zeros_like(GOODNESS)
+    difference = nemenyi_critical_difference(len(alike), num_groups, 0.05)
+    found = np.zeros(3)
+    for _ in range(num_runs):
+        ranks = _ranks(rng, num_groups, alike)
+        p_values = friedman_test(-ranks).p_value, iman_davenport_test(-ranks).p_value
+        found += [*(p < 0.05 for p in p_values), np.ptp(mean_ranks(ranks)) > difference]
+    return dict(zip(("friedman", "iman_davenport", "nemenyi"), (found / num_runs).tolist(), strict=True))
+
+
+def agreement(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str, float]:
+    """Spearman correlation of the mean ranks on two layers of one true order, and whether intervals hold its 1."""
+    values, held = [], 0
+    for run in range(num_runs):
+        sides = [_ranks(rng, num_groups, 2 * GOODNESS) for _ in range(2)]
+        weights = bootstrap_counts(num_groups, 500, run).astype(np.float64)
+        values.append(spearman(*(mean_ranks(ranks) for ranks in sides)))
+        low, high = np.percentile(spearman(*(mean_ranks(ranks, weights) for ranks in sides)), LEVEL_TAILS)
+        held += bool(low <= 1 <= high)
+    return {"mean": float(np.mean(values)), "coverage": held / num_runs}
+
+
+def _ranks(rng: np.random.Generator, num_blocks: int, goodness: np.ndarray) -> np.ndarray:
+    scores = rng.normal(size=(num_blocks, len(goodness))) + goodness
     return stats.rankdata(-scores, axis=1)
 
 
@@ -94,6 +124,11 @@ def main() -> None:
         ratios[f"coverage.mean_skewed.{num_groups}"] = of_means(skewed, num_groups, runs, rng)
         ratios[f"coverage.auroc.{num_groups}"] = of_auroc(num_groups, runs, rng)
         ratios[f"coverage.mean_rank.{num_groups}"] = of_ranks(num_groups, runs, rng)
+        rng = np.random.default_rng([arguments.seed, num_groups])  # what is simulated above may change without these
+        for name, share in levels(num_groups, runs, rng).items():
+            ratios[f"level.{name}.{num_groups}"] = share
+        for name, share in agreement(num_groups, runs, rng).items():
+            ratios[f"rank_agreement.{name}.{num_groups}"] = share
     error = float(np.sqrt(0.95 * 0.05 / arguments.runs))
     figures = {"runs": arguments.runs, "seed": arguments.seed, "level": 0.95, "standard_error": error}
     write_report("coverage", ratios, figures)

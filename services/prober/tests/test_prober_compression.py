@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench_prober.tasks.class_code import code_lengths
-from poolbench_prober.tasks.compression import BLOCKS, block_ends
+from poolbench_prober.tasks.compression import BLOCKS, block_ends, send
 from poolbench_prober.tasks.constant import constant_predictor, dealt_folds, laplace
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -97,3 +97,23 @@ def test_inner_folds_deal_every_class_out_evenly():
     assert np.bincount(folds[codes == 0]).tolist() == [2] * 5
     assert np.bincount(folds[codes == 1]).tolist() == [1] * 5
     assert dealt_folds(np.array([0, 0, 0, 1]), 0) is None
+
+
+class LostProbe:
+    """Chooses a C whose probe of all labels sent has not converged: the constant predictor sends the block."""
+
+    def choose(self, c_values):
+        return c_values[0]
+
+    def converged(self, c):
+        return False
+
+    def log_probabilities(self, block_mD, c):
+        return np.log(np.full((len(block_mD), 2), 0.5))
+
+
+def test_a_choice_that_did_not_converge_is_told_as_the_constant_predictor():
+    vectors, codes = random_labels(200, 3, 0)
+    found = send(vectors, codes, 2, lambda sent: LostProbe(), c_values=CHOICES, plain_c=1.0, released=True)
+    assert set(found.chosen) == {None} and found.num_replaced == len(found.chosen)
+    assert found.compression == pytest.approx(1)

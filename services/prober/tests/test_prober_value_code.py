@@ -60,13 +60,13 @@ def test_an_outlier_costs_what_the_constant_predictor_leaves_it():
     np.testing.assert_allclose(np.exp(log_p[0]), [0.99 + 0.0025, 0.0025, 0.0025, 0.0025])
 
 
-@pytest.mark.parametrize("width", [64, 256, 768])
-def test_random_values_are_not_compressed_at_any_width(width):
+@pytest.mark.parametrize(("width", "unregularised"), [(64, 0.95), (256, 0.88), (768, 0.80)])
+def test_random_values_are_not_compressed_at_any_width(width, unregularised):
     rng = np.random.default_rng(width)
     for seed in range(2):
         found = lengths(rng.normal(size=(1400, width)), rng.normal(size=1400), seed)
         assert 0.98 <= found.compression <= 1.02
-        assert found.unregularised < 0.97
+        assert found.unregularised == pytest.approx(unregularised, abs=0.03)
         assert (found.num_classes, found.uniform_bits) == (16, 5600)
 
 

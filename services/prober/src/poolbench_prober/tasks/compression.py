@@ -105,7 +105,7 @@ def send(
     for start, end in pairwise(ends):
         sender, block, told = sender_after(start), vectors_nD[start:end], codes[start:end]
         c = sender.choose(c_values)
-        chosen.append(c)
+        chosen.append(c if c is not None and sender.converged(c) else None)
         online += nats(sender.log_probabilities(block, c), told)
         log_p = sender.log_probabilities(block, plain_c)
         num_replaced += not sender.converged(plain_c)
