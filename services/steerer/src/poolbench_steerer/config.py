@@ -22,8 +22,8 @@ class SteererConfig(StrictModel):
         model: Model of requests that name none.
         enforce_eager: No compilation and no CUDA graphs; None means: eager on CPUs only.
         max_model_len: Window in tokens; None takes the model's own.
-        kv_cache_gib: Memory of the KV cache on CPUs; on GPUs vLLM takes a share of the device.
-        gpu_memory_share: That share.
+        kv_cache_gib: Memory of the KV cache. None means 1 GiB on CPUs; on GPUs, what ``gpu_memory_share`` leaves.
+        gpu_memory_share: Share of the device's memory that the engine may use.
         bank_slots: Vectors that the device bank holds.
         max_edits_per_layer: Edits that one request may make at one layer.
         max_steered_requests: Steered requests inside the engine at once; more wait outside of it.
@@ -41,7 +41,7 @@ class SteererConfig(StrictModel):
     max_num_seqs: int = Field(default=256, gt=0)
     max_num_batched_tokens: int = Field(default=2048, gt=0)
     block_size: int | None = 32
-    kv_cache_gib: float = Field(default=1.0, gt=0)
+    kv_cache_gib: float | None = Field(default=None, gt=0)
     gpu_memory_share: float = Field(default=0.85, gt=0, le=1)
     tensor_parallel: int = Field(default=1, gt=0)
     prefix_caching: bool = True

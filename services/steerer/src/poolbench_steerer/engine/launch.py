@@ -21,6 +21,7 @@ _WORKERS = {
 }
 #: Part of vLLM's compilation cache key: graphs traced with other hooks must not be reused.
 _HOOKS_VERSION = 2
+_CPU_KV_CACHE_GIB = 1.0
 
 
 def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
@@ -102,10 +103,12 @@ def engine_arguments(model: ModelRef, config: SteererConfig, device_type: str) -
         },
     }
     if on_cpu:
-        arguments["kv_cache_memory_bytes"] = int(config.kv_cache_gib * 2**30)
         arguments["block_size"] = config.block_size
     else:
         arguments["gpu_memory_utilization"] = config.gpu_memory_share
+    cache_gib = _CPU_KV_CACHE_GIB if on_cpu and config.kv_cache_gib is None else config.kv_cache_gib
+    if cache_gib is not None:
+        arguments["kv_cache_memory_bytes"] = int(cache_gib * 2**30)
     return arguments
 
 
