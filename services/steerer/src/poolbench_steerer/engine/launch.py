@@ -32,10 +32,19 @@ def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    if _built_for_cuda():
+        # A forked engine fails when anything in this process has touched CUDA before.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if config.num_threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(config.num_threads)
     if model.is_local:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _built_for_cuda() -> bool:
+    import torch
+
+    return torch.version.cuda is not None
 
 
 def import_vllm(model: ModelRef, config: SteererConfig) -> type[Exception]:
