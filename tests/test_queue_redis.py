@@ -44,7 +44,7 @@ def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
     queue.bury("prober", tasks[0].model_dump(mode="json"), "no luck")
     assert queue.depth("prober") == 3
     assert queue.waiting("prober") == {task.task_id for task in tasks}
-    assert [letter.error for letter in queue.dead_letters("prober")] == ["no luck"]
+    assert [letter.reason for letter in queue.dead_letters("prober")] == ["no luck"]
     assert queue.purge("prober") == 4
     assert queue.depth("prober") == 0
 

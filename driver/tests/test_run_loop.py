@@ -19,7 +19,7 @@ from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, StoreError
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.client import _decode_kwargs
+from poolbench.queue.envelope import Message, understand
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO, cancel_path
 from poolbench.runtime.worker import RetryTaskError, Worker
@@ -56,6 +56,13 @@ class Adder:
         return {}
 
 
+def task_of(message: dict[str, Any]) -> dict[str, Any]:
+    """The task of a message as a consumer gets it."""
+    found = understand(json.dumps(message).encode())
+    assert isinstance(found, Message)
+    return found.task
+
+
 class Consumer(threading.Thread):
     """Takes messages as a replica does; drops the first ``lose`` of them, as a killed one would."""
 
@@ -74,7 +81,7 @@ class Consumer(threading.Thread):
                 continue
             self.taken.append(message["headers"]["id"])
             if len(self.taken) > self.lose:
-                self._work(_decode_kwargs(message)["task"])
+                self._work(task_of(message))
 
     def _work(self, task: dict[str, Any]) -> None:
         try:

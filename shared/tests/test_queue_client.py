@@ -71,7 +71,7 @@ def test_dead_letters_are_listed_and_stay(queue: TaskQueue) -> None:
     queue.bury("prober", task.model_dump(mode="json"), "the store was away")
     for _ in range(2):
         (letter,) = queue.dead_letters("prober")
-        assert (letter.task["task_id"], letter.error) == (task.task_id, "the store was away")
+        assert (letter.task_id, letter.reason) == (task.task_id, "the store was away")
     assert queue.depth("prober") == 0
     assert queue.purge("prober") == 1
     assert queue.dead_letters("prober") == []

@@ -1,0 +1,281 @@
+"""What a queue message must be: a strict model of the envelope that we send, and the one function that reads it.
+
+Nothing that is taken from a broker reaches Celery or kombu before `understand` has read it, and they are given a new
+envelope that is made of the few values it checked. So a message can neither break them nor ask anything of them.
+"""
+
+import base64
+import binascii
+import json
+import math
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
+from poolbench.errors import InputError
+
+T = TypeVar("T")
+
+TASK_NAME = "run_task"
+"""The only Celery task: the kind of work is a field of the task itself."""
+
+MAX_RETRIES = 2
+"""Deliveries of a task beyond the first when the infrastructure under it fails."""
+
+MAX_MESSAGE_BYTES = 4 * 2**20
+"""A task is small JSON: its payloads lie in the object store."""
+
+MAX_DEPTH = 50
+"""Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of whoever prints them."""
+
+MAX_ETA = timedelta(minutes=10)
+"""A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
+
+_KEPT_BYTES = 64 * 1024
+_SHOWN_CHARS = 80
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of ours: a task, and how often it was delivered before."""
+
+    task: dict[str, Any]
+    retries: int = 0
+    eta: datetime | None = None
+    priority: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task, whatever the id of the message was."""
+        return str(self.task["task_id"])
+
+    def envelope(self, queue: str) -> dict[str, Any]:
+        """The message as Celery and kombu are to see it: it names our task and asks for nothing else."""
+        nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+        eta = self.eta.isoformat() if self.eta and self.eta > datetime.now(UTC) else None
+        return {
+            "body": base64.b64encode(json.dumps([[], {"task": self.task}, nothing]).encode()).decode(),
+            "content-type": "application/json",
+            "content-encoding": "utf-8",
+            "headers": {
+                "lang": "py",
+                "task": TASK_NAME,
+                "id": self.task_id,
+                "root_id": self.task_id,
+                "retries": self.retries,
+                "eta": eta,
+                "timelimit": [None, None],
+            },
+            "properties": {
+                "correlation_id": self.task_id,
+                "delivery_mode": 2,
+                "delivery_info": {"exchange": "", "routing_key": queue},
+                "priority": self.priority,
+                "body_encoding": "base64",
+                "delivery_tag": str(uuid.uuid4()),
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Misunderstood:
+    """A message that is none of ours: why, its first bytes, how many it had, and whether they could be read."""
+
+    reason: str
+    raw: bytes = field(default=b"", repr=False)
+    num_bytes: int = 0
+    readable: bool = True
+
+    @classmethod
+    def of(cls, reason: str, raw: bytes, num_bytes: int | None = None) -> "Misunderstood":
+        """Keeps the first 64 KiB of a message."""
+        return cls(reason, raw[:_KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
+
+
+def understand(raw: bytes) -> Message | Misunderstood:
+    """Reads a message as it lies in the broker. It raises nothing, whatever the bytes are."""
+    if len(raw) > MAX_MESSAGE_BYTES:
+        return too_large(raw, len(raw))
+    try:
+        envelope = _validated(Envelope.model_validate, _parse_json(raw, "message", dict))
+        body = _validated(_BODY.validate_python, _parse_json(_decode(envelope.body), "body", list), "body")
+        task = body[1].task
+        # One of another version is left to the worker: it records the failure, so the driver that sent it is told.
+        if _validated(_Head.model_validate, task, "task").schema_version == TASK_SCHEMA_VERSION:
+            _validated(parse_task, task, "task")
+    except InputError as error:
+        return Misunderstood.of(str(error), raw)
+    return Message(task, envelope.headers.retries, envelope.headers.eta, envelope.properties.priority)
+
+
+def too_large(start: bytes, num_bytes: int) -> Misunderstood:
+    """A message beyond the bound, of which `start` was read."""
+    return Misunderstood.of(f"{num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed", start, num_bytes)
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: printable, and short."""
+    try:
+        text = ascii(value)
+    except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Headers(_Strict):
+    """Headers that Celery acts on. Others, of which newer releases have more, are not passed on."""
+
+    task: Literal["run_task"]
+    id: str = Field(min_length=1)
+    retries: int = Field(0, ge=0, le=MAX_RETRIES)
+    eta: datetime | None = None
+    expires: None = None
+    timelimit: list[None] | None = None
+    group: None = None
+    compression: None = None
+
+    @field_validator("eta", mode="before")
+    @classmethod
+    def _read_eta(cls, value: object) -> datetime | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise ValueError("a time such as 2026-01-31T12:00:00+00:00, or null, is expected")
+        eta = datetime.fromisoformat(value)
+        if eta.tzinfo is None:
+            raise ValueError("the time has no offset from UTC")
+        if eta - datetime.now(UTC) > MAX_ETA:
+            raise ValueError(f"at most {MAX_ETA.total_seconds():.0f} s ahead is allowed")
+        return eta
+
+
+class _Properties(_Strict):
+    body_encoding: Literal["base64"]
+    priority: int = Field(0, ge=0, le=9)
+
+
+class Envelope(_Strict):
+    """A message as Celery writes it for us. Where a reply should go, which tags it had: not passed on."""
+
+    body: str
+    content_type: Literal["application/json"] = Field(alias="content-type")
+    content_encoding: Literal["utf-8"] = Field(alias="content-encoding")
+    headers: _Headers
+    properties: _Properties
+
+
+class _Arguments(_Strict):
+    model_config = ConfigDict(extra="forbid")
+
+    task: dict[str, Any]
+
+
+class _Embedded(_Strict):
+    """What Celery would do after the task: nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    callbacks: None = None
+    errbacks: None = None
+    chain: None = None
+    chord: None = None
+
+
+_BODY = TypeAdapter(tuple[tuple[()], _Arguments, _Embedded])
+
+
+class _Head(_Strict):
+    """What a task of any version has."""
+
+    schema_version: int
+    task_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)
+    kind: TaskKind
+
+
+def _validated(validate: Callable[[Any], T], value: Any, place: str = "") -> T:
+    try:
+        return validate(value)
+    except ValidationError as error:
+        raise InputError(_first_errors(error, place)) from error
+    except MalformedTaskError as error:
+        assert isinstance(error.__cause__, ValidationError)  # the version was looked at
+        raise InputError(_first_errors(error.__cause__, place)) from error
+
+
+def _decode(body: str) -> bytes:
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"the body is not base64 ({error}): {shown(body)}") from error
+
+
+def _parse_json(raw: bytes, what: str, kind: type) -> Any:
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise InputError(f"the {what} is not UTF-8 ({error.reason} at byte {error.start}): {shown(raw[:40])}") from None
+    except RecursionError:
+        raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        said = "it is empty" if not raw.strip() else str(error)
+        raise InputError(f"the {what} is not JSON ({said}): {shown(raw[:40])}") from None
+    if not isinstance(value, kind):
+        raise InputError(f"the {what} is no JSON {'object' if kind is dict else 'list'}: {shown(value)}")
+    _check_values(value, what)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _check_values(root: Any, what: str) -> None:
+    """Raises InputError for what would break whoever handles the value: depth, text without UTF-8, typed objects."""
+    todo = [(root, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, str):
+            _check_text(value, what)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"the {what} has a number that is too large")
+        elif isinstance(value, list):
+            todo += [(each, depth + 1) for each in value]
+        elif isinstance(value, dict):
+            if "__type__" in value:  # kombu would make an object of it
+                raise InputError(f"the {what} asks for an object of type {shown(value['__type__'])}")
+            for key, each in value.items():
+                _check_text(key, what)
+                todo.append((each, depth + 1))
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the {what} has text with a lone surrogate: {shown(text)}") from None
+
+
+def _first_errors(error: ValidationError, place: str) -> str:
+    """The first three errors, one after the other, each with its place and the value received."""
+    found = error.errors(include_url=False, include_context=False)
+    parts = []
+    for each in found[:3]:
+        where = ".".join(str(part) for part in (place, *each["loc"]) if part != "") or "message"
+        parts.append(f"{shown_text(where[:_SHOWN_CHARS])}: {each['msg']} (received {shown(each['input'])})")
+    return "; ".join(parts) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
+
+
+def shown_text(text: str) -> str:
+    """A text on one line, without anything that a terminal would act on."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
