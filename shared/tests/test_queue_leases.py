@@ -99,3 +99,8 @@ def test_leases_on_an_unreachable_redis_are_a_broker_error() -> None:
         leases.acquire("job")
     with pytest.raises(BrokerError, match="does not answer"):
         leases.alive("job")
+
+
+def test_a_pipe_in_place_of_a_lease_is_not_waited_for(leases: FolderLeases) -> None:
+    os.mkfifo(leases._path("job"))
+    assert not leases.alive("job")

@@ -121,8 +121,8 @@ class Broker:
 
         return RedisSpool(redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10))
 
-    def celery_app(self) -> Celery:
-        """A Celery application on this broker, without a result store."""
+    def celery_app(self, consumer: str = "") -> Celery:
+        """A Celery application on this broker, without a result store; `consumer` is the service that consumes."""
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
-        app.conf.update(SETTINGS, broker_transport_options=self.transport_options())
+        app.conf.update(SETTINGS, broker_transport_options=self.transport_options() | {"service": consumer})
         return app

@@ -73,7 +73,7 @@ class FolderLeases:
         """Claim a task; None if someone else holds it."""
         path = self._path(task_id)
         for _ in range(_ACQUIRE_ATTEMPTS):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             if not _try_lock(descriptor, fcntl.LOCK_EX):
                 os.close(descriptor)
                 time.sleep(0.01)  # `alive` of another process holds the lock for an instant
@@ -86,7 +86,7 @@ class FolderLeases:
     def alive(self, task_id: str) -> bool:
         """Whether some live process holds the task."""
         try:
-            descriptor = os.open(self._path(task_id), os.O_RDONLY)
+            descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return False
         try:

@@ -91,8 +91,8 @@ class Channel(kombu_redis.Channel):
 
     @property
     def service(self) -> str:
-        """The service whose queue is consumed."""
-        return service_of(self.active_queues[0]) if self.active_queues else ""
+        """The service whose queue is consumed; empty in a producer."""
+        return str(self.connection.client.transport_options.get("service", ""))
 
     def screen(self, key: bytes, item: bytes) -> tuple[bytes, bytes] | None:
         """What is delivered for an entry of a list: a new envelope, or nothing."""
