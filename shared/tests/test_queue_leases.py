@@ -101,6 +101,8 @@ def test_leases_on_an_unreachable_redis_are_a_broker_error() -> None:
         leases.alive("job")
 
 
-def test_a_pipe_in_place_of_a_lease_is_not_waited_for(leases: FolderLeases) -> None:
-    os.mkfifo(leases._path("job"))
-    assert not leases.alive("job")
+def test_what_is_no_file_is_no_lease(leases: FolderLeases) -> None:
+    os.mkfifo(leases._path("pipe"))
+    leases._path("link").symlink_to("/etc/passwd")
+    leases._path("folder").mkdir()
+    assert not any(leases.alive(name) for name in ("pipe", "link", "folder"))

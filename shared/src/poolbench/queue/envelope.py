@@ -7,19 +7,19 @@ envelope that is made of the few values it checked. So a message can neither bre
 import base64
 import binascii
 import json
-import math
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
 from poolbench.errors import InputError
+from poolbench.queue.strict import parse_json, shown, shown_text
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 TASK_NAME = "run_task"
 """The only Celery task: the kind of work is a field of the task itself."""
@@ -30,14 +30,10 @@ MAX_RETRIES = 2
 MAX_MESSAGE_BYTES = 4 * 2**20
 """A task is small JSON: its payloads lie in the object store."""
 
-MAX_DEPTH = 50
-"""Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of whoever prints them."""
-
 MAX_ETA = timedelta(minutes=10)
 """A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
 
 _KEPT_BYTES = 64 * 1024
-_SHOWN_CHARS = 80
 
 
 @dataclass(frozen=True)
@@ -102,8 +98,8 @@ def understand(raw: bytes) -> Message | Misunderstood:
     if len(raw) > MAX_MESSAGE_BYTES:
         return too_large(raw, len(raw))
     try:
-        envelope = _validated(Envelope.model_validate, _parse_json(raw, "message", dict))
-        body = _validated(_BODY.validate_python, _parse_json(_decode(envelope.body), "body", list), "body")
+        envelope = _validated(Envelope.model_validate, parse_json(raw, "message", dict))
+        body = _validated(_BODY.validate_python, parse_json(_decode(envelope.body), "body", list), "body")
         task = body[1].task
         # One of another version is left to the worker: it records the failure, so the driver that sent it is told.
         if _validated(_Head.model_validate, task, "task").schema_version == TASK_SCHEMA_VERSION:
@@ -116,15 +112,6 @@ def understand(raw: bytes) -> Message | Misunderstood:
 def too_large(start: bytes, num_bytes: int) -> Misunderstood:
     """A message beyond the bound, of which `start` was read."""
     return Misunderstood.of(f"{num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed", start, num_bytes)
-
-
-def shown(value: object) -> str:
-    """A value as an error message quotes it: printable, and short."""
-    try:
-        text = ascii(value)
-    except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 class _Strict(BaseModel):
@@ -150,7 +137,10 @@ class _Headers(_Strict):
             return None
         if not isinstance(value, str):
             raise ValueError("a time such as 2026-01-31T12:00:00+00:00, or null, is expected")
-        eta = datetime.fromisoformat(value)
+        try:
+            eta = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("no time such as 2026-01-31T12:00:00+00:00") from None
         if eta.tzinfo is None:
             raise ValueError("the time has no offset from UTC")
         if eta - datetime.now(UTC) > MAX_ETA:
@@ -201,7 +191,7 @@ class _Head(_Strict):
     kind: TaskKind
 
 
-def _validated(validate: Callable[[Any], T], value: Any, place: str = "") -> T:
+def _validated(validate: Callable[[Any], _T], value: Any, place: str = "") -> _T:
     try:
         return validate(value)
     except ValidationError as error:
@@ -218,64 +208,11 @@ def _decode(body: str) -> bytes:
         raise InputError(f"the body is not base64 ({error}): {shown(body)}") from error
 
 
-def _parse_json(raw: bytes, what: str, kind: type) -> Any:
-    try:
-        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise InputError(f"the {what} is not UTF-8 ({error.reason} at byte {error.start}): {shown(raw[:40])}") from None
-    except RecursionError:
-        raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels") from None
-    except ValueError as error:
-        said = "it is empty" if not raw.strip() else str(error)
-        raise InputError(f"the {what} is not JSON ({said}): {shown(raw[:40])}") from None
-    if not isinstance(value, kind):
-        raise InputError(f"the {what} is no JSON {'object' if kind is dict else 'list'}: {shown(value)}")
-    _check_values(value, what)
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
-
-
-def _check_values(root: Any, what: str) -> None:
-    """Raises InputError for what would break whoever handles the value: depth, text without UTF-8, typed objects."""
-    todo = [(root, 0)]
-    while todo:
-        value, depth = todo.pop()
-        if depth > MAX_DEPTH:
-            raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(value, str):
-            _check_text(value, what)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"the {what} has a number that is too large")
-        elif isinstance(value, list):
-            todo += [(each, depth + 1) for each in value]
-        elif isinstance(value, dict):
-            if "__type__" in value:  # kombu would make an object of it
-                raise InputError(f"the {what} asks for an object of type {shown(value['__type__'])}")
-            for key, each in value.items():
-                _check_text(key, what)
-                todo.append((each, depth + 1))
-
-
-def _check_text(text: str, what: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the {what} has text with a lone surrogate: {shown(text)}") from None
-
-
 def _first_errors(error: ValidationError, place: str) -> str:
     """The first three errors, one after the other, each with its place and the value received."""
     found = error.errors(include_url=False, include_context=False)
     parts = []
     for each in found[:3]:
         where = ".".join(str(part) for part in (place, *each["loc"]) if part != "") or "message"
-        parts.append(f"{shown_text(where[:_SHOWN_CHARS])}: {each['msg']} (received {shown(each['input'])})")
+        parts.append(f"{shown_text(where[:100])}: {each['msg']} (received {shown(each['input'])})")
     return "; ".join(parts) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")
-
-
-def shown_text(text: str) -> str:
-    """A text on one line, without anything that a terminal would act on."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -15,9 +15,10 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, shown, too_large, understand
+from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
 from poolbench.queue.names import service_of
+from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1

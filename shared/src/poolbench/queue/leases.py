@@ -1,5 +1,6 @@
 """Leases: who works on a task right now. A lease ends with its holder, however the holder ends."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -87,8 +88,10 @@ class FolderLeases:
         """Whether some live process holds the task."""
         try:
             descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return False
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # nothing there, a link, a socket
+                return False
+            raise
         try:
             return not _try_lock(descriptor, fcntl.LOCK_SH)
         finally:

@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood, shown, shown_text
+from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
+from poolbench.queue.strict import shown, shown_text
 
 LETTER_SCHEMA_VERSION = 1
 MAX_LETTER_BYTES = 2 * MAX_MESSAGE_BYTES
