@@ -20,13 +20,12 @@ from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 
 from poolbench.queue import Broker, DeadLetter, TaskQueue
-from poolbench.queue.envelope import MAX_RETRIES, Message, Misunderstood, understand
+from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message, Misunderstood, understand
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEADLINE_S = 240
 AWAY = echo(7, "prober.away")
-KEPT_BYTES = 64 * 1024
 
 needs_redis = [
     pytest.mark.cluster,

@@ -33,7 +33,8 @@ MAX_MESSAGE_BYTES = 4 * 2**20
 MAX_ETA = timedelta(minutes=10)
 """A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
 
-_KEPT_BYTES = 64 * 1024
+KEPT_BYTES = 64 * 1024
+"""How much of a message that nobody understands its dead letter keeps."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Misunderstood:
     @classmethod
     def of(cls, reason: str, raw: bytes, num_bytes: int | None = None) -> "Misunderstood":
         """Keeps the first 64 KiB of a message."""
-        return cls(reason, raw[:_KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
+        return cls(reason, raw[:KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
 
 
 def understand(raw: bytes) -> Message | Misunderstood:

@@ -15,7 +15,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
+from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
 from poolbench.queue.names import service_of
 from poolbench.queue.strict import shown
@@ -106,8 +106,8 @@ def read_file(path: Path, limit: int) -> bytes | Misunderstood | None:
             return Misunderstood(f"{_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a file", readable=False)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            raw = file.read(limit + 1)
-            return raw if len(raw) <= limit else too_large(raw, os.fstat(descriptor).st_size)
+            size = os.fstat(descriptor).st_size
+            return too_large(file.read(KEPT_BYTES), size) if size > limit else file.read(limit)
     except FileNotFoundError:
         return None
     except OSError as error:

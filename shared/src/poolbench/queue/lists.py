@@ -9,7 +9,7 @@ import redis
 from kombu.transport.redis import PRIORITY_STEPS
 from kombu.transport.redis import Channel as KombuChannel
 
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood, too_large
+from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Misunderstood, too_large
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
 from poolbench.queue.names import failed_queue_name, queue_name, service_of
 from poolbench.queue.strict import shown
@@ -21,7 +21,7 @@ _READ = """
 local items = redis.call('lrange', KEYS[1], ARGV[1], ARGV[2])
 local found = {}
 for i, item in ipairs(items) do
-  found[i] = {#item, string.sub(item, 1, ARGV[3])}
+  found[i] = {#item, #item > tonumber(ARGV[3]) and string.sub(item, 1, ARGV[4]) or item}
 end
 return found
 """
@@ -110,7 +110,7 @@ class RedisSpool:
 
     def _read(self, key: str, newest: int, limit: int) -> Iterator[bytes | Misunderstood]:
         try:
-            items = self._redis.eval(_READ, 1, key, 0, newest - 1, limit)
+            items = self._redis.eval(_READ, 1, key, 0, newest - 1, limit, KEPT_BYTES)
         except redis.ResponseError as error:
             if not is_wrong_type(error):
                 raise
