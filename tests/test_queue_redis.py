@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 from tests.servers import redis as redis_server
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue import Broker, RedisLeases, TaskQueue, open_leases
+from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES
 
 pytestmark = [
     pytest.mark.cluster,
@@ -44,9 +46,17 @@ def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
     queue.bury("prober", tasks[0].model_dump(mode="json"), "no luck")
     assert queue.depth("prober") == 3
     assert queue.waiting("prober") == {task.task_id for task in tasks}
-    assert [letter.error for letter in queue.dead_letters("prober")] == ["no luck"]
+    assert [letter.reason for letter in queue.dead_letters("prober")] == ["no luck"]
     assert queue.purge("prober") == 4
     assert queue.depth("prober") == 0
+
+
+def test_an_observer_reads_the_start_of_what_is_too_large(url: str) -> None:
+    queue = TaskQueue(Broker(url))
+    redis.Redis.from_url(url).lpush("poolbench-scorer", b"x" * (MAX_MESSAGE_BYTES + 1))
+    (found,) = queue.misunderstood("scorer")
+    assert (len(found.raw), found.num_bytes) == (KEPT_BYTES, MAX_MESSAGE_BYTES + 1)
+    assert queue.purge("scorer") == 1
 
 
 def test_a_wrong_password_is_a_broker_error(url: str) -> None:

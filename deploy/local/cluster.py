@@ -15,6 +15,7 @@ from deploy.local.machine import check_machine
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.letters import NEWEST_SHOWN
 from poolbench.runtime.service import SERVICES
 from poolbench.storage import Artifacts, open_store
 
@@ -61,15 +62,15 @@ def status(state: Path) -> None:
     head.connect(cluster)
     queue = TaskQueue(Broker(cluster.broker))
     table = Table(box=None)
-    for name in ("service", "state", "replicas", "waiting", "dead letters"):
+    for name in ("service", "state", "replicas", "waiting", "not understood", "dead letters"):
         table.add_column(name)
     for app in apps.states():
-        letters = queue.dead_letters(app.name)
-        table.add_row(app.name, app.state, str(app.replicas), str(queue.depth(app.name)), str(len(letters)))
+        counts = queue.depth(app.name), len(queue.misunderstood(app.name)), queue.num_dead_letters(app.name)
+        table.add_row(app.name, app.state, str(app.replicas), *map(str, counts))
     _CONSOLE.print(table)
     for name in SERVICES:
-        for letter in queue.dead_letters(name)[-3:]:
-            _CONSOLE.print(f"dead letter of {name}: {letter.task.get('task_id')}: {letter.error}", markup=False)
+        for letter in queue.dead_letters(name, NEWEST_SHOWN):
+            _CONSOLE.print(f"dead letter of {name}: {letter.line}", markup=False)
     _print_addresses(cluster)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, RestrictedError
 from poolbench.pooling.registry import get_strategy
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.client import _decode_kwargs
+from poolbench.queue.envelope import Message, understand
 from poolbench.runtime.service import SERVICES, Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
@@ -83,6 +84,13 @@ class Everything:
         return {}
 
 
+def task_of(message: dict[str, Any]) -> dict[str, Any]:
+    """The task of a message as a consumer gets it."""
+    found = understand(json.dumps(message).encode())
+    assert isinstance(found, Message)
+    return found.task
+
+
 class Cluster(threading.Thread):
     """One worker for every queue over real storage."""
 
@@ -102,7 +110,7 @@ class Cluster(threading.Thread):
                     message = channel._get(queue_name(name))
                 except Empty:
                     continue
-                self.worker.run(_decode_kwargs(message)["task"])
+                self.worker.run(task_of(message))
 
     def loop(self, plan: Plan) -> RunLoop:
         return RunLoop(plan, self.artifacts, self.queue, self.leases, open_display("none"), pace=FAST)

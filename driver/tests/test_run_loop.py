@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, StoreError
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.client import _decode_kwargs
+from poolbench.queue.envelope import Message, understand
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO, cancel_path
 from poolbench.runtime.worker import RetryTaskError, Worker
@@ -56,6 +57,13 @@ class Adder:
         return {}
 
 
+def task_of(message: dict[str, Any]) -> dict[str, Any]:
+    """The task of a message as a consumer gets it."""
+    found = understand(json.dumps(message).encode())
+    assert isinstance(found, Message)
+    return found.task
+
+
 class Consumer(threading.Thread):
     """Takes messages as a replica does; drops the first ``lose`` of them, as a killed one would."""
 
@@ -74,7 +82,7 @@ class Consumer(threading.Thread):
                 continue
             self.taken.append(message["headers"]["id"])
             if len(self.taken) > self.lose:
-                self._work(_decode_kwargs(message)["task"])
+                self._work(task_of(message))
 
     def _work(self, task: dict[str, Any]) -> None:
         try:
@@ -341,3 +349,27 @@ def test_failures_are_read_as_the_worker_wrote_them(bench: Bench) -> None:
     bench.loop(add("sum.a", "seed.one", fail="one_class")).run()
     record = json.loads(bench.artifacts.store.get(failure_path(A.task_id)))
     assert (record["status"], record["kind"]) == ("one_class", "prober.add")
+
+
+def test_garbage_among_the_messages_and_dead_letters_stops_no_run(bench: Bench) -> None:
+    for number, raw in enumerate([b"garbage", b"", b"\xff", b"[1,2]", b"null", b"{}", b"[" * 100_000]):
+        for folder in ("messages", "dead"):
+            (bench.root / "queue" / folder / f"00{number}.poolbench-prober.msg").write_bytes(raw)
+    os.mkfifo(bench.root / "queue" / "messages" / "00pipe.poolbench-prober.msg")
+    (bench.root / "queue" / "messages" / "00folder.poolbench-prober.msg").mkdir()
+    assert (bench.queue.depth("prober"), len(bench.queue.misunderstood("prober"))) == (9, 9)
+    loop = bench.loop(A, cancelled=lambda: len(bench.queue.waiting("prober")) > 0)
+    assert loop.run() == {}  # it looks at the garbage while nobody takes it
+    bench.consume()
+    assert bench.loop(A, B, C).run() == {}
+    assert bench.value("sum.c") == 6
+    assert bench.queue.num_dead_letters("prober") == len(bench.queue.dead_letters("prober")) == 16
+
+
+def test_a_damaged_record_of_a_failure_is_a_failure(bench: Bench) -> None:
+    def damage() -> bool:
+        if bench.queue.waiting("prober"):
+            bench.artifacts.store.put(failure_path(A.task_id), b"\xff[")
+        return False
+
+    assert "damaged" in bench.loop(A, cancelled=damage).run()[A.task_id].reason

@@ -1,5 +1,6 @@
 """The queue on a folder: sending, looking, dead letters, concurrency."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue import Broker, TaskQueue, queue_name
 from poolbench.queue import folder as folder_transport
+from poolbench.queue.envelope import Misunderstood
 
 
 def _task(number: int, kind: str = "prober.probe") -> Task:
@@ -71,7 +73,7 @@ def test_dead_letters_are_listed_and_stay(queue: TaskQueue) -> None:
     queue.bury("prober", task.model_dump(mode="json"), "the store was away")
     for _ in range(2):
         (letter,) = queue.dead_letters("prober")
-        assert (letter.task["task_id"], letter.error) == (task.task_id, "the store was away")
+        assert (letter.task_id, letter.reason) == (task.task_id, "the store was away")
     assert queue.depth("prober") == 0
     assert queue.purge("prober") == 1
     assert queue.dead_letters("prober") == []
@@ -90,3 +92,38 @@ def test_password_is_not_shown() -> None:
 def test_unreachable_redis_is_a_broker_error() -> None:
     with pytest.raises(BrokerError, match="does not answer"):
         TaskQueue(Broker("redis://127.0.0.1:1/0")).ping()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_file_that_cannot_be_read_is_misunderstood_and_not_waited_for(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x")
+    secret.chmod(0)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o711)
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        found = folder_transport.read_file(secret, 10)
+        os._exit(0 if isinstance(found, Misunderstood) and "Permission denied" in found.reason else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_message_that_cannot_be_moved_or_buried_stays_and_stops_nothing(
+    queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = queue.broker.folder / "messages" / f"000.{queue_name('prober')}.msg"
+    waiting.write_bytes(b"garbage")
+    queue.send(_task(1))
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    channel = _channel(queue)
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_transport.FolderSpool, "bury", full)
+        assert channel._get(queue_name("prober"))["headers"]["id"] == _task(1).task_id
+    assert waiting.read_bytes() == b"garbage"
+    with pytest.raises(folder_transport.Empty):
+        _channel(queue)._get(queue_name("prober"))  # the next consumer tries again
+    assert "garbage" in queue.dead_letters("prober")[0].reason

@@ -13,7 +13,7 @@ from poolbench.errors import CellError, InputError, StoreError
 from poolbench.queue import FolderLeases
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO, cancel_path
-from poolbench.runtime.worker import RetryTaskError, Worker, failure_path
+from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker, failure_path
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 
@@ -138,10 +138,11 @@ def test_a_handler_that_forgets_an_output_fails(artifacts: Artifacts, leases: Fo
         ({"outputs": {}}, "malformed"),
     ],
 )
-def test_wrong_messages_are_failures(
+def test_messages_that_are_none_of_the_service_are_refused(
     artifacts: Artifacts, leases: FolderLeases, change: dict[str, Any], expected: str
 ) -> None:
-    assert Worker(DoublingService(), artifacts, leases).run({**MESSAGE, **change}) == "failed"
+    with pytest.raises(RefusedTaskError, match=expected):
+        Worker(DoublingService(), artifacts, leases).run({**MESSAGE, **change})
     assert expected in _failure(artifacts)["reason"]
 
 

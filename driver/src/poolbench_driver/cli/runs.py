@@ -75,6 +75,7 @@ def run(
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
+    from poolbench.queue.letters import NEWEST_SHOWN
     from poolbench_driver.cluster.client import SERVICES
     from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
@@ -85,15 +86,20 @@ def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option(
             "service": name,
             "health": try_health(session, name),
             "waiting": session.queue.depth(name),
-            "dead_letters": len(session.queue.dead_letters(name)),
+            "not_understood": len(session.queue.misunderstood(name)),
+            "dead_letters": session.queue.num_dead_letters(name),
         }
         for name in SERVICES
     ]
+    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
     runs = [{"run": run.id, **run.read_state()} for run in list_runs(output)]
     if as_json:
-        typer.echo(json.dumps({"services": services, "runs": runs}, indent=1))
+        newest = [letter.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
+        typer.echo(json.dumps({"services": services, "newest_dead_letters": newest, "runs": runs}, indent=1))
         return
-    print_table(services, ("service", "health", "waiting", "dead_letters"), "services")
+    print_table(services, ("service", "health", "waiting", "not_understood", "dead_letters"), "services")
+    for letter in letters:
+        typer.echo(f"dead letter of {letter.service}: {letter.line}")
     if runs:
         print_table(runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"), "runs")
 

@@ -36,10 +36,15 @@ def failure_path(task_id: str) -> str:
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
     """The recorded failure of a task, if its worker wrote one."""
     try:
-        record = json.loads(artifacts.store.get(failure_path(task.task_id)))
+        raw = artifacts.store.get(failure_path(task.task_id))
     except NotFoundError:
         return None
-    return Failure(task.task_id, task.kind, record.get("status", "failed"), record.get("reason", ""))
+    try:
+        record = dict(json.loads(raw))
+    except (ValueError, TypeError, RecursionError):
+        reason = f"its failure was recorded, but {failure_path(task.task_id)} in the store is damaged"
+        return Failure(task.task_id, task.kind, "failed", reason)
+    return Failure(task.task_id, task.kind, str(record.get("status", "failed")), str(record.get("reason", "")))
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:

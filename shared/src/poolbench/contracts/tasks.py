@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from poolbench.contracts.keys import derive_key, digest, is_restricted
+from poolbench.errors import InputError
 
 TASK_SCHEMA_VERSION = 1
 
@@ -35,6 +37,11 @@ STEP_VERSIONS: dict[str, int] = {
 }
 
 
+#: Ids name files of the object store (failures, progress), hence no separators.
+TaskId = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=128)]
+TaskKind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*[.][a-z][a-z0-9_]*$", max_length=64)]
+
+
 class Task(BaseModel):
     """One unit of work for one service: small JSON, its payloads lie in the object store.
 
@@ -50,8 +57,8 @@ class Task(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: int = TASK_SCHEMA_VERSION
-    task_id: str = ""
-    kind: str
+    task_id: TaskId = ""
+    kind: TaskKind
     run_id: str = ""
     inputs: dict[str, str] = Field(default_factory=dict)
     outputs: dict[str, str] = Field(min_length=1)
@@ -70,6 +77,28 @@ class Task(BaseModel):
     def service(self) -> str:
         """The service that executes this task."""
         return self.kind.partition(".")[0]
+
+
+class MalformedTaskError(InputError):
+    """A message is no task, or one of a version that this process does not read."""
+
+
+def parse_task(message: Mapping[str, Any]) -> Task:
+    """A task from its JSON.
+
+    Raises:
+        MalformedTaskError: It is none of this version.
+    """
+    version, task_id = message.get("schema_version"), message.get("task_id", "?")
+    if version != TASK_SCHEMA_VERSION:
+        raise MalformedTaskError(
+            f"task {task_id} has schema version {version}, this service reads "
+            f"{TASK_SCHEMA_VERSION}: update the older of driver and services"
+        )
+    try:
+        return Task.model_validate(message, strict=True)
+    except ValidationError as error:
+        raise MalformedTaskError(f"task {task_id} is malformed: {error}") from error
 
 
 def step_key(step: str, params: dict[str, Any], inputs: dict[str, str], *, restricted: bool = False) -> str:

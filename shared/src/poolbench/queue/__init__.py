@@ -1,8 +1,10 @@
 """Work queue: JSON tasks over a folder or Redis, leases that outlive no worker, dead letters."""
 
-from poolbench.queue.broker import Broker, queue_name
-from poolbench.queue.client import DeadLetter, TaskQueue
+from poolbench.queue.broker import Broker
+from poolbench.queue.client import TaskQueue
 from poolbench.queue.leases import FolderLeases, Lease, LeaseStore, RedisLeases, open_leases
+from poolbench.queue.letters import DeadLetter
+from poolbench.queue.names import queue_name
 
 __all__ = [
     "Broker",

@@ -1,24 +1,24 @@
 """Where the queue lives, and the one set of Celery settings that producers and consumers share."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES
 
 from poolbench.errors import ConfigError
 from poolbench.queue import folder
-
-TASK_NAME = "run_task"
-"""The only Celery task: the kind of work is a field of the task itself."""
+from poolbench.queue.envelope import Misunderstood
+from poolbench.queue.letters import DeadLetter
 
 VISIBILITY_TIMEOUT_S = 12 * 3600
 """Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
 Redis database, because the shortest one applies to all; leases are what notice a dead worker sooner."""
 
-MAX_RETRIES = 2
-"""Deliveries of a task beyond the first when the infrastructure under it fails."""
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "poolbench.queue.redis_transport:Transport")
 
 SETTINGS: dict[str, Any] = {
     "task_serializer": "json",
@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "task_reject_on_worker_lost": True,
     "task_create_missing_queues": True,
     "worker_prefetch_multiplier": 1,
+    "worker_send_task_events": False,
     "worker_hijack_root_logger": False,
     "worker_redirect_stdouts": False,
     "worker_enable_remote_control": False,
@@ -37,14 +38,26 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def queue_name(service: str) -> str:
-    """Name of the queue that a service consumes."""
-    return f"poolbench-{service}"
+class Spool(Protocol):
+    """The messages and dead letters of all queues, as observers see them; a queue goes by its name."""
 
+    def count(self, queue: str) -> int:
+        """Number of messages that wait, those that nobody understands included."""
 
-def failed_queue_name(service: str) -> str:
-    """Name of the queue that keeps a service's dead letters."""
-    return f"{queue_name(service)}.failed"
+    def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
+        """The messages that wait, oldest first."""
+
+    def bury(self, queue: str, letter: DeadLetter) -> None:
+        """Adds a dead letter."""
+
+    def count_dead(self, queue: str) -> int:
+        """Number of dead letters."""
+
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
+        """The dead letters, oldest first; the newest `limit` of them."""
+
+    def clear(self, queue: str) -> int:
+        """Removes messages and dead letters; returns how many."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +111,18 @@ class Broker:
             "socket_keepalive": True,
         }
 
-    def celery_app(self) -> Celery:
-        """A Celery application on this broker, without a result store."""
+    def spool(self) -> Spool:
+        """The messages and dead letters as they lie in the broker."""
+        if self.is_folder:
+            return folder.FolderSpool(self.folder)
+        import redis
+
+        from poolbench.queue.lists import RedisSpool
+
+        return RedisSpool(redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10))
+
+    def celery_app(self, consumer: str = "") -> Celery:
+        """A Celery application on this broker, without a result store; `consumer` is the service that consumes."""
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
-        app.conf.update(SETTINGS, broker_transport_options=self.transport_options())
+        app.conf.update(SETTINGS, broker_transport_options=self.transport_options() | {"service": consumer})
         return app

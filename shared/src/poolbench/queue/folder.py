@@ -1,86 +1,204 @@
 """A folder as message broker: one file a message, moved by rename, so that nothing is read half-written."""
 
+import logging
 import os
 import shutil
+import stat
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, filesystem
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
+
+from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
+from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
+from poolbench.queue.names import service_of
+from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1
 
+_LOG = logging.getLogger("poolbench.queue")
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
 
 def transport_options(root: Path) -> dict[str, Any]:
     """Transport options for a broker in `root`; creates its folders."""
-    options: dict[str, Any] = {"polling_interval": POLL_INTERVAL_S, "store_processed": True}
-    names = {
-        "data_folder_in": "messages",
-        "data_folder_out": "messages",
-        "processed_folder": "taken",
-        "control_folder": "control",
+    spool = FolderSpool(root)
+    for folder in (spool.messages, spool.taken, spool.dead):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return {
+        "polling_interval": POLL_INTERVAL_S,
+        "data_folder_in": str(spool.messages),
+        "data_folder_out": str(spool.messages),
+        "root": str(root),
     }
-    for option, name in names.items():
-        path = root / name
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        options[option] = str(path)
-    return options
 
 
-def message_files(root: Path, queue: str) -> list[Path]:
-    """Messages waiting in `queue`, oldest first."""
-    return sorted(path for path in (root / "messages").glob("*.msg") if _queue_of(path.name) == queue)
+class FolderSpool:
+    """The messages and dead letters of all queues below a folder.
+
+    Whoever may write there may also leave pipes, links, folders or files that nobody can read; a reader must neither
+    wait for them nor fail.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
+
+    def count(self, queue: str) -> int:
+        """Number of messages that wait."""
+        return len(_files(self.messages, queue))
+
+    def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
+        """The messages that wait, oldest first."""
+        read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
+        return (each for each in read if each is not None)
+
+    def bury(self, queue: str, letter: DeadLetter) -> None:
+        """Adds a dead letter."""
+        _write(self.dead, queue, letter.encode())
+
+    def count_dead(self, queue: str) -> int:
+        """Number of dead letters."""
+        return len(_files(self.dead, queue))
+
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
+        """The dead letters, oldest first; the newest `limit` of them."""
+        paths = _files(self.dead, queue)
+        read = (read_file(path, MAX_LETTER_BYTES) for path in paths[-limit if limit else 0 :])
+        return (each for each in read if each is not None)
+
+    def clear(self, queue: str) -> int:
+        """Removes messages and dead letters; returns how many."""
+        paths = _files(self.messages, queue) + _files(self.dead, queue)
+        for path in paths:
+            _remove(path)
+        return len(paths)
+
+    def take(self, path: Path) -> Path | None:
+        """Moves a message out of the queue; None if another consumer was quicker.
+
+        Raises:
+            OSError: It cannot be moved.
+        """
+        taken = self.taken / uuid.uuid4().hex
+        try:
+            os.rename(path, taken)
+        except FileNotFoundError:
+            return None
+        return taken
+
+    def paths(self, queue: str) -> list[Path]:
+        """The messages that wait, oldest first."""
+        return _files(self.messages, queue)
 
 
-def read_message(path: Path) -> dict[str, Any] | None:
-    """A waiting message, or None when a consumer took it in the meantime."""
+def read_file(path: Path, limit: int) -> bytes | Misunderstood | None:
+    """The bytes of a message; None if it has gone. It never waits, and follows no link."""
     try:
-        return dict(loads(path.read_text()))
+        mode = path.lstat().st_mode
+        if not stat.S_ISREG(mode):
+            return Misunderstood(f"{_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a file", readable=False)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            size = os.fstat(descriptor).st_size
+            return too_large(file.read(KEPT_BYTES), size) if size > limit else file.read(limit)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        return Misunderstood(f"a file that cannot be read: {error.strerror}", readable=False)
 
 
-def clear(root: Path) -> None:
-    """Forget every message and binding below `root`."""
-    for name in ("messages", "taken", "control"):
-        shutil.rmtree(root / name, ignore_errors=True)
+def _files(folder: Path, queue: str) -> list[Path]:
+    return [folder / name for name in sorted(os.listdir(folder)) if _queue_of(name) == queue]
 
 
-def _queue_of(filename: str) -> str:
-    return filename.partition(".")[2].removesuffix(".msg")
+def _queue_of(filename: str) -> str | None:
+    return filename.partition(".")[2].removesuffix(".msg") if filename.endswith(".msg") else None
+
+
+def _write(folder: Path, queue: str, raw: bytes) -> None:
+    name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
+    partial = folder / f"{name}.partial"
+    partial.write_bytes(raw)
+    os.replace(partial, folder / name)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError, PermissionError):
+        if stat.S_ISDIR(path.lstat().st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 class Channel(filesystem.Channel):
-    """Kombu's folder channel with atomic writes and reads.
+    """Kombu's folder channel with atomic writes and reads, which delivers only what was understood.
 
     The stock channel creates a message under its final name before filling it, so a consumer may take an
-    empty file and stop on it; and it keeps what it has read in the system's temporary folder.
+    empty file and stop on it; it stops on pipes, and on anything else that is not JSON.
     """
 
+    supports_fanout = False  # no file of bindings to read; a queue is addressed by its name
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        super().__init__(connection, **kwargs)
+        self._spool = FolderSpool(Path(self.transport_options["root"]))
+        self._stuck: set[Path] = set()
+
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
-        folder = Path(self.data_folder_out)
-        partial = folder / f"{name}.partial"
-        partial.write_text(dumps(payload))
-        os.replace(partial, folder / name)
+        _write(self._spool.messages, queue, dumps(payload).encode())
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        for name in sorted(os.listdir(self.data_folder_in)):
-            if not name.endswith(".msg") or _queue_of(name) != queue:
-                continue
-            taken = Path(self.processed_folder) / name
-            try:
-                os.rename(Path(self.data_folder_in) / name, taken)
-            except FileNotFoundError:
-                continue  # another consumer was quicker
-            payload = loads(taken.read_text())
-            taken.unlink()
-            return dict(payload)
+        for path in self._spool.paths(queue):
+            if path not in self._stuck and (message := self._take(queue, path)):
+                return message.envelope(queue)
         raise Empty
+
+    def _take(self, queue: str, path: Path) -> Message | None:
+        """Takes a message out of the queue; None if it was none of ours, or another consumer was quicker."""
+        try:
+            taken = self._spool.take(path)
+        except OSError as error:
+            self._stuck.add(path)
+            self._bury(queue, Misunderstood(f"{shown(path.name)} cannot be moved away: {error.strerror}"))
+            return None
+        raw = read_file(taken, MAX_MESSAGE_BYTES) if taken else None
+        if taken is None or raw is None:
+            return None
+        found = understand(raw) if isinstance(raw, bytes) else raw
+        if isinstance(found, Message):
+            taken.unlink()
+            return found
+        self._refuse(queue, path, taken, found)
+        return None
+
+    def _refuse(self, queue: str, path: Path, taken: Path, found: Misunderstood) -> None:
+        """Turns what was taken into a dead letter. What has bytes that could not be read is kept."""
+        kept = not found.readable and stat.S_IFMT(taken.lstat().st_mode) in (stat.S_IFDIR, stat.S_IFREG)
+        if kept:
+            found = Misunderstood(f"{found.reason}; it is kept as {taken}")
+        if not self._bury(queue, found):
+            self._stuck.add(path)
+            os.rename(taken, path)
+        elif not kept:
+            taken.unlink()
+
+    def _bury(self, queue: str, found: Misunderstood) -> bool:
+        """Writes a dead letter; False if the disk is full, say, and the message has to stay."""
+        service = service_of(queue)
+        _LOG.error("dead letter of %s: %s", service, found.reason)
+        try:
+            self._spool.bury(queue, DeadLetter.of_message(service, found))
+        except OSError as error:
+            _LOG.error("the dead letter of %s cannot be written: %s", service, error)
+            return False
+        return True
 
 
 class Transport(filesystem.Transport):

@@ -1,5 +1,6 @@
 """Leases: who works on a task right now. A lease ends with its holder, however the holder ends."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -73,7 +74,7 @@ class FolderLeases:
         """Claim a task; None if someone else holds it."""
         path = self._path(task_id)
         for _ in range(_ACQUIRE_ATTEMPTS):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             if not _try_lock(descriptor, fcntl.LOCK_EX):
                 os.close(descriptor)
                 time.sleep(0.01)  # `alive` of another process holds the lock for an instant
@@ -86,9 +87,11 @@ class FolderLeases:
     def alive(self, task_id: str) -> bool:
         """Whether some live process holds the task."""
         try:
-            descriptor = os.open(self._path(task_id), os.O_RDONLY)
-        except FileNotFoundError:
-            return False
+            descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # nothing there, a link, a socket
+                return False
+            raise
         try:
             return not _try_lock(descriptor, fcntl.LOCK_SH)
         finally:

@@ -18,10 +18,12 @@ from celery import Celery, current_task
 from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResult
 
 from poolbench.errors import ConfigError
-from poolbench.queue.broker import MAX_RETRIES, Broker
+from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
+from poolbench.queue.envelope import MAX_RETRIES
+from poolbench.runtime.confidential import without_message
 from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.worker import RetryTaskError
+from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
 
 _LOG = logging.getLogger("poolbench.queue")
 _RETRY_DELAY_S = 2
@@ -34,11 +36,13 @@ class QueueConsumer(TaskProcessorAdapter):
         super().__init__()
         self._config = config
         self._thread: threading.Thread | None = None
+        self._service: str = config.adapter_config["service"]
         self._broker = Broker(ClusterSettings.load().broker_url)
+        self._queue = TaskQueue(self._broker)
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
         """Prepares the Celery application; the concurrency is the configuration's, not Serve's."""
-        self._app: Celery = self._broker.celery_app()
+        self._app: Celery = self._broker.celery_app(self._service)
         self._app.conf.update(
             worker_pool="threads",
             worker_concurrency=int(self._config.adapter_config["tasks_at_once"]),
@@ -46,7 +50,7 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Registers the task; `RetryTaskError` is delivered again, and becomes a dead letter at last."""
+        """Registers the task; `RetryTaskError` is delivered again; all else that is raised becomes a dead letter."""
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
@@ -55,9 +59,17 @@ class QueueConsumer(TaskProcessorAdapter):
             except RetryTaskError as error:
                 if retries < MAX_RETRIES:
                     raise current_task.retry(exc=error, countdown=_RETRY_DELAY_S * 2**retries) from error
-                TaskQueue(self._broker).bury(self._config.adapter_config["service"], task, str(error))
-                return "failed"
+                reason = str(error)
+            except RefusedTaskError as error:
+                reason = str(error)
+            except Exception as error:  # a defect of the worker; its message may quote a sensitive text
+                reason = f"internal: {without_message(error)}"
+            _LOG.error("dead letter of %s: %s", self._service, reason)
+            self._queue.bury(self._service, task, reason)
+            return "failed"
 
+        for builtin in [known for known in self._app.tasks if known != name]:
+            self._app.tasks.unregister(builtin)  # chords, groups and the like: nothing of ours
         self._app.task(name=name, max_retries=MAX_RETRIES)(run)
 
     def start_consumer(self, **kwargs: Any) -> None:
@@ -99,7 +111,7 @@ class QueueConsumer(TaskProcessorAdapter):
 
     def get_metrics_sync(self) -> dict[str, Any]:
         """How much waits in the queue."""
-        return {"depth": TaskQueue(self._broker).depth(self._config.adapter_config["service"])}
+        return {"depth": self._queue.depth(self._service)}
 
     def health_check_sync(self) -> list[dict[str, Any]]:
         """Whether the consuming thread lives."""

@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
-
 from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, Task
-from poolbench.errors import CancelledTaskError, InputError, PoolbenchError, UnknownNameError
+from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
+from poolbench.errors import CancelledTaskError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
@@ -27,6 +25,14 @@ _LOG = logging.getLogger("poolbench.task")
 
 class RetryTaskError(Exception):
     """The infrastructure under a task failed; the queue delivers it again, a bounded number of times."""
+
+
+class RefusedTaskError(Exception):
+    """A task is none that the service knows: recorded as failed, and not delivered again."""
+
+
+class _UnknownKindError(UnknownNameError):
+    """The service has no handler for the task's kind."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,12 @@ class Worker:
 
         Raises:
             RetryTaskError: the infrastructure failed; after the final delivery the failure is recorded too.
+            RefusedTaskError: the message is no task of this service; the failure is recorded.
         """
         restricted = _is_restricted(message)
         try:
             with confidential(restricted):
-                return self._claim(_parse(message), attempt)
+                return self._claim(parse_task(message), attempt)
         except CancelledTaskError as error:
             _LOG.info("%s", error)
             return "cancelled"
@@ -95,6 +102,9 @@ class Worker:
             if final or not failure.retryable:
                 self._record(message, failure, attempt, trace=not restricted)
             cause = None if restricted else error
+            refused = isinstance(error, MalformedTaskError | _UnknownKindError)
+        if refused:
+            raise RefusedTaskError(failure.reason) from cause
         if failure.retryable:  # raised out here, where no restricted error hangs on to it as its context
             raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from cause
         return "failed"
@@ -124,7 +134,7 @@ class Worker:
 
     def _handler(self, task: Task) -> Handler:
         if task.kind not in self.service.handlers:
-            raise UnknownNameError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
+            raise _UnknownKindError(f"task kind of the {self.service.name}", task.kind, self.service.handlers)
         return self.service.handlers[task.kind]
 
     def _producer(self, task: Task, attempt: int) -> dict[str, Any]:
@@ -166,16 +176,3 @@ def _is_restricted(message: Mapping[str, Any]) -> bool:
     sides = (message.get(name) for name in ("inputs", "outputs"))
     keys = [str(key) for side in sides if isinstance(side, Mapping) for key in side.values()]
     return bool(message.get("restricted")) or any(map(is_restricted, keys))
-
-
-def _parse(message: Mapping[str, Any]) -> Task:
-    version = message.get("schema_version")
-    if version != TASK_SCHEMA_VERSION:
-        raise InputError(
-            f"task {message.get('task_id', '?')} has schema version {version}, this service reads "
-            f"{TASK_SCHEMA_VERSION}: update the older of driver and services"
-        )
-    try:
-        return Task.model_validate(message)
-    except ValidationError as error:
-        raise InputError(f"task {message.get('task_id', '?')} is malformed: {error}") from error

@@ -1,0 +1,219 @@
+"""What a queue message must be: a strict model of the envelope that we send, and the one function that reads it.
+
+Nothing that is taken from a broker reaches Celery or kombu before `understand` has read it, and they are given a new
+envelope that is made of the few values it checked. So a message can neither break them nor ask anything of them.
+"""
+
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
+from poolbench.errors import InputError
+from poolbench.queue.strict import parse_json, shown, shown_text
+
+_T = TypeVar("_T")
+
+TASK_NAME = "run_task"
+"""The only Celery task: the kind of work is a field of the task itself."""
+
+MAX_RETRIES = 2
+"""Deliveries of a task beyond the first when the infrastructure under it fails."""
+
+MAX_MESSAGE_BYTES = 4 * 2**20
+"""A task is small JSON: its payloads lie in the object store."""
+
+MAX_ETA = timedelta(minutes=10)
+"""A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
+
+KEPT_BYTES = 64 * 1024
+"""How much of a message that nobody understands its dead letter keeps."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of ours: a task, and how often it was delivered before."""
+
+    task: dict[str, Any]
+    retries: int = 0
+    eta: datetime | None = None
+    priority: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task, whatever the id of the message was."""
+        return str(self.task["task_id"])
+
+    def envelope(self, queue: str) -> dict[str, Any]:
+        """The message as Celery and kombu are to see it: it names our task and asks for nothing else."""
+        nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+        eta = self.eta.isoformat() if self.eta and self.eta > datetime.now(UTC) else None
+        return {
+            "body": base64.b64encode(json.dumps([[], {"task": self.task}, nothing]).encode()).decode(),
+            "content-type": "application/json",
+            "content-encoding": "utf-8",
+            "headers": {
+                "lang": "py",
+                "task": TASK_NAME,
+                "id": self.task_id,
+                "root_id": self.task_id,
+                "retries": self.retries,
+                "eta": eta,
+                "timelimit": [None, None],
+            },
+            "properties": {
+                "correlation_id": self.task_id,
+                "delivery_mode": 2,
+                "delivery_info": {"exchange": "", "routing_key": queue},
+                "priority": self.priority,
+                "body_encoding": "base64",
+                "delivery_tag": str(uuid.uuid4()),
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Misunderstood:
+    """A message that is none of ours: why, its first bytes, how many it had, and whether they could be read."""
+
+    reason: str
+    raw: bytes = field(default=b"", repr=False)
+    num_bytes: int = 0
+    readable: bool = True
+
+    @classmethod
+    def of(cls, reason: str, raw: bytes, num_bytes: int | None = None) -> "Misunderstood":
+        """Keeps the first 64 KiB of a message."""
+        return cls(reason, raw[:KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
+
+
+def understand(raw: bytes) -> Message | Misunderstood:
+    """Reads a message as it lies in the broker. It raises nothing, whatever the bytes are."""
+    if len(raw) > MAX_MESSAGE_BYTES:
+        return too_large(raw, len(raw))
+    try:
+        envelope = _validated(Envelope.model_validate, parse_json(raw, "message", dict))
+        body = _validated(_BODY.validate_python, parse_json(_decode(envelope.body), "body", list), "body")
+        task = body[1].task
+        # One of another version is left to the worker: it records the failure, so the driver that sent it is told.
+        if _validated(_Head.model_validate, task, "task").schema_version == TASK_SCHEMA_VERSION:
+            _validated(parse_task, task, "task")
+    except InputError as error:
+        return Misunderstood.of(str(error), raw)
+    return Message(task, envelope.headers.retries, envelope.headers.eta, envelope.properties.priority)
+
+
+def too_large(start: bytes, num_bytes: int) -> Misunderstood:
+    """A message beyond the bound, of which `start` was read."""
+    return Misunderstood.of(f"{num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed", start, num_bytes)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Headers(_Strict):
+    """Headers that Celery acts on. Others, of which newer releases have more, are not passed on."""
+
+    task: Literal["run_task"]
+    id: str = Field(min_length=1)
+    retries: int = Field(0, ge=0, le=MAX_RETRIES)
+    eta: datetime | None = None
+    expires: None = None
+    timelimit: list[None] | None = None
+    group: None = None
+    compression: None = None
+
+    @field_validator("eta", mode="before")
+    @classmethod
+    def _read_eta(cls, value: object) -> datetime | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise ValueError("a time such as 2026-01-31T12:00:00+00:00, or null, is expected")
+        try:
+            eta = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("no time such as 2026-01-31T12:00:00+00:00") from None
+        if eta.tzinfo is None:
+            raise ValueError("the time has no offset from UTC")
+        if eta - datetime.now(UTC) > MAX_ETA:
+            raise ValueError(f"at most {MAX_ETA.total_seconds():.0f} s ahead is allowed")
+        return eta
+
+
+class _Properties(_Strict):
+    body_encoding: Literal["base64"]
+    priority: int = Field(0, ge=0, le=9)
+
+
+class Envelope(_Strict):
+    """A message as Celery writes it for us. Where a reply should go, which tags it had: not passed on."""
+
+    body: str
+    content_type: Literal["application/json"] = Field(alias="content-type")
+    content_encoding: Literal["utf-8"] = Field(alias="content-encoding")
+    headers: _Headers
+    properties: _Properties
+
+
+class _Arguments(_Strict):
+    model_config = ConfigDict(extra="forbid")
+
+    task: dict[str, Any]
+
+
+class _Embedded(_Strict):
+    """What Celery would do after the task: nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    callbacks: None = None
+    errbacks: None = None
+    chain: None = None
+    chord: None = None
+
+
+_BODY = TypeAdapter(tuple[tuple[()], _Arguments, _Embedded])
+
+
+class _Head(_Strict):
+    """What a task of any version has."""
+
+    schema_version: int
+    task_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)
+    kind: TaskKind
+
+
+def _validated(validate: Callable[[Any], _T], value: Any, place: str = "") -> _T:
+    try:
+        return validate(value)
+    except ValidationError as error:
+        raise InputError(_first_errors(error, place)) from error
+    except MalformedTaskError as error:
+        assert isinstance(error.__cause__, ValidationError)  # the version was looked at
+        raise InputError(_first_errors(error.__cause__, place)) from error
+
+
+def _decode(body: str) -> bytes:
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"the body is not base64 ({error}): {shown(body)}") from error
+
+
+def _first_errors(error: ValidationError, place: str) -> str:
+    """The first three errors, one after the other, each with its place and the value received."""
+    found = error.errors(include_url=False, include_context=False)
+    parts = []
+    for each in found[:3]:
+        where = ".".join(str(part) for part in (place, *each["loc"]) if part != "") or "message"
+        parts.append(f"{shown_text(where[:100])}: {each['msg']} (received {shown(each['input'])})")
+    return "; ".join(parts) + (f"; and {len(found) - 3} more" if len(found) > 3 else "")

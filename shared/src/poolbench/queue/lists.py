@@ -1,0 +1,120 @@
+"""Redis lists as queues: one list for each queue and priority, and one for its dead letters."""
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import redis
+from kombu.transport.redis import PRIORITY_STEPS
+from kombu.transport.redis import Channel as KombuChannel
+
+from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Misunderstood, too_large
+from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
+from poolbench.queue.names import failed_queue_name, queue_name, service_of
+from poolbench.queue.strict import shown
+
+_LOG = logging.getLogger("poolbench.queue")
+
+# Entries beyond the limit are cut on the server: nobody is to receive half a gigabyte to learn that it is too much.
+_READ = """
+local items = redis.call('lrange', KEYS[1], ARGV[1], ARGV[2])
+local found = {}
+for i, item in ipairs(items) do
+  found[i] = {#item, #item > tonumber(ARGV[3]) and string.sub(item, 1, ARGV[4]) or item}
+end
+return found
+"""
+_WRONG_TYPE = "WRONGTYPE"
+
+
+def keys_of(queue: str) -> list[str]:
+    """The lists of a queue, highest priority first in kombu's order."""
+    return [f"{queue}{KombuChannel.sep}{priority}" if priority else queue for priority in PRIORITY_STEPS]
+
+
+def is_wrong_type(error: redis.RedisError) -> bool:
+    """Whether a command met a key that is no list."""
+    return _WRONG_TYPE in str(error)
+
+
+class RedisSpool:
+    """The messages and dead letters of all queues in a Redis database."""
+
+    def __init__(self, client: Any) -> None:
+        self._redis = client
+
+    def count(self, queue: str) -> int:
+        """Number of messages that wait; a key that is no list counts as one."""
+        return sum(self._length(key) for key in keys_of(queue))
+
+    def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
+        """The messages that wait, oldest first."""
+        for key in keys_of(queue):
+            yield from self._read(key, 0, MAX_MESSAGE_BYTES)
+
+    def bury(self, queue: str, letter: DeadLetter) -> None:
+        """Adds a dead letter."""
+        key = failed_queue_name(service_of(queue))
+        try:
+            self._redis.lpush(key, letter.encode())
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            aside = self._move_aside(key)
+            self._redis.lpush(key, letter.encode())
+            if aside is not None:
+                self.bury(queue, DeadLetter.of_message(letter.service, aside))
+
+    def count_dead(self, queue: str) -> int:
+        """Number of dead letters."""
+        return self._length(failed_queue_name(service_of(queue)))
+
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
+        """The dead letters, oldest first; the newest `limit` of them."""
+        return self._read(failed_queue_name(service_of(queue)), limit or 0, MAX_LETTER_BYTES)
+
+    def clear(self, queue: str) -> int:
+        """Removes messages and dead letters; returns how many."""
+        num = self.count(queue) + self.count_dead(queue)
+        self._redis.delete(*keys_of(queue), failed_queue_name(service_of(queue)))
+        return num
+
+    def clear_away(self, service: str, kind: bytes, keys: Iterable[str]) -> None:
+        """Makes dead letters of the values of these keys that are not of the kind that they should be."""
+        for key in keys:
+            if self._redis.type(key) not in (kind, b"none") and (found := self._move_aside(key)):
+                _LOG.error("dead letter of %s: %s", service, found.reason)
+                self.bury(queue_name(service), DeadLetter.of_message(service, found))
+
+    def _move_aside(self, key: str) -> Misunderstood | None:
+        """Removes a key; returns its start as Redis would save it, or None if another process was quicker."""
+        aside = f"{key}.{uuid.uuid4().hex}"
+        try:
+            self._redis.rename(key, aside)
+        except redis.ResponseError:
+            return None
+        kind, raw = self._redis.type(aside).decode(), self._redis.dump(aside) or b""
+        self._redis.delete(aside)
+        return Misunderstood.of(
+            f"the key {shown(key)} held a {kind}, which is none of ours; the bytes are its DUMP", raw
+        )
+
+    def _length(self, key: str) -> int:
+        try:
+            return int(self._redis.llen(key))
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            return 1
+
+    def _read(self, key: str, newest: int, limit: int) -> Iterator[bytes | Misunderstood]:
+        try:
+            items = self._redis.eval(_READ, 1, key, 0, newest - 1, limit, KEPT_BYTES)
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            items = []
+            yield Misunderstood(f"the key {shown(key)} holds no list")
+        for size, item in reversed(items):
+            yield item if size <= limit else too_large(item, size)

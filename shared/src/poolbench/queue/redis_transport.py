@@ -1,0 +1,155 @@
+"""Kombu's Redis transport, which delivers only what was understood."""
+
+import functools
+import json
+import logging
+import weakref
+from collections.abc import Callable
+from queue import Empty
+from typing import Any
+
+import redis
+from kombu.transport import redis as kombu_redis
+
+from poolbench.queue.envelope import Misunderstood, understand
+from poolbench.queue.letters import DeadLetter
+from poolbench.queue.lists import RedisSpool, is_wrong_type, keys_of
+from poolbench.queue.names import queue_name, service_of
+from poolbench.queue.strict import shown
+
+_LOG = logging.getLogger("poolbench.queue")
+_POP_S = 0.01
+
+
+class Client(redis.Redis):
+    """A client whose BRPOP returns messages of ours only, because kombu parses the answer without a look at it."""
+
+    def __init__(self, *args: Any, channel: "Channel", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._channel = channel
+
+    def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
+        """The server's answer. A message that was not understood becomes a dead letter and nothing is returned."""
+        if command_name != "BRPOP":
+            return super().parse_response(connection, command_name, **options)
+        try:
+            answer = super().parse_response(connection, command_name, **options)
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            return self._channel.clear_away_wrong_types()
+        return self._channel.screen(*answer) if answer else None
+
+
+class QoS(kombu_redis.QoS):
+    """Kombu's record of messages in work, which survives what others may have written into it."""
+
+    channel: "Channel"
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Notes a message as in work."""
+        self._mended(super().append, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        """Forgets a message that is done."""
+        self._mended(super().ack, delivery_tag)
+
+    def restore_visible(self, *args: Any, **kwargs: Any) -> None:
+        """Delivers again what has been in work for too long."""
+        self._mended(super().restore_visible, *args, **kwargs)
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        """Delivers one message again; a record that is none becomes a dead letter."""
+        with self.channel.conn_or_acquire(client) as connected:
+            raw = connected.hget(self.unacked_key, tag)
+        if raw is None or _is_record(raw):
+            super().restore_by_tag(tag, client, leftmost)
+        elif service := self.channel.service:
+            self._remove_from_indices(tag).execute()
+            self.channel.bury(service, Misunderstood.of(f"no record of a message in work: {shown(raw[:40])}", raw))
+
+    def _mended(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        try:
+            call(*args, **kwargs)
+        except redis.ResponseError as error:
+            if not is_wrong_type(error) or not self.channel.service:
+                raise
+            self.channel.spool.clear_away(self.channel.service, b"hash", [self.unacked_key])
+            self.channel.spool.clear_away(self.channel.service, b"zset", [self.unacked_index_key])
+            call(*args, **kwargs)
+
+
+class Channel(kombu_redis.Channel):
+    """Kombu's Redis channel behind `understand`."""
+
+    QoS = QoS
+    supports_fanout = False  # no set of bindings to read; a queue is addressed by its name
+
+    @property
+    def spool(self) -> RedisSpool:
+        """The lists, through a connection that no BRPOP occupies."""
+        return RedisSpool(self._create_client())
+
+    @property
+    def service(self) -> str:
+        """The service whose queue is consumed; empty in a producer."""
+        return str(self.connection.client.transport_options.get("service", ""))
+
+    def screen(self, key: bytes, item: bytes) -> tuple[bytes, bytes] | None:
+        """What is delivered for an entry of a list: a new envelope, or nothing."""
+        queue = key.decode().rsplit(self.sep, 1)[0]
+        found = understand(item)
+        if isinstance(found, Misunderstood):
+            self.bury(service_of(queue), found)
+            return None
+        return key, json.dumps(found.envelope(queue)).encode()
+
+    def bury(self, service: str, found: Misunderstood) -> None:
+        """Adds a dead letter; the log has it even if Redis refuses it."""
+        _LOG.error("dead letter of %s: %s", service, found.reason)
+        self.spool.bury(queue_name(service), DeadLetter.of_message(service, found))
+
+    def clear_away_wrong_types(self) -> None:
+        """Makes dead letters of values that are no lists, where the lists of the consumed queues should be."""
+        for queue in self.active_queues:
+            self.spool.clear_away(service_of(queue), b"list", keys_of(queue))
+
+    def _get_client(self) -> Any:
+        super()._get_client()  # refuses releases of redis-py that are too old
+        return functools.partial(Client, channel=weakref.proxy(self))
+
+    def _get(self, queue: str, timeout: float | None = None) -> Any:
+        with self.conn_or_acquire() as client:
+            answer = client.brpop(keys_of(queue), timeout=timeout or _POP_S)
+        if answer is None:
+            raise Empty
+        return json.loads(answer[1])
+
+    def _size(self, queue: str) -> int:
+        return self.spool.count(queue)
+
+    def _put(self, queue: str, message: Any, **kwargs: Any) -> None:
+        try:
+            super()._put(queue, message, **kwargs)
+        except redis.ResponseError as error:
+            if not is_wrong_type(error):
+                raise
+            self.spool.clear_away(service_of(queue), b"list", keys_of(queue))
+            super()._put(queue, message, **kwargs)
+
+
+class Transport(kombu_redis.Transport):
+    """Redis transport with the channel that checks."""
+
+    Channel = Channel
+
+
+def _is_record(raw: bytes) -> bool:
+    """Whether kombu can restore this: a message of ours, and the queue that it came from."""
+    try:
+        message, exchange, routing_key = json.loads(raw)
+        text = json.dumps(message)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    ours = isinstance(routing_key, str) and routing_key == queue_name(service_of(routing_key))
+    return ours and exchange == "" and not isinstance(understand(text.encode()), Misunderstood)

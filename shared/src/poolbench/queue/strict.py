@@ -1,0 +1,84 @@
+"""JSON that nothing can break on, and what of a hostile value an error message may quote."""
+
+import json
+import math
+from typing import Any, NoReturn
+
+from poolbench.errors import InputError
+
+MAX_DEPTH = 50
+"""Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of whoever prints them."""
+
+_SHOWN_CHARS = 80
+
+
+def parse_json(raw: bytes, what: str, kind: type) -> Any:
+    """Parse a JSON object or list.
+
+    Args:
+        raw: the bytes.
+        what: how messages call it.
+        kind: dict or list.
+
+    Raises:
+        InputError: it is none, or holds what would break whoever handles it.
+    """
+    try:
+        value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise InputError(f"the {what} is not UTF-8 ({error.reason} at byte {error.start}): {shown(raw[:40])}") from None
+    except RecursionError:
+        raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels") from None
+    except ValueError as error:
+        said = "it is empty" if not raw.strip() else str(error)
+        raise InputError(f"the {what} is not JSON ({said}): {shown(raw[:40])}") from None
+    if not isinstance(value, kind):
+        raise InputError(f"the {what} is no JSON {'object' if kind is dict else 'list'}: {shown(value)}")
+    _check_values(value, what)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _check_values(root: Any, what: str) -> None:
+    """Raises InputError for what would break whoever handles the value: depth, text without UTF-8, typed objects."""
+    todo = [(root, 0)]
+    while todo:
+        value, depth = todo.pop()
+        if depth > MAX_DEPTH:
+            raise InputError(f"the {what} is nested deeper than {MAX_DEPTH} levels")
+        if isinstance(value, str):
+            _check_text(value, what)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"the {what} has a number that is too large")
+        elif isinstance(value, list):
+            todo += [(each, depth + 1) for each in value]
+        elif isinstance(value, dict):
+            if "__type__" in value:  # kombu would make an object of it
+                raise InputError(f"the {what} asks for an object of type {shown(value['__type__'])}")
+            for key, each in value.items():
+                _check_text(key, what)
+                todo.append((each, depth + 1))
+
+
+def _check_text(text: str, what: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the {what} has text with a lone surrogate: {shown(text)}") from None
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: printable, and short."""
+    try:
+        text = ascii(value)
+    except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+def shown_text(text: str) -> str:
+    """A text on one line, without anything that a terminal would act on."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,67 @@
+"""A replica of a small service that consumes its queue, without Ray Serve: `python -m tests.servers.consumer`.
+
+It lives as long as its consumer does, so whoever started it sees at once that the consumer has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pyarrow as pa
+from ray.serve.schema import TaskProcessorConfig
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import StoreError
+from poolbench.queue.envelope import TASK_NAME
+from poolbench.queue.names import queue_name
+from poolbench.runtime.consumer import QueueConsumer
+from poolbench.runtime.replica import Replica
+from poolbench.runtime.service import Handler
+from poolbench.runtime.taskio import TaskIO
+
+
+class Echo:
+    """Writes a parameter of the task, or fails as a service does whose store is away."""
+
+    name = "prober"
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {"prober.echo": self.echo, "prober.away": self.away}
+
+    def echo(self, task: Task, io: TaskIO) -> None:
+        """Commits `value`."""
+        io.write_table("out", pa.table({"x": [task.params["value"]]}))
+
+    def away(self, task: Task, io: TaskIO) -> None:
+        """Fails at every delivery."""
+        raise StoreError("the store is away")
+
+    def routes(self, router: Any) -> None:
+        """No verbs."""
+
+    def health(self) -> dict[str, Any]:
+        """Nothing to say."""
+        return {}
+
+
+def create() -> Echo:
+    """The service, for `load_service`."""
+    return Echo()
+
+
+def main() -> None:
+    """Consumes until the consumer ends."""
+    config = TaskProcessorConfig(
+        queue_name=queue_name("prober"), adapter_config={"service": "prober", "tasks_at_once": 1}
+    )
+    consumer = QueueConsumer(config)
+    consumer.initialize()
+    consumer.register_task_handle(Replica("prober", __name__).run_task, TASK_NAME)
+    consumer.start_consumer()
+    while consumer.consuming():
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()
