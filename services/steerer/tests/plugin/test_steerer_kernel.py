@@ -46,8 +46,8 @@ def test_the_kernel_equals_the_arithmetic(dtype, fused, layer):
     vectors = torch.tensor(rng.standard_normal((8, WIDTH)), dtype=torch.float32)
     vectors[7] = 0
     hidden, residual = torch.tensor(rng.standard_normal((2, NUM_TOKENS, WIDTH))).to(dtype)
-    hidden[3, 0], hidden[5, 5], hidden[7, 1], hidden[10, 2] = float("nan"), float("inf"), 1e30, float("nan")
-    residual[20, 3] = float("inf")
+    hidden[3, 0], hidden[5, 5], hidden[6, 1], hidden[7, 1] = float("nan"), float("inf"), float("inf"), 1e30
+    hidden[10, 2] = residual[20, 3] = float("nan")
     plain, kernel = state_of(vectors, "cpu", None), state_of(vectors, device, steer_on_gpu)
     by_hand, by_kernel = hidden.clone(), hidden.to(device)
     steer_tokens(by_hand, residual if fused else None, plain, layer)

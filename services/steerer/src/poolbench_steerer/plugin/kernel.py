@@ -64,16 +64,17 @@ def _steer_token(  # type: ignore[no-untyped-def]
     delta, met = _change(stream, row, table, slots, operations, coefficients, width, num_rows, NUM_EDITS, BLOCK)
     after = (before.to(tl.float32) + delta).to(before.dtype)
     gap = tl.abs(after.to(tl.float32) - before.to(tl.float32))
-    unsound = _any_not(gap <= limit)
+    overdone = _any_not(gap <= limit)
+    unsound = overdone
     if LAST:
-        unsound = tl.maximum(unsound, _any_not(tl.abs(after.to(tl.float32) + other) <= limit))
+        unsound = tl.maximum(overdone, _any_not(tl.abs(after.to(tl.float32) + other) <= limit))
     if unsound != 0:
         tl.store(place, tl.zeros([BLOCK], dtype=tl.float32).to(before.dtype), mask=inside)
         tl.atomic_add(broken + row, 1)
     elif first != 0:
         tl.store(place, after, mask=inside)
     if first != 0:
-        tl.atomic_add(changed + row, tl.max((gap > 0).to(tl.int32), axis=0))
+        tl.atomic_add(changed + row, tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0))
         tl.atomic_add(applied + row, tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0))
 
 

@@ -98,12 +98,13 @@ def _write(
     tokens_N, rows_N = tokens_and_rows
     gaps_N = (after_ND - before_ND).abs_().amax(dim=1)  # NaN where one of both is: comparisons with it are false
     least, most = torch.aminmax(gaps_N)
-    if not most.item() <= state_limit(hidden_TD.dtype):  # devices on which asking would wait have a kernel
+    sound = most.item() <= state_limit(hidden_TD.dtype)  # devices on which asking would wait have a kernel
+    if not sound:
         broken_N = ~(gaps_N <= state_limit(hidden_TD.dtype))
-        after_ND = after_ND.masked_fill(broken_N.unsqueeze(1), 0)
+        gaps_N, after_ND = gaps_N.masked_fill(broken_N, 0), after_ND.masked_fill(broken_N.unsqueeze(1), 0)
         _count(state.broken_LR[layer], rows_N, broken_N)
     hidden_TD.index_copy_(0, tokens_N, after_ND)
-    changed_N = torch.ones_like(met_N) if least.item() > 0 else gaps_N > 0
+    changed_N = torch.ones_like(met_N) if sound and least.item() > 0 else gaps_N > 0
     _count(state.changed_LR[layer], rows_N, changed_N)
     _count(state.applied_LR[layer], rows_N, met_N)
 
