@@ -26,7 +26,7 @@ class SteererConfig(StrictModel):
         gpu_memory_share: Share of the device's memory that the engine may use.
         bank_slots: Vectors that the device bank holds.
         max_edits_per_layer: Edits that one request may make at one layer.
-        max_steered_requests: Steered requests inside the engine at once; more wait outside of it.
+        max_steered_requests: Requests for texts, steered or not, inside the engine at once; more wait outside of it.
         num_threads: OpenMP threads of the engine on CPUs; None leaves OMP_NUM_THREADS as it is.
         max_pending_texts: Texts that HTTP requests may be waiting for at once; more are refused with 429.
         max_upload_mib: Largest body with vectors.

@@ -29,6 +29,22 @@ class StrengthError(InputError):
     code = "strength"
 
 
+class NoEffectError(InputError):
+    """Steering was applied as asked, but is too small to change the model's states."""
+
+    code = "no_effect"
+    http_status = 422
+    tellable = True
+
+
+class StateOverflowError(InputError):
+    """States of the model became too large for its number type during a request, so its text means nothing."""
+
+    code = "state_overflow"
+    http_status = 422
+    tellable = True
+
+
 class TooLargeError(InputError):
     """A body is larger than the service takes."""
 

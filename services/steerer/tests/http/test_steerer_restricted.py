@@ -29,6 +29,7 @@ class Device:
 
     class model_config:  # noqa: N801
         max_model_len = 64
+        dtype = "torch.float32"
 
     def __init__(self) -> None:
         self.copied: list[str] = []

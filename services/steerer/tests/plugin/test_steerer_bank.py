@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poolbench_steerer.errors import BankFullError, UnknownVectorError, VectorError
+from poolbench_steerer.errors import BankFullError, NoEffectError, UnknownVectorError, VectorError
 from poolbench_steerer.plugin.bank import VectorBank, vector_id
 
 EYE = np.eye(8, dtype=np.float32)
@@ -75,3 +75,13 @@ def test_unusable_vectors_are_refused_and_leave_nothing(vector, message):
     with pytest.raises(VectorError, match=message):
         bank.register([EYE[0], vector])
     assert len(bank) == 0
+
+
+def test_vectors_whose_squares_vanish_or_overflow_are_refused():
+    bank = VectorBank(width=8, capacity=4)
+    bank.register([1e-15 * EYE[0], 1e15 * EYE[1]])
+    with pytest.raises(VectorError, match=r"length 1\.1e\+15, at most 1e\+15 is taken: scale it down"):
+        bank.register([1.1e15 * EYE[0]])
+    with pytest.raises(NoEffectError, match="length 9e-16 and is too small to change any state"):
+        bank.register([9e-16 * EYE[0]])
+    assert len(bank) == 2

@@ -14,9 +14,16 @@ from poolbench_steerer.plugin.supported import refuse_unsupported
 SOURCE = """
 class GPUModelRunner:
     def __init__(self):
-        self.input_batch = self.query_start_loc = self.device = None
+        self.input_batch = self.query_start_loc = self.device = self.kv_caches = None
 
     def get_model(self): ...
+
+    def _init_kv_zero_meta(self): ...
+
+    def _zero_block_ids(self, block_ids): ...
+
+    def _update_states(self, scheduler_output):
+        self._zero_block_ids([])
 
     def _model_forward(self, input_ids, positions): ...
 
@@ -54,6 +61,7 @@ def runner_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str) ->
         ("self.query_start_loc = ", "", "has no query_start_loc"),
         ("class GPUModelRunner", "class Runner", "v1/worker/gpu_model_runner.py has no GPUModelRunner"),
         ("def get_model", "def model_of", "has no get_model"),
+        ("self._zero_block_ids([])", "pass", "_update_states does not call _zero_block_ids"),
     ],
 )
 def test_whatever_a_release_renames_is_named(monkeypatch, tmp_path, old, new, problem):

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from poolbench_steerer.plugin.blocks import decoder_blocks
+from poolbench_steerer.plugin.counts import counts_of
 from poolbench_steerer.plugin.operators import bind, steer_output
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 from poolbench_steerer.plugin.state import SteeringState
 
 VECTORS = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
 ADD, PRESERVING, CLAMP, ERASE = OPERATION_CODES.values()
-SHIFT = 4  # rows of the state: from a row to its twin
+SHIFT = 4  # rows of the state: from a row to its twin, and from there to the copy without edits
 
 
 def wire(row: int, edits: list) -> dict:
@@ -40,7 +41,7 @@ def test_each_row_gets_its_own_vector_and_the_rest_stays():
     hidden = torch.ones(6, 2)  # two rows of padding
     assert steer(hidden) == [[4.0, 1.0], [1.0, 1.0], [1.0, 1.0], [4.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     assert steer(hidden, layer=1)[:2] == [[4.0, 0.0], [1.0, 1.0]]
-    assert state.changed_LR.tolist() == [[0, 1, 0, 0, 0, 1, 0, 0]] * 2
+    assert state.changed_LR.tolist() == [[0, 1, 0, 0, 0, 1] + 6 * [0]] * 2
 
 
 def test_a_batch_axis_of_one_makes_no_difference():
@@ -88,6 +89,52 @@ def test_nan_is_no_change():
     assert state.changed_LR.sum() == 0
 
 
+def test_an_addition_counts_the_positions_that_it_met_even_where_rounding_loses_it():
+    state = make_state()
+    state.begin_batch(np.array([1, 1]))
+    steer(torch.tensor([[1e9, 0.0], [1.0, 0.0]]))
+    assert (int(state.changed_LR[0, 1]), int(state.applied_LR[0, 1])) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "edit", [[0, 1, ADD, 1e38], [0, 1, PRESERVING, 1e38], [0, 1, CLAMP, 1e38], [0, 1, ERASE, 1e38]]
+)
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_state_that_an_edit_makes_too_large_is_zero_and_counted(edit, fused):
+    """Both if it is not finite and if it is finite, but overflows in the next norm."""
+    state = make_state()
+    state.fill([1], torch.tensor([[1e3, 1e3]]) if edit[2] in (ADD, PRESERVING) else torch.tensor([[1.0, 0.0]]))
+    state.admit("hostile", wire(3, [edit]))
+    state.begin_batch(np.array([3, 2 + 2 * SHIFT]))
+    hidden = torch.tensor([[3.0, 4.0]] * 2)
+    assert steer(hidden, 0, torch.ones(2, 2) if fused else None) == [[0.0, 0.0], [3.0, 4.0]]
+    assert state.broken_LR.nonzero().tolist() == [[0, 3]]
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1e20])
+@pytest.mark.parametrize("half", [0, 1])
+def test_any_broken_state_behind_the_last_block_is_counted_for_its_owner(broken, half):
+    state = make_state()
+    state.begin_batch(np.array([1, 2 + 2 * SHIFT]))
+    halves = [torch.ones(3, 2), torch.ones(3, 2)]
+    halves[half][1, 1] = broken
+    steer(halves[0], 1, halves[1])  # the last of two layers
+    assert halves[0].tolist() == [[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+    assert state.broken_LR.nonzero().tolist() == [[1, 2 + 2 * SHIFT]]
+    found = counts_of(state, [1, 2])
+    assert [reply["broken"] for reply in found] == [[], [[1, 1]]]
+
+
+def test_float16_states_break_where_the_type_ends():
+    state = make_state()
+    state.fill([1], torch.tensor([[3e4, 0.0]]))
+    state.admit("a2", wire(1, [[0, 1, ADD, 1.0]]))
+    state.admit("b2", wire(2, [[0, 1, ADD, 2.0]]))
+    state.begin_batch(np.array([1, 2]))
+    assert steer(torch.full((2, 2), 9e3, dtype=torch.float16)) == [[39008.0, 9000.0], [0.0, 0.0]]
+    assert state.broken_LR.nonzero().tolist() == [[0, 2]]
+
+
 def test_a_row_taken_over_counts_and_steers_afresh_in_the_same_batch():
     state = make_state()
     state.begin_batch(np.array([1, 1]))
@@ -125,7 +172,7 @@ def test_operations_by_hand(edits, expected, fused):
     for token in (1, 2):
         assert stream[token].tolist() == pytest.approx(expected, abs=1e-6)
     assert residual is None or torch.equal(residual, untouched)
-    assert state.applied_LR[0].tolist() == state.changed_LR[0].tolist() == [0, 0, 0, 1, 0, 0, 0, 1]
+    assert state.applied_LR[0].tolist() == state.changed_LR[0].tolist() == [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
 
 
 def test_a_projection_at_its_target_is_met_but_not_changed():

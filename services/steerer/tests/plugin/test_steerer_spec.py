@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from poolbench.errors import InputError, ReceiptError
+from poolbench_steerer.errors import NoEffectError
 from poolbench_steerer.plugin.counts import LayerCount, RowCount
 from poolbench_steerer.plugin.receipts import check
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
@@ -144,9 +145,20 @@ def test_a_projection_may_find_its_target_reached_but_must_have_met_every_positi
 def test_several_additions_must_change_every_position_that_they_meet():
     both = Steering((Edit("aa", 2, 1.0), Edit("bb", 2, 1.0)))
     assert check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 0, 7, 0))), 10, 7).positions_changed == 7
-    for counts in (LayerCount(7, 0, 6, 0), LayerCount(6, 0, 7, 0)):  # an empty slot; two that cancel
+    with pytest.raises(ReceiptError):  # an empty slot
+        check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(7, 0, 6, 0))), 10, 7)
+    with pytest.raises(NoEffectError, match=r"layer 2 with alpha 1, 1: 6 of 7 positions"):  # two that cancel
+        check(both, dataclasses.replace(GOOD, **layers(l2=LayerCount(6, 0, 7, 0))), 10, 7)
+
+
+@pytest.mark.parametrize("changed", [0, 6])
+def test_an_addition_lost_in_rounding_is_the_requests_own_error(changed):
+    met = dataclasses.replace(GOOD, **layers(l2=LayerCount(changed, 0, 7, 0)))
+    with pytest.raises(NoEffectError, match=rf"too small.*alpha 1.5: {changed} of 7 positions changed"):
+        check(BASE, met, 10, 7)
+    for doubt in ({"skipped": 1}, {"stray": 1}, {"repeated": 2}):
         with pytest.raises(ReceiptError):
-            check(both, dataclasses.replace(GOOD, **layers(l2=counts)), 10, 7)
+            check(BASE, dataclasses.replace(met, **doubt), 10, 7)
 
 
 @pytest.mark.parametrize("steering", [BASE, CLAMPED])

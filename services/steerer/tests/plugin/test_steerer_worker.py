@@ -63,7 +63,7 @@ def test_tensor_parallel_workers_must_have_counted_the_same(second):
     """A worker that missed a position, or steered its share as if it were the whole, differs from the others."""
 
     def reply(changed: int) -> dict[str, object]:
-        return {"layers": [[2, [changed, 0, 0, 0]]], "repeated": 0, "skipped": 0, "stray": 0}
+        return {"layers": [[2, [changed, 0, 0, 0]]], "repeated": 0, "skipped": 0, "stray": 0, "broken": []}
 
     async def resolved(*counts: int) -> object:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench_steerer import tasks
+from poolbench_steerer.errors import NoEffectError, StrengthError, VectorError
 
 pytestmark = pytest.mark.slow
 OPENINGS = ["The river runs", "Nobody saw the fox", "If the wind turns"]
@@ -108,6 +109,25 @@ def test_nulls_beside_a_direction_and_unusable_rows_named(host, tiny_model, arti
     assert set(texts.column("alpha").to_pylist()) == {30.0}
     skipped = json.loads(artifacts.manifest("texts.n").meta["skipped_directions"])
     assert skipped == {"null_001": "pairs cancel"}
+
+
+@pytest.mark.parametrize(
+    ("size", "strength", "error"), [(1e10, 1e4, StrengthError), (1e16, 1.0, VectorError), (1e-8, 1e-9, NoEffectError)]
+)
+def test_a_change_that_is_too_large_or_too_small_is_the_tasks_own_error(
+    host, tiny_model, artifacts, unit_vectors, size, strength, error
+):
+    schema = directions_schema(unit_vectors.shape[1])
+    artifacts.write_table("scaled", rows([direction("C1", unit_vectors[0] * size)], schema))
+    task = generate_task(
+        tiny_model,
+        inputs={"prompts": "prompts", "directions/s": "scaled"},
+        outputs={"texts/s": "texts.s", "fluency/s": "fluency.s"},
+        params={"alpha_unit": "absolute", "strengths": [strength]},
+    )
+    with pytest.raises(error):
+        run(host, artifacts, tasks.generate, **task)
+    assert not artifacts.exists("texts.s")
 
 
 def test_unsteered_texts(host, tiny_model, artifacts):

@@ -16,9 +16,18 @@ from poolbench_steerer.concurrency import OnDone, run_all
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine.launch import timed_launch
 from poolbench_steerer.engine.limits import Limits
-from poolbench_steerer.engine.requests import Generation, GenerationRequest, Piece, Take, sampling_params
+from poolbench_steerer.engine.overflow import check_counts, check_logprobs
+from poolbench_steerer.engine.requests import (
+    Generation,
+    GenerationRequest,
+    Piece,
+    Take,
+    sampling_params,
+    unsteered_wire,
+)
 from poolbench_steerer.engine.rows import Rows
 from poolbench_steerer.plugin.bank import Entry, VectorBank
+from poolbench_steerer.plugin.bounds import check_change
 from poolbench_steerer.plugin.receipts import Receipt, check
 
 if TYPE_CHECKING:
@@ -35,6 +44,7 @@ class SteeringEngine:
         self.llm = llm
         self.bank = bank
         self.limits = Limits(model.id, llm.model_config.max_model_len, info["num_layers"], info["num_edits"])
+        self.dtype = str(llm.model_config.dtype).removeprefix("torch.")
         self.runner: str = info["runner"]
         self.eager: bool = info["eager"]
         self.residual_norms: list[float] | None = None  # measured when first asked for
@@ -69,7 +79,7 @@ class SteeringEngine:
 
     @property
     def rows_in_use(self) -> int:
-        """Steered requests inside the engine."""
+        """Requests for texts inside the engine."""
         return self._rows.in_use
 
     async def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> list[str]:
@@ -91,13 +101,17 @@ class SteeringEngine:
             confidential: Whether they may be steered by vectors that were registered as confidential.
 
         Raises:
-            PromptTooLongError, LayerError, InputError, UnknownVectorError: Before anything is generated.
+            PromptTooLongError, LayerError, StrengthError, InputError, UnknownVectorError: Before anything is generated.
             ReceiptError: When steering was not applied at exactly the expected positions.
+            NoEffectError: When it was, but is too small to change the states.
+            StateOverflowError: When states or log-probabilities are not finite.
         """
         for index, request in enumerate(requests):
             self.limits.check(request, index)
         ids = [edit.vector_id for r in requests if r.steering for edit in r.steering.edits]
         with self.bank.in_use(ids, confidential=confidential) as slots:
+            for request in requests:
+                self._check_change(request)
             return await run_all([self._whole(request, slots) for request in requests], on_done)
 
     async def follow(
@@ -111,10 +125,10 @@ class SteeringEngine:
             in_steps: Whether a piece comes with every step, or the whole text in one.
 
         Raises:
-            PromptTooLongError, LayerError, InputError: Before anything is generated.
-            ReceiptError: When steering was not applied at exactly the expected positions.
+            As ``generate``.
         """
         self.limits.check(request, 0)
+        self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
@@ -124,7 +138,9 @@ class SteeringEngine:
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
         pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
-        return [position[token].logprob for token, position in pairs if position is not None]
+        logprobs = [position[token].logprob for token, position in pairs if position is not None]
+        check_logprobs(logprobs, self.dtype)
+        return logprobs
 
     async def head_logprobs(self, vector_id: str) -> list[float]:
         """Next-token log-probabilities of a residual stream that is the vector alone (for the self-test)."""
@@ -147,16 +163,18 @@ class SteeringEngine:
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
     ) -> Receipt | None:
         steering, num_prompt = request.steering, len(request.prompt_ids)
-        if steering is None:
-            await self._run(request.prompt_ids, sampling_params(request, in_steps=in_steps), None, take)
-            return None
         async with self._rows.lent() as row:
-            params = sampling_params(request, steering.wire(row, slots, num_prompt), in_steps=in_steps)
-            num_new, cut = await self._run(request.prompt_ids, params, steering.cache_salt(num_prompt), take)
+            wire = unsteered_wire(row) if steering is None else steering.wire(row, slots, num_prompt)
+            salt = None if steering is None else steering.cache_salt(num_prompt)
+            params = sampling_params(request, wire, in_steps=in_steps)
+            num_new, cut = await self._run(request.prompt_ids, params, salt, take)
             count = await self._rows.count(row)
-            if cut:
+            if cut and steering is not None:
                 # The engine may have been steps ahead of who ended the text: what it computed is what counts.
                 num_new = await self._rows.reached(row) - num_prompt + 1
+        check_counts(count, self.dtype)
+        if steering is None:
+            return None
         self.num_repeated += count.repeated
         return check(steering, count, num_prompt, num_new)
 
@@ -168,6 +186,8 @@ class SteeringEngine:
         async with aclosing(self._outputs(prompt_ids, params, salt)) as outputs:
             async for output in outputs:
                 piece = Piece.of(output)
+                for found in piece.logprobs or ():
+                    check_logprobs(found.values(), self.dtype)
                 num_new += len(piece.token_ids)
                 if take(piece) and not output.finished:
                     return num_new, True
@@ -192,6 +212,11 @@ class SteeringEngine:
             raise
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
+
+    def _check_change(self, request: GenerationRequest) -> None:
+        """Refuses a change that is too large; its vectors are in use, so whoever asks may use them."""
+        if request.steering is not None:
+            check_change(request.steering, lambda key: self.bank.entry(key, confidential=True), self.dtype)
 
     async def _upload(self, entries: Sequence[Entry]) -> None:
         if entries:

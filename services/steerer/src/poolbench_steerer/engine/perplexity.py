@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from poolbench.errors import InputError
 from poolbench_steerer.concurrency import OnDone, run_all
 from poolbench_steerer.engine.engine import SteeringEngine
+from poolbench_steerer.errors import StateOverflowError
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,18 @@ class Scored:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-likelihood."""
-        return math.exp(self.mean_nll)
+        """exp of the mean negative log-likelihood.
+
+        Raises:
+            StateOverflowError: When that is beyond the largest float.
+        """
+        try:
+            return math.exp(self.mean_nll)
+        except OverflowError:
+            raise StateOverflowError(
+                f"the perplexity exp({self.mean_nll:.6g}) is beyond the largest number; the model finds this text "
+                "impossible"
+            ) from None
 
 
 async def score_continuations(

@@ -65,10 +65,15 @@ class Piece:
 Take = Callable[[Piece], bool]  # called with every piece; True ends the text there
 
 
+def unsteered_wire(row: int) -> dict[str, Any]:
+    """The instructions of a request that is not steered: a row to count broken states in, and no edits."""
+    return {"row": row, "start": None, "stop": None, "edits": []}
+
+
 def sampling_params(
     request: GenerationRequest, wire: dict[str, Any] | None = None, *, in_steps: bool = False
 ) -> SamplingParams:
-    """A request in vLLM's terms; ``wire`` carries its steering, ``in_steps`` asks for a piece with every step."""
+    """A request in vLLM's terms; ``wire`` carries its row and edits, ``in_steps`` asks for a piece with each step."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 

@@ -7,6 +7,7 @@ import numpy as np
 from poolbench.errors import ReceiptError
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
+from poolbench_steerer.plugin.bounds import max_change
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 #: So large that the residual stream after the last block is the vector, up to a relative 1e-4 or so.
@@ -29,7 +30,7 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     kept, other = _orthogonal(engine.bank.width)
     kept_id, other_id = await engine.register([kept, other])
     layer = engine.num_layers - 1
-    ways = _ways(kept_id, other_id, layer, engine.limits.num_edits)
+    ways = _ways(kept_id, other_id, layer, engine.limits.num_edits, _overwhelming(engine, kept_id, other_id))
     unchanged = Steering((Edit(kept_id, layer, 0.0),))
     made = await engine.generate([_request(steering) for steering in (None, unchanged, *ways.values())])
     plain, zero, *steered = [generation.first_logprobs for generation in made]
@@ -47,13 +48,19 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     return found
 
 
-def _ways(kept_id: str, other_id: str, layer: int, num_edits: int) -> dict[str, Steering]:
+def _overwhelming(engine: SteeringEngine, *vector_ids: str) -> float:
+    """The coefficient, or what the bound on changes leaves of it in float16, where two edits share the bound."""
+    peak = sum(engine.bank.entry(vector_id).peak for vector_id in vector_ids)
+    return min(_OVERWHELMING, 0.99 * max_change(engine.dtype) / peak)
+
+
+def _ways(kept_id: str, other_id: str, layer: int, num_edits: int, alpha: float) -> dict[str, Steering]:
     """Ways to make the stream the kept vector alone; the last erases what was added of another, orthogonal one."""
-    kept, other = Edit(kept_id, layer, _OVERWHELMING), Edit(other_id, layer, _OVERWHELMING)
+    kept, other = Edit(kept_id, layer, alpha), Edit(other_id, layer, alpha)
     ways = {
         "add": (kept,),
         "add_preserving_norm": (Edit(kept_id, layer, _OVERWHELMING, "add_preserving_norm"),),
-        "clamp": (Edit(kept_id, layer, _OVERWHELMING, "clamp"),),
+        "clamp": (Edit(kept_id, layer, alpha, "clamp"),),
         "erase": (kept, other, Edit(other_id, layer, 1.0, "erase")),
     }
     return {way: Steering(edits) for way, edits in ways.items() if len(edits) <= num_edits}

@@ -7,10 +7,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from poolbench_steerer.errors import BankFullError, UnknownVectorError, VectorError
+from poolbench_steerer.errors import BankFullError, NoEffectError, UnknownVectorError, VectorError
+
+#: Lengths that a vector may have. Their squares are computed in float32, and must neither vanish nor overflow.
+MIN_LENGTH, MAX_LENGTH = 1e-15, 1e15
 
 
 @dataclass
@@ -22,6 +26,16 @@ class Entry:
     vector: np.ndarray = field(repr=False)  # float32 [width]
     users: int = 0
     confidential: bool = False  # of a sensitive concept: neither listed nor steered with by request
+
+    @cached_property
+    def length(self) -> float:
+        """The Euclidean norm."""
+        return float(np.linalg.norm(self.vector.astype(np.float64)))
+
+    @cached_property
+    def peak(self) -> float:
+        """The largest element in size."""
+        return float(np.abs(self.vector).max())
 
 
 def vector_id(vector: np.ndarray) -> str:
@@ -71,7 +85,8 @@ class VectorBank:
             The ids in order, and the entries that are new and must be copied to the device.
 
         Raises:
-            VectorError: For a wrong width, a value that is not finite, or a zero vector.
+            VectorError: For a wrong width, a value that is not finite, a zero vector, or one that is too long.
+            NoEffectError: For a vector that is too short to change a state.
             BankFullError: When the call needs more slots than can be freed; nothing is registered then.
         """
         arrays = [self._checked(vector, index) for index, vector in enumerate(vectors)]
@@ -138,4 +153,12 @@ class VectorBank:
             )
         if not array.any():
             raise VectorError(f"vector {index} is zero: steering with it would change nothing")
+        length = float(np.linalg.norm(array.astype(np.float64)))
+        if length > MAX_LENGTH:
+            raise VectorError(f"vector {index} has length {length:.3g}, at most {MAX_LENGTH:g} is taken: scale it down")
+        if length < MIN_LENGTH:
+            raise NoEffectError(
+                f"vector {index} has length {length:.3g} and is too small to change any state; at least "
+                f"{MIN_LENGTH:g} is needed: scale it up"
+            )
         return array

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from poolbench_steerer.plugin.rows import NUM_COPIES, UNSTEERED
 
 if TYPE_CHECKING:
     from poolbench_steerer.plugin.state import SteeringState
@@ -19,8 +21,7 @@ class LayerCount:
 
     Attributes:
         changed, changed_again: Positions whose hidden state changed.
-        applied, applied_again: Positions that all edits of the layer met. Not counted, so 0, where the only
-            edit is one addition: there the change is the proof.
+        applied, applied_again: Positions that all edits of the layer met.
     """
 
     changed: int = 0
@@ -37,35 +38,44 @@ class RowCount:
         layers: Counts by layer; layers without any are absent.
         repeated: Positions steered again because the request had been preempted.
         skipped: Positions in the steered range that were never computed for this request.
-        stray: Changes at tokens that no steered request owns, since the engine started.
+        stray: Changes at tokens of nobody since the engine started, and at tokens of this request that are not to
+            be steered.
+        broken: By layer, positions whose state became too large or was not finite.
     """
 
     layers: dict[int, LayerCount]
     repeated: int
     skipped: int
     stray: int
+    broken: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def from_wire(cls, values: dict[str, Any]) -> RowCount:
         """What ``counts_of`` wrote."""
         layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
-        return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]))
+        broken = {int(layer): int(count) for layer, count in values["broken"]}
+        return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]), broken)
 
 
 def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:
     """The counts of the requests that own ``rows``, as they travel: one transfer from the device for all."""
-    num_rows = state.rows.num_rows
-    columns = [0, num_rows] + [column for row in rows for column in (row, row + num_rows)]
-    # [layers, requests and 1, (changed, applied), (first, again)]
-    both = torch.stack([state.changed_LR[:, columns], state.applied_LR[:, columns]]).cpu().numpy()
-    counted = both.reshape(2, len(both[0]), -1, 2).transpose(1, 2, 0, 3)
-    stray = int(counted[:, 0, 0].sum())
-    replies = []
-    for index, row in enumerate(rows, start=1):
-        repeated, skipped = state.rows.account(row)
-        layers = [
-            [int(layer), counted[layer, index].reshape(-1).tolist()]
-            for layer in np.flatnonzero(counted[:, index].any(axis=(1, 2)))
-        ]
-        replies.append({"layers": layers, "repeated": repeated, "skipped": skipped, "stray": stray})
-    return replies
+    columns = [row + copy * state.rows.num_rows for row in (0, *rows) for copy in range(NUM_COPIES)]
+    tables = (state.changed_LR, state.applied_LR, state.broken_LR)
+    found = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
+    # [0 and requests, layers, (changed, applied, broken), copies of the row]
+    counted = found.reshape(len(tables), len(found[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
+    nobody = int(counted[0, :, 0].sum())
+    return [_reply(counts, state.rows.account(row), nobody) for row, counts in zip(rows, counted[1:], strict=True)]
+
+
+def _reply(counts: np.ndarray, account: tuple[int, int], nobody: int) -> dict[str, Any]:
+    """The counts of one request, [layers, (changed, applied, broken), copies of its row]."""
+    steered, broken = counts[:, :2, :UNSTEERED], counts[:, 2].sum(axis=1)
+    layers = np.flatnonzero(steered.any(axis=(1, 2)))
+    return {
+        "layers": [[int(layer), steered[layer].reshape(-1).tolist()] for layer in layers],
+        "repeated": account[0],
+        "skipped": account[1],
+        "stray": nobody + int(counts[:, 0, UNSTEERED].sum()),
+        "broken": [[int(layer), int(broken[layer])] for layer in np.flatnonzero(broken)],
+    }

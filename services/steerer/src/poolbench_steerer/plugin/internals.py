@@ -40,6 +40,7 @@ INTERNALS = (
         ("model_runner", "use_v2_model_runner"),
         (
             ("load_model", ("load_dummy_weights",)),
+            ("initialize_from_config", ("kv_cache_config",)),
             ("execute_model", ("scheduler_output",)),
             ("execute_dummy_batch", ()),
         ),
@@ -50,9 +51,9 @@ INTERNALS = (
     Internal(
         "v1/worker/gpu_model_runner.py",
         "GPUModelRunner",
-        ("input_batch", "query_start_loc", "device", "get_model"),
-        (("_model_forward", ("input_ids", "positions")),),
-        (("execute_model", "_model_forward"),),
+        ("input_batch", "query_start_loc", "device", "get_model", "kv_caches", "_init_kv_zero_meta"),
+        (("_model_forward", ("input_ids", "positions")), ("_zero_block_ids", ("block_ids",))),
+        (("execute_model", "_model_forward"), ("_update_states", "_zero_block_ids")),
     ),
     Internal("v1/worker/gpu_input_batch.py", "InputBatch", ("req_ids", "num_reqs", "num_computed_tokens_cpu")),
     Internal("v1/utils.py", "CpuGpuBuffer", ("np",)),
@@ -60,13 +61,27 @@ INTERNALS = (
     Internal(
         "v1/worker/gpu/model_runner.py",
         "GPUModelRunner",
-        ("device", "get_model"),
+        ("device", "get_model", "_init_kv_zero_meta", "kv_block_zeroer"),
         (("prepare_inputs", ("scheduler_output",)),),
-        (("execute_model", "prepare_inputs"),),
+        (("execute_model", "prepare_inputs"), ("update_requests", "zero_block_ids")),
     ),
     Internal("v1/worker/gpu/input_batch.py", "InputBatch", ("req_ids", "query_start_loc_np", "num_computed_tokens_np")),
-    Internal("v1/core/sched/output.py", "SchedulerOutput", ("finished_req_ids", "scheduled_new_reqs")),
-    Internal("v1/core/sched/output.py", "NewRequestData", ("req_id", "sampling_params")),
+    Internal(
+        "v1/core/sched/output.py",
+        "SchedulerOutput",
+        ("finished_req_ids", "scheduled_new_reqs", "scheduled_cached_reqs", "new_block_ids_to_zero"),
+    ),
+    Internal(
+        "v1/core/sched/output.py", "NewRequestData", ("req_id", "sampling_params", "block_ids", "num_computed_tokens")
+    ),
+    Internal(
+        "v1/core/sched/output.py",
+        "CachedRequestData",
+        ("req_ids", "resumed_req_ids", "new_block_ids", "num_computed_tokens"),
+    ),
+    Internal("v1/kv_cache_interface.py", "KVCacheConfig", ("num_blocks", "kv_cache_groups")),
+    Internal("v1/kv_cache_interface.py", "KVCacheSpec", ("block_size",)),
+    Internal("v1/kv_cache_interface.py", "MambaSpec"),
     Internal("sampling_params.py", "SamplingParams", ("extra_args", "skip_reading_prefix_cache", "prompt_logprobs")),
     Internal("inputs/engine.py", "tokens_input", ("prompt_token_ids", "cache_salt")),
     Internal(

@@ -2,7 +2,8 @@
 
 One program a token. It reads the token's row and leaves at once where there is none, so that a layer without
 edits costs a launch; otherwise it applies the row's edits in registers, exactly as ``arithmetic`` does, and
-writes and counts the result. Nothing is asked of the host.
+writes and counts the result. Behind the last block it looks at every token that somebody owns: a state that broke
+is counted and set to zero, as after each edit. Nothing is asked of the host.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from poolbench_steerer.plugin.finite import state_limit
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 from poolbench_steerer.plugin.state import SteeringState
 
@@ -32,30 +34,62 @@ def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, stat
     _steer_token[(num_tokens,)](
         hidden_TD, other, state.token_rows_T, state.table_SD,
         state.slots_LER[layer], state.operations_LER[layer], state.coefficients_LER[layer],
-        state.changed_LR[layer], state.applied_LR[layer],
-        width, num_rows, hidden_TD.stride(0), other.stride(0),
-        FUSED=fused, NUM_EDITS=num_edits, BLOCK=block, num_warps=min(max(block // 512, 1), 16),
+        state.changed_LR[layer], state.applied_LR[layer], state.broken_LR[layer],
+        width, num_rows, hidden_TD.stride(0), other.stride(0), state_limit(hidden_TD.dtype),
+        FUSED=fused, LAST=layer == state.last_layer, NUM_EDITS=num_edits, BLOCK=block,
+        num_warps=min(max(block // 512, 1), 16),
     )  # fmt: skip
 
 
 @triton.jit
 def _steer_token(  # type: ignore[no-untyped-def]
-    hidden, residual, token_rows, table, slots, operations, coefficients, changed, applied,
-    width, num_rows, hidden_stride, residual_stride,
-    FUSED: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
+    hidden, residual, token_rows, table, slots, operations, coefficients, changed, applied, broken,
+    width, num_rows, hidden_stride, residual_stride, limit,
+    FUSED: tl.constexpr, LAST: tl.constexpr, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     row = tl.load(token_rows + token)
-    first = tl.load(operations + row)
-    if first == 0:  # edits fill a row from its front: this token has none at this layer
+    first = tl.load(operations + row)  # edits fill a row from its front: 0 if this token has none at this layer
+    concerned = row if LAST else first
+    if concerned == 0:
         return
     columns = tl.arange(0, BLOCK)
     inside = columns < width
     place = hidden + token * hidden_stride + columns
     before = tl.load(place, mask=inside, other=0.0)
-    stream = before.to(tl.float32)
+    other = tl.zeros([BLOCK], dtype=tl.float32)
     if FUSED:
-        stream += tl.load(residual + token * residual_stride + columns, mask=inside, other=0.0).to(tl.float32)
+        other = tl.load(residual + token * residual_stride + columns, mask=inside, other=0.0).to(tl.float32)
+    stream = before.to(tl.float32) + other
+    delta, met = _change(stream, row, table, slots, operations, coefficients, width, num_rows, NUM_EDITS, BLOCK)
+    after = (before.to(tl.float32) + delta).to(before.dtype)
+    gap = tl.abs(after.to(tl.float32) - before.to(tl.float32))
+    overdone = _any_not(gap <= limit)
+    unsound = overdone
+    if LAST:
+        unsound = tl.maximum(overdone, _any_not(tl.abs(after.to(tl.float32) + other) <= limit))
+    if unsound != 0:
+        tl.store(place, tl.zeros([BLOCK], dtype=tl.float32).to(before.dtype), mask=inside)
+        tl.atomic_add(broken + row, 1)
+    elif first != 0:
+        tl.store(place, after, mask=inside)
+    if first != 0:
+        tl.atomic_add(changed + row, tl.where(overdone == 0, tl.max((gap > 0).to(tl.int32), axis=0), 0))
+        tl.atomic_add(applied + row, tl.where(_any_not(tl.abs(delta) < float("inf")) == 0, met, 0))
+
+
+@triton.jit
+def _any_not(condition):  # type: ignore[no-untyped-def]
+    # Comparisons with NaN are false, but not each way of taking a maximum keeps NaN: so look for what does not hold.
+    return tl.max(condition.to(tl.int32) ^ 1, axis=0)
+
+
+@triton.jit
+def _change(  # type: ignore[no-untyped-def]
+    stream, row, table, slots, operations, coefficients, width, num_rows, NUM_EDITS: tl.constexpr, BLOCK: tl.constexpr
+):
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
     delta = tl.zeros([BLOCK], dtype=tl.float32)
     met = 1
     for edit in tl.static_range(NUM_EDITS):
@@ -77,11 +111,4 @@ def _steer_token(  # type: ignore[no-untyped-def]
                 norm = tl.sqrt(tl.sum(current * current, axis=0))
                 delta = edited * (norm / tl.maximum(tl.sqrt(tl.sum(edited * edited, axis=0)), _TINY)) - stream
             met = tl.where(square > 0, met, 0)
-    after = (before.to(tl.float32) + delta).to(before.dtype)
-    tl.store(place, after, mask=inside)
-    # Comparisons with NaN are false, but not each way of taking a maximum keeps it: count what differs.
-    gap = tl.abs(after.to(tl.float32) - before.to(tl.float32))
-    differs = tl.max((gap > 0).to(tl.int32), axis=0)
-    broken = tl.max((tl.abs(delta) < float("inf")).to(tl.int32) ^ 1, axis=0)
-    tl.atomic_add(changed + row, differs)
-    tl.atomic_add(applied + row, tl.where(broken == 0, met, 0))
+    return delta, met

@@ -3,6 +3,10 @@
 All state lies in buffers that are allocated once, so the op can be captured in a CUDA graph: a step only
 rewrites ``token_rows``. The counts are taken from the hidden states themselves (before against after), not from
 the plan: a hook that was compiled away, a slot that was never filled or a coefficient lost in rounding shows.
+
+A state that an edit made too large is set to zero and counted as broken; so is any state behind the last block.
+Only these places are guarded, because a guard on every layer costs several percent. A state that breaks in between
+reaches the cache blocks of its own request alone, and ``cache`` clears blocks before another request gets them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any
 import torch
 
 from poolbench_steerer.plugin.arithmetic import edit_stream
+from poolbench_steerer.plugin.finite import state_limit
 from poolbench_steerer.plugin.state import LayerWork, SteeringState
 
 
@@ -30,12 +35,29 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
         state.kernel(hidden_TD, residual_TD, state, layer)
         return
     work = state.work_at(layer)
-    if work is None:
-        return
-    if work.additions_N is not None:
+    if work is not None and work.additions_N is not None:
         _add(hidden_TD, state, layer, work)
-    if work.general_N is not None:
+    if work is not None and work.general_N is not None:
         _edit(hidden_TD, residual_TD, state, layer, work)
+    if layer == state.last_layer:
+        guard(hidden_TD, residual_TD, state)
+
+
+def guard(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState) -> None:
+    """Counts every broken state behind the last block, and clears it."""
+    if _surely_sound(hidden_TD) and (residual_TD is None or _surely_sound(residual_TD)):
+        return
+    stream_TD = hidden_TD.float() if residual_TD is None else hidden_TD.float() + residual_TD.float()
+    broken_T = ~(stream_TD.abs().amax(dim=1) <= state_limit(hidden_TD.dtype))  # true for NaN
+    tokens_N = broken_T.nonzero().squeeze(1)
+    hidden_TD[tokens_N] = 0
+    _count(state.broken_LR[state.last_layer], state.token_rows_T[tokens_N], torch.ones_like(tokens_N))
+
+
+def _surely_sound(half_TD: torch.Tensor) -> bool:
+    """Whether the sum of all squares shows that no element is large: a third of the time of a look at each."""
+    flat = half_TD.reshape(-1)
+    return half_TD.dtype == torch.float32 and torch.dot(flat, flat).item() <= (state_limit(half_TD.dtype) / 2) ** 2
 
 
 def _add(hidden_TD: torch.Tensor, state: SteeringState, layer: int, work: LayerWork) -> None:
@@ -43,8 +65,8 @@ def _add(hidden_TD: torch.Tensor, state: SteeringState, layer: int, work: LayerW
     assert work.additions_N is not None and work.addition_rows_N is not None
     before_ND = hidden_TD.index_select(0, work.additions_N)
     after_ND = (before_ND + work.delta(state, layer)).to(hidden_TD.dtype)  # rounded once, from float32
-    hidden_TD.index_copy_(0, work.additions_N, after_ND)
-    _count(state.changed_LR[layer], work.addition_rows_N, _differs(before_ND, after_ND))
+    assert work.met_N is not None
+    _write(hidden_TD, state, layer, (work.additions_N, work.addition_rows_N), before_ND, after_ND, work.met_N)
 
 
 def _edit(
@@ -65,14 +87,26 @@ def _edit(
         state.coefficients_LER[layer].index_select(1, rows_N),
     )
     after_ND = (before_ND.float() + delta_ND).to(hidden_TD.dtype)
-    hidden_TD.index_copy_(0, work.general_N, after_ND)
-    _count(state.changed_LR[layer], rows_N, _differs(before_ND, after_ND))
+    _write(hidden_TD, state, layer, (work.general_N, rows_N), before_ND, after_ND, met_N.to(torch.int32))
+
+
+def _write(
+    hidden_TD: torch.Tensor, state: SteeringState, layer: int, tokens_and_rows: tuple[torch.Tensor, torch.Tensor],
+    before_ND: torch.Tensor, after_ND: torch.Tensor, met_N: torch.Tensor,
+) -> None:  # fmt: skip
+    """Writes edited tokens, counts those that changed and those that were met; a broken one is zero and counted."""
+    tokens_N, rows_N = tokens_and_rows
+    gaps_N = (after_ND - before_ND).abs_().amax(dim=1)  # NaN where one of both is: comparisons with it are false
+    least, most = torch.aminmax(gaps_N)
+    sound = most.item() <= state_limit(hidden_TD.dtype)  # devices on which asking would wait have a kernel
+    if not sound:
+        broken_N = ~(gaps_N <= state_limit(hidden_TD.dtype))
+        gaps_N, after_ND = gaps_N.masked_fill(broken_N, 0), after_ND.masked_fill(broken_N.unsqueeze(1), 0)
+        _count(state.broken_LR[layer], rows_N, broken_N)
+    hidden_TD.index_copy_(0, tokens_N, after_ND)
+    changed_N = torch.ones_like(met_N) if sound and least.item() > 0 else gaps_N > 0
+    _count(state.changed_LR[layer], rows_N, changed_N)
     _count(state.applied_LR[layer], rows_N, met_N)
-
-
-def _differs(before_ND: torch.Tensor, after_ND: torch.Tensor) -> torch.Tensor:
-    # NaN is no change: comparisons with it are false.
-    return (after_ND - before_ND).abs_().amax(dim=1) > 0
 
 
 def _count(counts_R: torch.Tensor, rows_N: torch.Tensor, flags_N: torch.Tensor) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.errors import ReceiptError
+from poolbench_steerer.errors import NoEffectError
 from poolbench_steerer.plugin.counts import LayerCount, RowCount
 from poolbench_steerer.plugin.spec import Edit, Steering
 
@@ -73,6 +74,7 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
     Raises:
         ReceiptError: When a layer was not steered at exactly the expected positions, another layer was, or
             tokens of nobody were.
+        NoEffectError: When all positions were met as expected, but an addition was lost in rounding at some.
     """
     expected = steering.num_positions(num_prompt_tokens, num_new_tokens)
     live = steering.live_by_layer if expected else {}
@@ -81,6 +83,10 @@ def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_t
     others = sorted(count.layers.keys() - live.keys())
     if wrong or others or count.skipped or count.stray:
         changed = {layer: counts.changed for layer, counts in count.layers.items()}
+        if not (others or count.skipped or count.stray) and all(
+            _met(found[w], expected, count.repeated) for w in wrong
+        ):
+            raise NoEffectError(_lost(wrong, live, found, expected))
         raise ReceiptError(
             f"steering was not applied as asked: positions changed by layer {changed}, expected "
             f"{dict.fromkeys(live, expected)}, wrong at layers {wrong + others}, {count.repeated} positions repeated, "
@@ -108,6 +114,24 @@ def _right(edits: tuple[Edit, ...], counts: LayerCount, expected: int, repeated:
     if all(edit.additive for edit in edits):
         return (counts.changed, counts.changed_again) == (expected, repeated)
     return counts.changed <= expected and counts.changed_again <= repeated
+
+
+def _met(counts: LayerCount, expected: int, repeated: int) -> bool:
+    """Whether every position was met, and none changed that should not have been."""
+    met = (counts.applied, counts.applied_again) == (expected, repeated)
+    return met and counts.changed <= expected and counts.changed_again <= repeated
+
+
+def _lost(wrong: list[int], live: dict[int, tuple[Edit, ...]], found: dict[int, LayerCount], expected: int) -> str:
+    places = "; ".join(
+        f"layer {layer} with alpha {', '.join(f'{edit.alpha:g}' for edit in live[layer])}: "
+        f"{found[layer].changed} of {expected} positions changed"
+        for layer in wrong
+    )
+    return (
+        f"the steering is too small for the precision of the model's states and was lost in rounding ({places}); "
+        "every position must change: use a larger alpha or strength"
+    )
 
 
 def _applied(edits: tuple[Edit, ...], counts: LayerCount) -> tuple[int, int]:

@@ -1,9 +1,13 @@
 """Worker side: which request every token of a batch belongs to, and what was asked to be steered.
 
-A request that is steered owns a *row* from admission until its receipt is read. A row holds, per layer, the
-edits of the request; row 0 means "not steered". Per step the host writes one row index per token, whatever the
-number of layers and settings. A row has a twin, ``num_rows`` further, with the same edits: tokens that a
-preempted request computes again carry it, so that they are steered alike but counted apart.
+A request that generates a text owns a *row* from admission until its counts are read. A row holds, per layer, the
+edits of the request; row 0 belongs to nobody. Per step the host writes one row index per token, whatever the
+number of layers and settings. Each row exists three times, ``num_rows`` apart:
+
+1. Tokens that are steered for the first time carry the row itself.
+2. Tokens that a preempted request computes again carry its twin, which has the same edits: they are steered alike
+   but counted apart.
+3. Tokens that are not steered carry a copy without edits, so that a broken state is known to be this request's.
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import numpy as np
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 
 _NEVER = np.iinfo(np.int64).max
+#: How often each row exists, and which of these copies carries tokens that are not steered.
+NUM_COPIES, UNSTEERED = 3, 2
 #: What a row does at a layer: nothing, one addition, anything else.
 NOTHING, ONE_ADDITION, GENERAL = 0, 1, 2
 
@@ -24,26 +30,26 @@ class RowTable:
     """Rows of steered requests and the count of positions that each should have steered.
 
     Attributes:
-        slots: int64 [layers, edits, 2 * rows], bank slot of the row's edit, 0 for none.
-        operations: int64 [layers, edits, 2 * rows], code of its operation.
-        coefficients: float32 [layers, edits, 2 * rows].
-        kinds: int8 [layers, 2 * rows], what the row does at a layer.
+        slots: int64 [layers, edits, 3 * rows], bank slot of the row's edit, 0 for none.
+        operations: int64 [layers, edits, 3 * rows], code of its operation.
+        coefficients: float32 [layers, edits, 3 * rows].
+        kinds: int8 [layers, 3 * rows], what the row does at a layer.
         positions: int64 [tokens], position of every token of the latest batch in its request.
     """
 
     def __init__(self, num_layers: int, num_rows: int, num_edits: int = 1) -> None:
         self.num_rows = num_rows
-        shape = (num_layers, num_edits, 2 * num_rows)
+        shape = (num_layers, num_edits, NUM_COPIES * num_rows)
         self.slots = np.zeros(shape, dtype=np.int64)
         self.operations = np.zeros(shape, dtype=np.int64)
         self.coefficients = np.zeros(shape, dtype=np.float32)
-        self.kinds = np.zeros((num_layers, 2 * num_rows), dtype=np.int8)
-        # The same memory with row and twin on axes of their own: writing both is then one assignment.
+        self.kinds = np.zeros((num_layers, NUM_COPIES * num_rows), dtype=np.int8)
+        # The same memory with copies and rows on axes of their own: writing several copies is one assignment.
         self._tables = tuple(
-            table.reshape(num_layers, num_edits, 2, num_rows)
+            table.reshape(num_layers, num_edits, NUM_COPIES, num_rows)
             for table in (self.slots, self.operations, self.coefficients)
         )
-        self._kinds = self.kinds.reshape(num_layers, 2, num_rows)
+        self._kinds = self.kinds.reshape(num_layers, NUM_COPIES, num_rows)
         self.positions = np.zeros(0, dtype=np.int64)
         self._start = np.full(num_rows, _NEVER, dtype=np.int64)
         self._stop = np.full(num_rows, _NEVER, dtype=np.int64)
@@ -64,7 +70,7 @@ class RowTable:
         self._kinds[:, :, row] = NOTHING
         for layer, slot, operation, alpha in wire["edits"]:
             self._add_edit(layer, row, (slot, operation, alpha))
-        self._start[row] = self._frontier[row] = int(wire["start"])
+        self._start[row] = self._frontier[row] = _NEVER if wire["start"] is None else int(wire["start"])
         self._stop[row] = _NEVER if wire["stop"] is None else int(wire["stop"])
         self._repeated[row] = self._skipped[row] = 0
         self._batch = ([], self._batch[1])
@@ -77,7 +83,7 @@ class RowTable:
         self._batch = ([], self._batch[1])
 
     def assign(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> np.ndarray:
-        """The row of every token of a batch: 0 where a token is not steered, the twin where it was before.
+        """The row of every token of a batch, in the copy that says how it is steered; 0 where nobody owns it.
 
         Args:
             request_ids: Requests in batch order.
@@ -94,7 +100,7 @@ class RowTable:
         self.positions = np.repeat(begin, num_tokens) + offsets
         owners = np.repeat(rows, num_tokens)
         within = (self.positions >= self._start[owners]) & (self.positions < self._stop[owners])
-        token_rows: np.ndarray = np.where(within, owners, 0)
+        token_rows: np.ndarray = np.where(within | (owners == 0), owners, owners + UNSTEERED * self.num_rows)
         frontier = self._frontier[rows]
         if self._account(rows, begin, begin + num_tokens):
             again = within & (self.positions < np.repeat(frontier, num_tokens))
@@ -112,9 +118,9 @@ class RowTable:
     def _add_edit(self, layer: int, row: int, edit: tuple[int, int, float]) -> None:
         place = int(np.count_nonzero(self.operations[layer, :, row]))
         for table, value in zip(self._tables, edit, strict=True):
-            table[layer, place, :, row] = value
+            table[layer, place, :UNSTEERED, row] = value
         alone = place == 0 and edit[1] == OPERATION_CODES["add"]
-        self._kinds[layer, :, row] = ONE_ADDITION if alone else GENERAL
+        self._kinds[layer, :UNSTEERED, row] = ONE_ADDITION if alone else GENERAL
 
     def _rows_of(self, request_ids: Sequence[str]) -> np.ndarray:
         known_ids, known_rows = self._batch

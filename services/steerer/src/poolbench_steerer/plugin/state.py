@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from poolbench_steerer.plugin.rows import GENERAL, ONE_ADDITION, RowTable
+from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, ONE_ADDITION, RowTable
 
 #: (hidden, residual or None, state, layer): steers in place and counts, without a look at the host's plan.
 Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], None]
 
 
 class SteeringState:
-    """Device buffers of one worker; R counts every row and its twin.
+    """Device buffers of one worker; R counts every copy of every row.
 
     Attributes:
         table_SD: float32 vectors by slot; slot 0 is zero.
         slots_LER, operations_LER, coefficients_LER: the edits of every row at every layer.
-        token_rows_T: row of every token of the running batch; 0 is not steered.
+        token_rows_T: row of every token of the running batch; 0 belongs to nobody.
         changed_LR: positions whose hidden state changed so far, by layer and row.
-        applied_LR: positions that all edits of the row met; not counted where a row only adds one vector.
+        applied_LR: positions that all edits of the row met.
+        broken_LR: positions whose state was not finite, or beyond what the model's norms can take, after an edit
+            or behind the last block.
         kernel: Steers on devices that must not ask the host; None where the host plans each batch.
     """
 
@@ -35,12 +37,15 @@ class SteeringState:
         self.device = device
         self.table_SD = torch.zeros(num_slots + 1, width, device=device)
         self.token_rows_T = torch.zeros(num_tokens, dtype=torch.int64, device=device)
-        shape = (num_layers, num_edits, 2 * num_rows)
+        shape = (num_layers, num_edits, NUM_COPIES * num_rows)
         self.slots_LER = torch.zeros(shape, dtype=torch.int64, device=device)
         self.operations_LER = torch.zeros(shape, dtype=torch.int64, device=device)
         self.coefficients_LER = torch.zeros(shape, device=device)
-        self.changed_LR = torch.zeros(num_layers, 2 * num_rows, dtype=torch.int32, device=device)
-        self.applied_LR = torch.zeros(num_layers, 2 * num_rows, dtype=torch.int32, device=device)
+        counts = (num_layers, NUM_COPIES * num_rows)
+        self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.broken_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.last_layer = num_layers - 1
         self._token_rows = np.zeros(0, dtype=np.int64)  # those of the running batch, on the host
         self._num_filled = 0
         self._admitted: list[int] = []
@@ -50,7 +55,7 @@ class SteeringState:
         """Fills the row of a request that is scheduled for the first time."""
         row = self.rows.admit(request_id, wire)
         if row is not None:
-            self._admitted += [row, row + self.rows.num_rows]
+            self._admitted += [row + copy * self.rows.num_rows for copy in range(NUM_COPIES)]
 
     def fill(self, slots: list[int], vectors_ND: torch.Tensor) -> None:
         """Writes float32 vectors into slots: one transfer, whatever their number."""
@@ -89,8 +94,8 @@ class SteeringState:
         ]
         for on_device, on_host in tables:
             on_device[:, :, rows_A] = self._on_device(on_host[:, :, self._admitted])
-        self.changed_LR[:, rows_A] = 0
-        self.applied_LR[:, rows_A] = 0
+        for counts_LR in (self.changed_LR, self.applied_LR, self.broken_LR):
+            counts_LR[:, rows_A] = 0
         self._admitted = []
         self._token_rows = self._token_rows[:0]  # what a row means has changed
 
@@ -112,6 +117,7 @@ class LayerWork:
         self.additions_N, self.addition_rows_N = _chosen(kinds == ONE_ADDITION, token_rows, device)
         self.general_N, self.general_rows_N = _chosen(kinds == GENERAL, token_rows, device)
         self._delta_ND: torch.Tensor | None = None
+        self.met_N: torch.Tensor | None = None  # of additions_N: whether the vector is not zero, int32
 
     @classmethod
     def of(cls, kinds: np.ndarray, token_rows: np.ndarray, device: torch.device) -> LayerWork | None:
@@ -125,6 +131,7 @@ class LayerWork:
             slots_N = state.slots_LER[layer, 0].index_select(0, self.addition_rows_N)
             alphas_N = state.coefficients_LER[layer, 0].index_select(0, self.addition_rows_N)
             self._delta_ND = state.table_SD.index_select(0, slots_N).mul_(alphas_N.unsqueeze(1))
+            self.met_N = self._delta_ND.any(dim=1).to(torch.int32)
         return self._delta_ND
 
 

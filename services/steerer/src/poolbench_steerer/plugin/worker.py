@@ -11,6 +11,7 @@ import torch
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.batches import watch_batches
 from poolbench_steerer.plugin.blocks import decoder_blocks, final_norm
+from poolbench_steerer.plugin.cache import block_sizes, new_blocks, prepare_clearing
 from poolbench_steerer.plugin.counts import counts_of
 from poolbench_steerer.plugin.generators import keep_generators
 from poolbench_steerer.plugin.internals import check_internals
@@ -46,8 +47,16 @@ class SteeringWorkerMixin:
         if device.type == "cpu":
             keep_generators(self.model_runner)
 
+    def initialize_from_config(self, kv_cache_config: Any) -> None:
+        """Allocates the cache; its blocks are cleared whenever a request gets them."""
+        super().initialize_from_config(kv_cache_config)  # type: ignore[misc]
+        self._block_sizes = block_sizes(kv_cache_config)
+        prepare_clearing(self.model_runner, kv_cache_config.num_blocks, self.model_runner.device)
+
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Admits and releases requests before the runner sees them."""
+        """Admits and releases requests before the runner sees them, and has their new cache blocks cleared."""
+        to_clear = {*(scheduler_output.new_block_ids_to_zero or ()), *new_blocks(scheduler_output, self._block_sizes)}
+        scheduler_output.new_block_ids_to_zero = sorted(to_clear) or None
         self.steering.rows.release(scheduler_output.finished_req_ids)
         for request in scheduler_output.scheduled_new_reqs:
             params = request.sampling_params
@@ -66,13 +75,13 @@ class SteeringWorkerMixin:
 
     def steering_info(self) -> dict[str, Any]:
         """Shape of the model and of the bank."""
-        num_layers, num_edits, num_twins = self.steering.slots_LER.shape
+        num_layers, num_edits, _ = self.steering.slots_LER.shape
         num_slots, width = self.steering.table_SD.shape
         return {
             "num_layers": num_layers,
             "width": width,
             "num_slots": num_slots - 1,
-            "num_rows": num_twins // 2,
+            "num_rows": self.steering.rows.num_rows,
             "num_edits": num_edits,
             "runner": self._runner,
             "eager": bool(self.vllm_config.model_config.enforce_eager),

@@ -1,0 +1,58 @@
+"""How much a request may ask to change: checked before the engine sees it, for every operation.
+
+A coefficient alone says nothing: what reaches the model's states is the coefficient times the vector, in the model's
+number type. A change that is not finite there, or too large for the norms of the model, would break the states of
+the request. The bounds are far above any use: mean residual norms are about 1 to 1,000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from poolbench_steerer.errors import StrengthError
+from poolbench_steerer.plugin.bank import Entry
+from poolbench_steerer.plugin.spec import Edit, Steering
+
+#: Largest change of an element of a state, summed over the edits of a request.
+MAX_CHANGE = 1e12
+#: The same in float16, whose largest number is 65,504: half of that, so that the model's own states have room.
+MAX_CHANGE_FLOAT16 = 2.0**15
+#: Largest share of a projection that an erasure may remove; 1 removes all of it.
+MAX_SHARE = 100.0
+
+
+def max_change(dtype: str) -> float:
+    """The bound for a model whose states have this type, such as ``bfloat16``."""
+    return MAX_CHANGE_FLOAT16 if dtype == "float16" else MAX_CHANGE
+
+
+def check_change(steering: Steering, entry_of: Callable[[str], Entry], dtype: str) -> None:
+    """Refuses steering whose edits could make a state overflow.
+
+    Raises:
+        StrengthError: Naming the size of the change and the bound.
+    """
+    changes = {edit: _change(edit, entry_of(edit.vector_id)) for edit in steering.edits}
+    # An addition that preserves the norm is computed in float32, and leaves the state as large as it was.
+    stored = sum(change for edit, change in changes.items() if edit.operation != "add_preserving_norm")
+    for found, bound, computed in ((stored, max_change(dtype), dtype), (sum(changes.values()), MAX_CHANGE, "float32")):
+        if not found <= bound:
+            raise StrengthError(
+                f"the edits change an element of a state by up to {found:.3g} (sum of |alpha| times the largest "
+                f"element of the vector); at most {bound:.3g} can be computed safely in {computed}: lower alpha or "
+                "strength, or scale the vector down"
+            )
+    share = max((abs(edit.alpha) for edit in steering.edits if edit.operation == "erase"), default=0.0)
+    if share > MAX_SHARE:
+        raise StrengthError(
+            f"erase has alpha {share:.3g}; at most {MAX_SHARE:.0f} is taken: alpha is the share of the projection "
+            "to remove, and 1 removes all of it"
+        )
+
+
+def _change(edit: Edit, entry: Entry) -> float:
+    """The most that an edit adds to an element, apart from what the state itself brings."""
+    if edit.operation == "erase":
+        return 0.0
+    scale = entry.length if edit.operation == "clamp" else 1.0
+    return abs(edit.alpha) * entry.peak / scale
