@@ -76,7 +76,7 @@ class ExtractorService:
         contexts = (c for given in texts for c in tokenise(tokenizer, *given, include_bos=params.include_bos))
         io.write_table("frequencies", count_tokens(contexts))
 
-    def embed(self, request: EmbedRequest, accept: Annotated[str, Header()] = "") -> Response:
+    def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)

@@ -93,9 +93,10 @@ def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
     """The headers of an error; ``Allow`` names the methods of all routes of the path, not of the first alone."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        routes = [route for route in request.app.routes if isinstance(route, Route)]
+        routes = [route for route in request.app.routes if isinstance(route, Route) and route.include_in_schema]
         here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-        headers["Allow"] = ", ".join(sorted({method for route in here for method in route.methods or ()}))
+        if methods := {method for route in here for method in route.methods or ()}:
+            headers["Allow"] = ", ".join(sorted(methods))
     return headers
 
 

@@ -13,7 +13,7 @@ Responses = dict[int | str, dict[str, Any]]
 #: A body of bytes; its media type says the rest.
 BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
-_COMMON = (401, 429, 500, 503)
+_COMMON = (401, 429, 500, 503, 504)
 _WITH_BODY = (400, 408, 413, 422)
 _MEANINGS = {
     400: "The body is not JSON, or its values do not fit together.",
@@ -27,6 +27,7 @@ _MEANINGS = {
     429: "Too many requests are waiting. Send the request again later.",
     500: "The service has a defect. Its log has the details.",
     503: "A part of the service is not available. Send the request again later.",
+    504: "The deadline of the request has passed. Ask for less.",
 }
 _TEXT = {"type": "string"}
 _RETRY = {"description": "Seconds to wait before the next attempt.", "schema": {"type": "integer", "minimum": 0}}

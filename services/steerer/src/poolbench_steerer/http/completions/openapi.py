@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from poolbench.config import StrictModel
 from poolbench.runtime.openapi import Responses, errors
 from poolbench_steerer.http.answers import ReceiptAnswer
 
-#: One ``data:`` line per chunk. A chunk is a completion with the text that was added; ``[DONE]`` is the last one.
-_EVENT_STREAM: dict[str, Any] = {"schema": {"type": "string"}}
+_MODELS = "#/components/schemas/"
 
 
 class OpenAIErrorDetail(StrictModel):
@@ -68,6 +67,18 @@ class CompletionAnswer(StrictModel):
     usage: Usage
 
 
+class CompletionChunk(StrictModel):
+    """What a stream adds to a completion. The last one has the usage and no choices, if that was asked for."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    seed: int
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
 class ModelObject(StrictModel):
     """A model that requests can name."""
 
@@ -90,7 +101,17 @@ def openai_errors(*statuses: int, body: bool = True) -> Responses:
     return {status: response for status, response in found.items() if status != 422}
 
 
+def _events(kind: type[BaseModel]) -> dict[str, Any]:
+    """A stream of events that carry ``kind`` as JSON, or an error as the last one; without error that is ``[DONE]``."""
+    schema = kind.model_json_schema(ref_template=f"{_MODELS}{{model}}")
+    schema.pop("$defs")  # the same models as those of a whole answer
+    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
+    data = [{"const": "[DONE]"}, {"contentMediaType": "application/json", "contentSchema": content}]
+    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
+    return {"itemSchema": event}
+
+
 COMPLETION: Responses = {
-    200: {"model": CompletionAnswer, "content": {"text/event-stream": _EVENT_STREAM}},
+    200: {"model": CompletionAnswer, "content": {"text/event-stream": _events(CompletionChunk)}},
     **openai_errors(403, 404),
 }
