@@ -40,6 +40,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the cluster
+        patch.setenv("POOLBENCH_MODEL_FOLDERS", str(tmp_path_factory.getbasetemp()))
         with serving(services) as address:
             yield address
 
