@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from poolbench.errors import ConfigError, UnknownStrategyError
 from poolbench.runtime.http import build_api
+from poolbench.runtime.openapi import errors
 
 TOKEN = "a-test-token"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
@@ -29,11 +30,15 @@ class Halving:
         self.handlers: dict[str, Any] = {}
 
     def routes(self, router: APIRouter) -> None:
-        @router.post("/half")
+        @router.post("/half", responses={status: told for status, told in errors().items() if status != 422})
         def half(question: Question) -> dict[str, float]:
             if question.x == 13:
                 raise UnknownStrategyError("A1_meen", ["A1_mean"])
             return {"half": 10 / question.x}
+
+        @router.get("/half", responses=errors(body=False))
+        def last() -> dict[str, float]:
+            return {"half": 0}
 
     def health(self) -> dict[str, Any]:
         return {"loaded": "nothing"}
@@ -61,6 +66,21 @@ def test_health_says_more_to_who_holds_the_token(client: TestClient) -> None:
 def test_docs_are_open_and_describe_the_verbs(client: TestClient) -> None:
     assert client.get("/docs").status_code == 200
     assert "/half" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_document_has_our_error_bodies_only(client: TestClient) -> None:
+    described = client.get("/openapi.json").json()
+    assert "422" not in described["paths"]["/half"]["post"]["responses"]  # this verb answers another status
+    assert not {"HTTPValidationError", "ValidationError"} & described["components"]["schemas"].keys()
+    told = described["paths"]["/half"]["get"]["responses"]["401"]
+    assert told["headers"]["WWW-Authenticate"]["required"]
+    assert told["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
+
+
+def test_a_method_that_a_path_lacks_is_told_all_that_it_has(client: TestClient) -> None:
+    refused = client.put("/half", headers=GOOD)
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+    assert refused.json()["error"]["code"] == "method_not_allowed"
 
 
 @pytest.mark.parametrize(

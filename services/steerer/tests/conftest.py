@@ -54,7 +54,7 @@ def _save_tokenizer(folder: Path) -> int:
 
 
 @pytest.fixture(scope="session")
-def steerer_config() -> Any:
+def steerer_config(tiny_model: Path) -> Any:
     """A small engine whose limits are met in tests: prompts are chunked and requests preempted.
 
     The KV cache holds about 1,000 tokens at 6 KiB each.
@@ -62,8 +62,8 @@ def steerer_config() -> Any:
     from poolbench_steerer.config import SteererConfig
 
     return SteererConfig(
-        max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006, bank_slots=64,
-        max_steered_requests=48, num_threads=1,
+        model=str(tiny_model), max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
+        bank_slots=64, max_steered_requests=48, num_threads=1,
     )  # fmt: skip
 
 

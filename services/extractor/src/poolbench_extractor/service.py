@@ -11,7 +11,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from poolbench.config import resolve_model
 from poolbench.contracts.tasks import Task
+from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench_extractor import core
+from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
 from poolbench_extractor.calibration import calibrate
 from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams, ModelParams
 from poolbench_extractor.embedding import texts as embedding
@@ -74,7 +76,7 @@ class ExtractorService:
         contexts = (c for given in texts for c in tokenise(tokenizer, *given, include_bos=params.include_bos))
         io.write_table("frequencies", count_tokens(contexts))
 
-    def embed(self, request: EmbedRequest, accept: Annotated[str, Header()] = "") -> Response:
+    def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
@@ -89,9 +91,22 @@ class ExtractorService:
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""
-        stream: dict[int | str, dict[str, Any]] = {200: {"content": {embedding.ARROW_STREAM: {}}}}
-        router.add_api_route("/embed", self.embed, methods=["POST"], response_model=None, responses=stream)
-        router.add_api_route("/model", self.model, methods=["GET"])
+        vectors: Responses = {200: {"model": EmbedAnswer, "content": {embedding.ARROW_STREAM: BINARY}}}
+        router.add_api_route(
+            "/embed",
+            self.embed,
+            methods=["POST"],
+            response_model=None,
+            responses=vectors | errors(404),
+            openapi_extra=example({"texts": ["The tide was high."], "strategy": "A1_mean", "layer": -1}),
+        )
+        router.add_api_route(
+            "/model",
+            self.model,
+            methods=["GET"],
+            response_model=ModelAnswer,
+            responses=errors(400, 404, 422, body=False),
+        )
 
     def health(self) -> dict[str, Any]:
         """What is loaded."""

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
+from poolbench.runtime.openapi import errors, example
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
+from poolbench_pooler.answers import AnnotateAnswer, PoolAnswer
 from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolRequest, StrategyRequest
 
 if TYPE_CHECKING:
@@ -64,12 +66,15 @@ class PoolerService:
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /annotate`` and ``POST /pool``."""
 
-        @router.post("/annotate")
+        texts = {"texts": ["The tide was high. However, nobody sailed."], "num_keywords": 2}
+        states = {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]}
+
+        @router.post("/annotate", response_model=AnnotateAnswer, responses=errors(404), openapi_extra=example(texts))
         def annotate(request: AnnotateRequest) -> dict[str, Any]:
             """Words with part of speech, relation, lemma, entity, sentence, clause and keyword flag."""
             return self.annotate_texts(request)
 
-        @router.post("/pool")
+        @router.post("/pool", response_model=PoolAnswer, responses=errors(404), openapi_extra=example(states))
         def pool(request: PoolRequest) -> dict[str, Any]:
             """One vector a strategy from the hidden states of one passage."""
             return self.pool_states(request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,22 +17,9 @@ from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pairs
 from poolbench_prober.inputs.vectors import PooledVectors
-from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
+from poolbench_prober.requests import DirectionAnswer, DirectionRequest, MeasureAnswer, ProbeAnswer, ProbeRequest
 from poolbench_prober.solver import fit_probes
 from poolbench_prober.tasks import Targets, task_measures
-
-_COLUMNS = (
-    "metric",
-    "direction",
-    "value",
-    "ci_low",
-    "ci_high",
-    "n",
-    "num_groups",
-    "status",
-    "reason",
-    "params",
-)
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
@@ -86,9 +72,10 @@ def _task_params(request: ProbeRequest) -> TaskParams:
     return params
 
 
-def _told(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+def _told(measures: Iterable[Measure]) -> list[MeasureAnswer]:
     """The columns of measures that an answer holds."""
-    return [{name: row[name] for name in _COLUMNS} for row in (measure.to_row() for measure in measures)]
+    rows = (measure.to_row() for measure in measures)
+    return [MeasureAnswer(**{name: row[name] for name in MeasureAnswer.model_fields}) for row in rows]
 
 
 def answer_direction(request: DirectionRequest) -> DirectionAnswer:

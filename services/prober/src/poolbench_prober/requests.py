@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -65,11 +65,28 @@ class ProbeRequest(_Vectors):
         return "regression" if real else "classification"
 
 
+class MeasureAnswer(BaseModel):
+    """One figure, with its interval; the value is null where the status is not ok."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    metric: str
+    direction: str | None
+    value: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int | None = Field(description="number of instances")
+    num_groups: int | None
+    status: str
+    reason: str | None
+    params: str = Field(description="what the figure depends on, as JSON")
+
+
 class ProbeAnswer(BaseModel):
     """Figures of a task; of a concept also out-of-fold log-odds and folds."""
 
     task: Task
-    measures: list[dict[str, Any]]
+    measures: list[MeasureAnswer]
     scores: list[float | None]
     folds: list[int]
 

@@ -13,6 +13,7 @@ from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.registry import get_strategy
+from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench_prober.answers import answer_direction, answer_probe
@@ -134,12 +135,16 @@ class ProberService:
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /probe`` and ``POST /direction``."""
 
-        @router.post("/probe")
+        vectors = [[1.0, 0.5], [0.0, 0.4], [0.9, 0.1], [0.2, 0.3], [1.1, 0.2], [0.1, 0.6], [1.2, 0.1], [0.3, 0.2]]
+        labelled = {"vectors": vectors, "labels": [1, 0] * 4}
+        probed = labelled | {"params": {"folds": 2, "num_bootstrap": 100, "num_permutations": 1}}
+
+        @router.post("/probe", responses=errors(), openapi_extra=example(probed))
         def probe(request: ProbeRequest) -> ProbeAnswer:
             """D1 of vectors that come with the request."""
             return answer_probe(request)
 
-        @router.post("/direction")
+        @router.post("/direction", responses=errors(404), openapi_extra=example(labelled))
         def direction(request: DirectionRequest) -> DirectionAnswer:
             """One unit direction between two classes of vectors."""
             return answer_direction(request)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import ClusterSettings, TaskIO
+from poolbench.runtime.openapi import errors, example
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
+from poolbench_scorer.answers import MadeScorer, ScoredByMany, ScoredTexts, ScorerList
 from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
 
 if TYPE_CHECKING:
@@ -42,22 +44,35 @@ class ScorerService:
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /score``, ``/train`` and ``/import``, and ``GET /scorers``."""
 
-        @router.post("/score")
+        made: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
+        asked = {"texts": ["The tide was high. However, nobody sailed."], "scorer": "contrast"}
+
+        @router.post(
+            "/score",
+            response_model=ScoredTexts | ScoredByMany,
+            responses=errors(403, 404),
+            openapi_extra=example(asked),
+        )
         def score(request: ScoreRequest) -> dict[str, Any]:
             """P(concept) of each text by one scorer or by several."""
             return self.score(request)
 
-        @router.get("/scorers")
+        @router.get(
+            "/scorers",
+            response_model=ScorerList,
+            response_model_exclude_unset=True,
+            responses=errors(body=False),
+        )
         def scorers() -> dict[str, Any]:
             """The scorers that ``POST /score`` can name, with what was reported when they were made."""
             return {"scorers": self.shelf.listing()}
 
-        @router.post("/train")
+        @router.post("/train", responses=errors(403, 404), **made)
         def train(request: TrainRequest) -> dict[str, Any]:
             """Trains or imports a concept's scorer, makes it the concept's latest, and reports."""
             return self.train(request)
 
-        @router.post("/import")
+        @router.post("/import", responses=errors(403, 404), **made)
         def import_(request: ImportRequest) -> dict[str, Any]:
             """Takes a published classifier as a concept's latest scorer, and reports."""
             return self.import_(request)

@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -9,13 +10,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from poolbench import __version__
 from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
 
 _LOG = logging.getLogger("poolbench.http")
-_BEARER = HTTPBearer(auto_error=False)
+_BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="The token of the cluster.")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
 
@@ -43,9 +46,14 @@ def build_api(service: Service, token: str) -> FastAPI:
         if not valid:
             raise HTTPException(401, "missing or wrong token: send the header `Authorization: Bearer <token>`")
 
-    api = FastAPI(title=f"PoolBench {service.name}", version=__version__)
+    api = ServiceApi(title=f"PoolBench {service.name}", version=__version__)
 
-    @api.get("/health")
+    @api.get(
+        "/health",
+        response_model=Health,
+        responses={503: {"model": Health, "description": "The service does not work."}},
+        openapi_extra={"security": [{}]},  # the token is optional
+    )
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
         details = {"status": "ok", **service.health()}
@@ -71,8 +79,9 @@ def _answer_errors_as_json(api: FastAPI) -> None:
         return error_body(422, "input", "; ".join(lines))
 
     @api.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> JSONResponse:
-        return error_body(error.status_code, _CODES.get(error.status_code, "http"), str(error.detail))
+    async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        code = _CODES.get(error.status_code, "http")
+        return error_body(error.status_code, code, str(error.detail), _routing_headers(request, error))
 
     @api.exception_handler(Exception)
     async def internal_error(request: Request, error: Exception) -> JSONResponse:
@@ -80,7 +89,18 @@ def _answer_errors_as_json(api: FastAPI) -> None:
         return error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
 
-def error_body(http_status: int, code: str, message: str) -> JSONResponse:
+def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
+    """The headers of an error; ``Allow`` names the methods of all routes of the path, not of the first alone."""
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        routes = [route for route in request.app.routes if isinstance(route, Route) and route.include_in_schema]
+        here = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        if methods := {method for route in here for method in route.methods or ()}:
+            headers["Allow"] = ", ".join(sorted(methods))
+    return headers
+
+
+def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The one shape of an error answer."""
-    headers = _HEADERS.get(http_status)
-    return JSONResponse({"error": {"code": code, "message": message}}, http_status, headers)
+    told = {**_HEADERS.get(http_status, {}), **(headers or {})}
+    return JSONResponse({"error": {"code": code, "message": message}}, http_status, told)

@@ -13,30 +13,13 @@ from pydantic import Field, ValidationError
 
 from poolbench.config import ModelRef, StrictModel, resolve_model
 from poolbench.errors import InputError
+from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, TooLargeError, VectorError
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.answers import RegisteredVectors, VectorList
 from poolbench_steerer.plugin.bank import VectorBank
 
 SAFETENSORS_TYPES = ("application/octet-stream", "application/vnd.safetensors")
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["vectors"],
-                    "properties": {
-                        "vectors": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
-                        "labels": {"type": "array", "items": {"type": "string"}},
-                        "model": {"type": "string"},
-                    },
-                }
-            },
-            **{name: {"schema": {"type": "string", "format": "binary"}} for name in SAFETENSORS_TYPES},
-        },
-    }
-}
 
 
 class VectorsBody(StrictModel):
@@ -45,6 +28,17 @@ class VectorsBody(StrictModel):
     vectors: list[list[float]] = Field(min_length=1)
     labels: list[str] | None = None
     model: str | None = None
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": VectorsBody.model_json_schema()},
+            **dict.fromkeys(SAFETENSORS_TYPES, BINARY),
+        },
+    }
+}
 
 
 class VectorVerbs:
@@ -56,8 +50,10 @@ class VectorVerbs:
 
     def add_to(self, router: APIRouter) -> None:
         """Registers the verbs."""
-        router.post("/vectors", openapi_extra=_BODY)(self.register)
-        router.get("/vectors")(self.vectors)
+        router.post("/vectors", response_model=RegisteredVectors, responses=errors(404, 415), openapi_extra=_BODY)(
+            self.register
+        )
+        router.get("/vectors", response_model=VectorList, responses=errors(400, 404, 422, body=False))(self.vectors)
 
     async def register(self, request: Request, model: str | None = None) -> dict[str, Any]:
         """Registers vectors once; the ids stay valid until they are evicted as least recently used.

@@ -10,10 +10,12 @@ from pydantic import Field
 
 from poolbench.config import ModelRef, StrictModel, resolve_model
 from poolbench.errors import InputError
+from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
+from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
@@ -55,8 +57,18 @@ class Verbs:
 
     def add_to(self, router: APIRouter) -> None:
         """Registers the verbs."""
-        router.post("/generate")(self.generate)
-        router.post("/perplexity")(self.perplexity)
+        router.post(
+            "/generate",
+            response_model=GenerateAnswer,
+            responses=errors(403, 404),
+            openapi_extra=example({"prompts": ["The tide was"], "max_tokens": 4}),
+        )(self.generate)
+        router.post(
+            "/perplexity",
+            response_model=PerplexityAnswer,
+            responses=errors(404),
+            openapi_extra=example({"texts": ["The tide was high."]}),
+        )(self.perplexity)
 
     async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
         """Continues prompts, each with a receipt when steered."""

@@ -12,11 +12,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.completions.answer import DONE, Answer, event
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
+from poolbench_steerer.http.completions.openapi import COMPLETION, ModelList, ModelObject, openai_errors
 from poolbench_steerer.http.completions.run import Completion, Part, plan_choices
 from poolbench_steerer.http.steering import units_of
 from poolbench_steerer.tokens import Tokens, tokens_of
@@ -34,9 +36,18 @@ class CompletionVerbs:
     def add_to(self, router: APIRouter) -> None:
         """Registers the verbs."""
         options: dict[str, Any] = {"route_class_override": OpenAIRoute, "response_model": None}
-        router.add_api_route("/v1/completions", self.complete, methods=["POST"], **options)
-        router.add_api_route("/v1/models", self.models, methods=["GET"], **options)
-        router.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"], **options)
+        router.add_api_route(
+            "/v1/completions",
+            self.complete,
+            methods=["POST"],
+            responses=COMPLETION,
+            openapi_extra=example({"prompt": "The tide was", "max_tokens": 4}),
+            **options,
+        )
+        models: Responses = {200: {"model": ModelList}, **openai_errors(body=False)}
+        router.add_api_route("/v1/models", self.models, methods=["GET"], responses=models, **options)
+        named: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
+        router.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"], responses=named, **options)
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""

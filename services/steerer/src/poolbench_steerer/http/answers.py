@@ -1,0 +1,92 @@
+"""What the steerer's own verbs answer, for the OpenAPI document and for readers of it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from poolbench.config import StrictModel
+from poolbench_steerer.plugin.spec import Operation
+
+
+class ReceiptEdit(StrictModel):
+    """One edit, with the counts of positions at its layer."""
+
+    vector_id: str
+    layer: int
+    alpha: float
+    operation: Operation
+    positions_changed: int
+    positions_applied: int
+    positions_expected: int
+
+
+class ReceiptAnswer(StrictModel):
+    """Proof that a text was steered: totals over layers, and each edit."""
+
+    vector_ids: list[str]
+    layers: list[int]
+    alphas: list[float]
+    operations: list[Operation]
+    positions_changed: int = Field(description="positions whose state differs after the edits")
+    positions_applied: int = Field(description="positions at which the edits ran")
+    positions_expected: int = Field(description="positions that the request asked for")
+    edits: list[ReceiptEdit]
+
+
+class GeneratedText(StrictModel):
+    """The continuation of one prompt."""
+
+    text: str
+    num_tokens: int
+    finish_reason: str | None
+    repeated_4grams: float | None = Field(description="share of 4-grams that the text repeats; null under 4 tokens")
+    receipt: ReceiptAnswer | None = Field(description="null for a text that was not steered")
+
+
+class GenerateAnswer(StrictModel):
+    """Continuations in the order of the prompts."""
+
+    model: str
+    texts: list[GeneratedText]
+
+
+class ScoredText(StrictModel):
+    """How likely the unsteered model finds a text."""
+
+    mean_nll: float = Field(description="mean negative log-likelihood, nats per token")
+    perplexity: float
+    num_tokens: int = Field(description="tokens that were scored")
+
+
+class PerplexityAnswer(StrictModel):
+    """Figures in the order of the texts."""
+
+    model: str
+    texts: list[ScoredText]
+
+
+class RegisteredVectors(StrictModel):
+    """Ids of registered vectors, in the order given, and the ids by label."""
+
+    model: str
+    vector_ids: list[str]
+    labels: dict[str, str]
+
+
+class RegisteredVector(StrictModel):
+    """A vector in the bank."""
+
+    vector_id: str
+    label: str | None
+    norm: float
+    in_use: bool = Field(description="whether a request under way steers with it")
+
+
+class VectorList(StrictModel):
+    """The bank of a model, least recently used first."""
+
+    model: str
+    width: int | None = Field(description="null before the model was loaded")
+    capacity: int
+    num_in_use: int
+    vectors: list[RegisteredVector]

@@ -1,0 +1,106 @@
+"""What the OpenAPI documents of all services have in common: error bodies, their statuses, and their headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field
+
+Responses = dict[int | str, dict[str, Any]]
+"""Responses by status, as FastAPI's routes take them."""
+
+#: A body of bytes; its media type says the rest.
+BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+
+_COMMON = (401, 429, 500, 503, 504)
+_WITH_BODY = (400, 408, 413, 422)
+_MEANINGS = {
+    400: "The body is not JSON, or its values do not fit together.",
+    401: "The bearer token is missing or wrong.",
+    403: "The request asks for something of a sensitive concept.",
+    404: "A name in the request is not known here.",
+    408: "The body did not arrive in time.",
+    413: "The body, or the work that it asks for, is too large.",
+    415: "The verb does not read bodies of this content type.",
+    422: "A field is missing, unknown, of the wrong type, or out of its bounds.",
+    429: "Too many requests are waiting. Send the request again later.",
+    500: "The service has a defect. Its log has the details.",
+    503: "A part of the service is not available. Send the request again later.",
+    504: "The deadline of the request has passed. Ask for less.",
+}
+_TEXT = {"type": "string"}
+_RETRY = {"description": "Seconds to wait before the next attempt.", "schema": {"type": "integer", "minimum": 0}}
+_HEADERS: dict[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": {"description": "The scheme, `Bearer`.", "required": True, "schema": _TEXT}},
+    429: {"Retry-After": _RETRY},
+    503: {"Retry-After": _RETRY},
+}
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong, for programs and for people."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    code: str = Field(description="What kind of error this is, such as `input` or `unknown_model`.")
+    message: str = Field(description="What is wrong, what is allowed, and what to do.")
+
+
+class ErrorBody(BaseModel):
+    """The body of every error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    error: ErrorDetail
+
+
+class Health(BaseModel):
+    """The state of a service; holders of the token also get what is loaded and how much was served."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: str = Field(description="`ok`, or why the service does not work.")
+
+
+def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
+    """Return the error responses of a verb: those that every verb may give, and ``statuses``.
+
+    Args:
+        statuses: What this verb answers besides.
+        body: Whether the verb reads a body, which may be too large, too slow or malformed.
+        form: Model of the error body.
+    """
+    found = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
+    return {status: _response(status, form) for status in found}
+
+
+def example(value: Any) -> dict[str, Any]:
+    """Return the ``openapi_extra`` of a verb whose JSON body is documented with an example that works."""
+    content = {"application/json": {"examples": {"works": {"value": value}}}}
+    return {"requestBody": {"content": content}}
+
+
+class ServiceApi(FastAPI):
+    """A FastAPI application whose document names our error bodies only."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document, without the validation error of FastAPI, which no service sends."""
+        if self.openapi_schema is None:
+            _drop_validation_errors(super().openapi())
+        return super().openapi()
+
+
+def _response(status: int, form: type[BaseModel]) -> dict[str, Any]:
+    response: dict[str, Any] = {"model": form, "description": _MEANINGS[status]}
+    return response | ({"headers": _HEADERS[status]} if status in _HEADERS else {})
+
+
+def _drop_validation_errors(document: dict[str, Any]) -> None:
+    """FastAPI adds its own 422 to every verb that documents none, as those do that answer 400 instead."""
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            if "HTTPValidationError" in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        document.get("components", {}).get("schemas", {}).pop(name, None)

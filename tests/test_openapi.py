@@ -1,0 +1,120 @@
+"""The services do what their OpenAPI documents say: schemathesis with all checks, and answers of every media type.
+
+The steerer has the same tests beside its engine (services/steerer/tests/http/test_steerer_openapi.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from tests.servers.conformance import AUTHORIZATION, answer, document, examples, violations
+from tests.servers.services import serving
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+import poolbench_extractor.service
+import poolbench_pooler.service
+import poolbench_prober.service
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_extractor.embedding.texts import ARROW_STREAM
+from poolbench_scorer.base import find_base
+from poolbench_scorer.service import ScorerService
+
+SERVICES = ("extractor", "pooler", "prober", "scorer")
+COMMON = {"401", "429", "500", "503", "504"}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The four services on the demo model, the shipped annotator, MiniLM's tokenizer and a store of their own."""
+    store = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
+    services = {
+        "extractor": poolbench_extractor.service.create(),
+        "pooler": poolbench_pooler.service.create(),
+        "prober": poolbench_prober.service.create(),
+        "scorer": ScorerService(lambda: store),
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the cluster
+        patch.setenv("POOLBENCH_MODEL_FOLDERS", str(tmp_path_factory.getbasetemp()))
+        with serving(services) as address:
+            yield address
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random classifier."""
+    folder = tmp_path_factory.mktemp("published")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    BertForSequenceClassification(BertConfig(**sizes)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(str(find_base("minilm").folder)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scorer(address: str, published: Path) -> str:
+    """A scorer of ``contrast`` in the store, imported as clients import it: its answer is as documented too."""
+    body = {"concept": "contrast", "source": str(published), "subfolder": "", "positive_label": "1"}
+    made = answer(document(address, "scorer"), "/import", body)
+    assert made.status_code == 200, made.text
+    return str(made.json()["scorer"])
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_check_passes(address: str, scorer: str, service: str) -> None:
+    report = violations(address, service)
+    assert not report, report
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_examples_of_the_document_work(address: str, scorer: str, service: str) -> None:
+    schema = document(address, service)
+    found = examples(schema)
+    assert found
+    for path, body in found:
+        got = answer(schema, path, body)
+        assert got.status_code == 200, (path, got.text)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_verb_documents_its_token_and_its_errors(address: str, service: str) -> None:
+    described = httpx.get(f"{address}/{service}/openapi.json").json()
+    assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    for path, operations in described["paths"].items():
+        for operation in operations.values():
+            if path == "/health":
+                assert {} in operation["security"]
+                continue
+            expected = COMMON | ({"400", "408", "413", "422"} if "requestBody" in operation else set())
+            assert expected <= operation["responses"].keys(), path
+            assert operation["security"] == [{"bearer": []}]
+            for status, response in operation["responses"].items():
+                named = response["content"]["application/json"]["schema"]
+                assert status == "200" or named == {"$ref": "#/components/schemas/ErrorBody"}, (path, status)
+            assert "WWW-Authenticate" in operation["responses"]["401"]["headers"]
+
+
+def test_vectors_come_as_an_arrow_stream_too(address: str) -> None:
+    got = answer(document(address, "extractor"), "/embed", {"texts": ["One."]}, Accept=ARROW_STREAM)
+    assert (got.status_code, got.headers["content-type"]) == (200, [ARROW_STREAM])
+
+
+def test_a_scorer_is_trained_listed_and_scores_with_another(address: str, scorer: str, published: Path) -> None:
+    schema = document(address, "scorer")
+    texts = [f"The {noun} was {word}" for noun in ("tide", "wind") for word in ("high", "low", "late", "cold", "slow")]
+    passages = [
+        {"text": text + end, "label": label, "pair_id": text}
+        for text in texts
+        for end, label in ((". However, nobody sailed.", 1), (" and nobody sailed.", 0))
+    ]
+    params = {"concept": "contrast", "base": str(published), "mode": "head", "epochs": 1, "num_windows": 1}
+    made = answer(schema, "/train", {"params": params, "passages": passages})
+    assert made.status_code == 200, made.text
+    both = answer(schema, "/score", {"texts": texts, "scorers": [scorer, made.json()["scorer"]]})
+    assert len(both.json()["scorers"]) == 2
+    assert schema["/scorers"]["GET"].Case().call_and_validate(headers=AUTHORIZATION).json()["scorers"]
