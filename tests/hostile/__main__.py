@@ -12,13 +12,13 @@ from typing import Any
 
 import httpx
 from rich.console import Console
-from tests.hostile.cluster import Target, running
+from tests.hostile.cluster import Process, Target, running, total
 from tests.hostile.control import Control
 from tests.hostile.damage_phase import damage_and_mend
 from tests.hostile.generate import Generator, documents_of
 from tests.hostile.health import watched
 from tests.hostile.messages_phase import deliver
-from tests.hostile.report import Report
+from tests.hostile.report import GROWTH_LIMIT, Report
 from tests.hostile.requests_phase import Sent, send_all
 from tests.hostile.settings import Settings
 from tests.hostile.small_run import Ran, SmallRun
@@ -60,17 +60,17 @@ class Trial:
 
     def requests(self, control: Control) -> None:
         """Hostile requests beside honest ones."""
-        before = self.target.settled()
+        before = self.target.processes()
         with watched(self.target.http) as pulse:
             sent = asyncio.run(send_all(self.target.http, self.generator, control, self.settings))
         self.report.add_requests(sent)
         self.report.add_health("requests", pulse, sent)
         self.report.add_control("requests", control, sent)
-        self.report.add_processes("requests", before, self.target.settled(), grows=False)
+        self.report.add_processes("requests", before, self._settled(before), grows=False)
 
     def messages(self, control: Control) -> None:
         """Hostile messages among proper ones."""
-        before = self.target.settled()
+        before = self.target.processes()
         with watched(self.target.http) as pulse:
             made = deliver(Broker(self.target.record.broker), self.small.artifacts, self.settings)
         asyncio.run(control.compare_once())
@@ -82,7 +82,7 @@ class Trial:
         ]
         self.report.add_health("messages", pulse, Sent())
         self.report.add_control("messages", control, Sent())
-        self.report.add_processes("messages", before, self.target.settled(), grows=False)
+        self.report.add_processes("messages", before, self._settled(before), grows=False)
 
     def damage(self, control: Control, ran: Ran) -> None:
         """Damaged files, and the same command again."""
@@ -106,6 +106,9 @@ class Trial:
         """Does one part of the trial and says how long it took."""
         _CONSOLE.print(f"[{time.monotonic() - self._started_s:5.0f} s] {name}", markup=False, highlight=False)
         return work()
+
+    def _settled(self, before: dict[int, Process]) -> dict[int, Process]:
+        return self.target.settled(total(before) * (1 + GROWTH_LIMIT))
 
     def _get(self, path: str) -> Any:
         answer = httpx.get(f"{self.target.http}{path}", headers={"Authorization": f"Bearer {self.target.token}"})

@@ -55,16 +55,12 @@ class Target:
                 found[process.pid] = Process(process.pid, name, process.memory_full_info().uss)
         return found
 
-    def settled(self) -> dict[int, Process]:
-        """The processes when their sum of memory is lowest within a few seconds: buffers in flight are no growth."""
-        lowest = self.processes()
+    def settled(self, at_most: float) -> dict[int, Process]:
+        """The processes once they hold so few bytes, or after a few seconds: buffers in flight are no growth."""
         deadline = time.monotonic() + _SETTLE_S
-        while time.monotonic() < deadline:
+        while total(now := self.processes()) > at_most and time.monotonic() < deadline:
             time.sleep(_SETTLE_STEP_S)
-            now = self.processes()
-            if total(now) < total(lowest):
-                lowest = now
-        return lowest
+        return now
 
 
 def total(processes: dict[int, Process]) -> int:
