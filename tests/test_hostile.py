@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import pytest
 from tests.hostile import wire
 from tests.hostile.bodies import VERBS
-from tests.hostile.case import Case, judge
+from tests.hostile.case import Case, Outcome, judge
 from tests.hostile.damage import _ANY, _MANIFEST, damage_files, files_of
 from tests.hostile.generate import Generator
 from tests.hostile.handmade import catalogue
 from tests.hostile.messages import Message, message
 from tests.hostile.messages_phase import Post
 from tests.hostile.mutate import places, schema_places
+from tests.hostile.send import Sender
 from tests.hostile.settings import Settings
 from tests.hostile.values import Raw, encode
 
@@ -81,6 +83,45 @@ def test_answers_are_judged(status: int, body: bytes, refused: bool, finding: st
     found = judge(case, status, body)
     assert finding in found
     assert bool(found) == bool(finding)
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A server that falls over one path, hangs up on another, and lets everybody in."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    if b"/hangs-up" not in head:
+        status = b"500 x" if b"/falls-over" in head else b"200 OK"
+        writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+    writer.close()
+
+
+async def _outcomes(cases: list[Case]) -> list[Outcome]:
+    server = await asyncio.start_server(_answer, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, Sender(address) as sender:
+        return await asyncio.gather(*(sender.send(case, random.Random(case.number)) for case in cases))
+
+
+def test_a_sender_sees_what_an_answer_breaks() -> None:
+    token = (("authorization", "Bearer x"),)
+    cases = [
+        Case(1, "x", "GET", "/falls-over", token),
+        Case(2, "x", "GET", "/hangs-up", token),
+        Case(3, "x", "POST", "/fine", token, b"{}"),
+        Case(4, "x", "POST", "/fine", (), b"{}", refused=True),
+        Case(5, "wire", "POST", "/fine", (), b"{}", wire="pipelines"),
+        Case(6, "wire", "POST", "/falls-over", token, b"{}", wire="half_closes"),
+        Case(7, "wire", "POST", "/fine", token, b"{}", wire="leaves"),
+    ]
+    found = [(each.status, each.defect.partition(":")[0]) for each in asyncio.run(_outcomes(cases))]
+    assert found == [
+        (500, "answered 500"),
+        (0, "no answer"),
+        (200, ""),
+        (200, "accepted with 200"),
+        (200, "accepted without a token"),
+        (500, "answered 500"),
+        (0, ""),
+    ]
 
 
 def test_every_way_of_damage_changes_a_file_and_only_a_chosen_one(artifacts: Artifacts, tmp_path: Path) -> None:
