@@ -10,7 +10,7 @@ BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard be
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster lint bench clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster test-hostile lint bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ test: install  ## Run every test that needs no extra server
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster
+
+test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
+	@$(PY) -m tests.hostile
 
 lint: install  ## Check style, types and who may import whom
 	@$(BIN)/ruff check .
