@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
-from poolbench.errors import CellError, InputError
+from poolbench.errors import CellError, InputError, shown
 from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
+from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.config import NullParams, ProbeParams, TaskParams
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
@@ -58,6 +60,7 @@ class ProberService:
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell}")
             vectors = _vectors(io, task, "train", cell, train)
+            cost.of_concept(len(train.ids), vectors.width, train.domains, params).require(cost.TASK)
             sae = autoencoders.get(f"sae/{cell.rpartition('/')[2]}")
             result = probe_cell(design, vectors, _vectors(io, task, "test", cell, test), params, sae)
             tables = {
@@ -77,9 +80,7 @@ class ProberService:
         for done, role in enumerate(sorted(io.missing)):
             strategy = role.removeprefix("measures/")
             io.progress(done, len(task.outputs), f"{params.concept} {strategy}")
-            found = sorted(
-                int(name.rpartition("/")[2]) for name in task.inputs if name.startswith(f"train/{strategy}/")
-            )
+            found = sorted(_layer(name) for name in task.inputs if name.startswith(f"train/{strategy}/"))
             vectors = {
                 layer: (
                     _vectors(io, task, "train", f"{strategy}/{layer}", train),
@@ -87,6 +88,8 @@ class ProberService:
                 )
                 for layer in found
             }
+            width = max((pair[0].width for pair in vectors.values()), default=0)
+            cost.of_concept(len(train.ids), width, train.domains, params, len(found)).require(cost.TASK)
             io.write_table(role, rows_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
@@ -98,6 +101,8 @@ class ProberService:
             io.progress(done, len(cells), f"{params.task} {cell}")
             roles = [role for role in (f"vectors/{cell}", f"pair/{cell}") if role in task.inputs]
             vectors = joined([_pooled(io.table(role), targets) for role in roles])
+            classes = 1 if targets.is_regression else len(np.unique(targets.values))
+            cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             io.write_table(f"measures/{cell}", rows_table(task_measures(targets, vectors, params)))
             self._num_cells += 1
 
@@ -105,8 +110,10 @@ class ProberService:
         """The null directions of one concept at one layer, from the vectors of the one strategy given."""
         params = NullParams.parse(task.params)
         train = Passages.from_table(io.table("passages/train"))
-        role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
+        role = next((role for role in sorted(task.inputs) if role.startswith("train/")), "train/<strategy>/<layer>")
         vectors = PooledVectors.from_table(io.table(role), train)
+        numbers = params.num_nulls * vectors.width
+        require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
         io.write_table("nulls", directions_table(directions, vectors.width))
 
@@ -121,6 +128,8 @@ class ProberService:
 
     def component(self, task: Task, io: TaskIO) -> None:
         """The common component of the train vectors of all concepts, of one strategy at one layer."""
+        if not task.inputs:
+            raise InputError(f"task {task.task_id} ({task.kind}) has no inputs; give train/<concept> of each concept")
         tables = {role: io.table(role) for role in sorted(task.inputs)}
         matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
         found: Direction | CellError
@@ -158,6 +167,14 @@ def _vectors(io: TaskIO, task: Task, split: str, cell: str, passages: Passages) 
     vectors = _pooled(io.table(f"{split}/{cell}"), passages)
     role = f"component/{cell}"
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
+
+
+def _layer(role: str) -> int:
+    """The layer that a role ends in."""
+    number = role.rpartition("/")[2]
+    if not number.isdecimal():
+        raise InputError(f"input role {shown(role)} must be <split>/<strategy>/<layer>, with a layer from 0")
+    return int(number)
 
 
 def _autoencoder(io: TaskIO, role: str) -> SparseAutoencoder:

@@ -12,8 +12,11 @@ from starlette.exceptions import HTTPException
 
 from poolbench import __version__
 from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.memory import OUT_OF_MEMORY, is_out_of_memory
 from poolbench.runtime.service import Service
 
+#: Characters of an error message.
+MAX_MESSAGE = 4_000
 _LOG = logging.getLogger("poolbench.http")
 _BEARER = HTTPBearer(auto_error=False)
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
@@ -76,11 +79,14 @@ def _answer_errors_as_json(api: FastAPI) -> None:
 
     @api.exception_handler(Exception)
     async def internal_error(request: Request, error: Exception) -> JSONResponse:
+        if is_out_of_memory(error):
+            return error_body(503, "out_of_memory", OUT_OF_MEMORY)
         _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
         return error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
 
 def error_body(http_status: int, code: str, message: str) -> JSONResponse:
-    """The one shape of an error answer."""
+    """The one shape of an error answer; a message that quotes what was sent is shortened and made valid UTF-8."""
     headers = _HEADERS.get(http_status)
-    return JSONResponse({"error": {"code": code, "message": message}}, http_status, headers)
+    told = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": {"code": code, "message": told}}, http_status, headers)
