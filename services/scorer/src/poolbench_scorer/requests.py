@@ -77,7 +77,7 @@ class ImportRequest(StrictModel):
     """A published classifier to take as the scorer of one concept.
 
     Attributes:
-        source: Hugging Face id, or a folder that the service can read.
+        source: Hugging Face id, or a folder that requests may name.
         subfolder: Place inside; ``{concept}`` stands for the concept's id. Empty: the root.
         positive_label: Label, or index of it, that means the concept; needed where there are several.
         tokenizer: Base whose tokenizer it reads with, where it brings none.
