@@ -42,8 +42,8 @@ MAX_WORDS = 500_000
 
 #: Place of a character, or of a word, in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
-Places = Annotated[list[Place], Field(max_length=MAX_WORDS)]
-Tags = Annotated[list[Label], Field(max_length=MAX_WORDS)]
+Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
+Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
 
 
 class StrategyParam(StrictModel):
@@ -137,11 +137,11 @@ class Annotation(StrictModel):
     upos: Tags
     dep: Tags
     head: Places
-    lemma: list[Text] = Field(max_length=MAX_WORDS)
+    lemma: list[Text] = Field(max_length=MAX_WORDS, fail_fast=True)
     entity: Tags
     sentence: Places
     clause: Places
-    keyword: list[Flag] = Field(max_length=MAX_WORDS)
+    keyword: list[Flag] = Field(max_length=MAX_WORDS, fail_fast=True)
 
 
 class EmbedRequest(ModelParams):
@@ -156,9 +156,9 @@ class EmbedRequest(ModelParams):
         padding_side: Changes speed, never results.
     """
 
-    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS)
-    ids: list[Name | None] | None = Field(default=None, max_length=MAX_TEXTS)
-    annotations: list[Annotation] | None = Field(default=None, max_length=MAX_TEXTS)
+    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
+    ids: Annotated[list[Name | None], Field(max_length=MAX_TEXTS, fail_fast=True)] | None = None
+    annotations: Annotated[list[Annotation], Field(max_length=MAX_TEXTS, fail_fast=True)] | None = None
     model: ModelName = "demo"
     strategy: Name = "A1_mean"
     params: StrategyParams = Field(default_factory=dict)

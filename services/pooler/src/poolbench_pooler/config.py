@@ -44,6 +44,8 @@ MAX_STATES = 20_000_000
 MAX_STRATEGIES = 200
 """Strategies of one request or task."""
 
+Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS, fail_fast=True)]
+PER_TOKEN = Field(max_length=MAX_ROWS, fail_fast=True)
 #: Where a token starts or ends in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 
@@ -78,8 +80,8 @@ class PoolParams(StrictModel):
 class AnnotateRequest(StrictModel):
     """Body of ``POST /annotate``; without ``idf_texts`` document frequencies come from ``texts``."""
 
-    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS)
-    idf_texts: list[Text] | None = Field(default=None, max_length=MAX_TEXTS)
+    texts: Texts = Field(min_length=1)
+    idf_texts: Texts | None = None
     pipeline: Name = SHIPPED_PIPELINE
     num_keywords: Whole = Field(default=10, ge=1, le=10_000)
 
@@ -95,10 +97,10 @@ class PoolRequest(StrictModel):
         inflow: Attention inflow of each token, [T], for S1.
     """
 
-    hidden_states: list[Vector] = Field(min_length=1, max_length=MAX_ROWS)
+    hidden_states: list[Vector] = Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)
     strategies: list[Name | StrategyRequest] = Field(min_length=1, max_length=MAX_STRATEGIES)
     text: Text | None = None
-    offsets: list[tuple[Place, Place]] | None = Field(default=None, max_length=MAX_ROWS)
-    special: list[Flag] | None = Field(default=None, max_length=MAX_ROWS)
-    inflow: list[Component] | None = Field(default=None, max_length=MAX_ROWS)
+    offsets: Annotated[list[tuple[Place, Place]], PER_TOKEN] | None = None
+    special: Annotated[list[Flag], PER_TOKEN] | None = None
+    inflow: Annotated[list[Component], PER_TOKEN] | None = None
     pipeline: Name = SHIPPED_PIPELINE

@@ -11,6 +11,8 @@ from poolbench.contracts.bounds import (
     MAX_ROWS,
     Component,
     Label,
+    Labels,
+    LabelsOrNone,
     Name,
     Number,
     Seed,
@@ -24,6 +26,8 @@ from poolbench_prober.cost import REQUEST
 Task = Literal["concept", "classification", "regression"]
 #: Numbers of all vectors of one request.
 MAX_NUMBERS = 25_000_000
+#: Rows with one group never part.
+Groups = Annotated[list[Label | Number], Field(max_length=MAX_ROWS, fail_fast=True)]
 #: 1 positive, 0 negative.
 Class = Annotated[int, Field(strict=True, ge=0, le=1)]
 
@@ -34,11 +38,9 @@ class _Vectors(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     vectors: list[Vector | None] = Field(
-        min_length=2, max_length=MAX_ROWS, description="n vectors of one width; null for none"
+        min_length=2, max_length=MAX_ROWS, fail_fast=True, description="n vectors of one width; null for none"
     )
-    pairs: list[Label | None] | None = Field(
-        None, max_length=MAX_ROWS, description="matched pair of each vector, null for none"
-    )
+    pairs: LabelsOrNone | None = Field(None, description="matched pair of each vector, null for none")
 
     def require_affordable(self) -> None:
         """Refuse vectors that are too many numbers for one request, before a matrix is made of them.
@@ -74,21 +76,13 @@ class ProbeRequest(_Vectors):
     """Vectors to probe: for a binary concept, or for another task."""
 
     labels: list[Number | Component | Label] = Field(
-        max_length=MAX_ROWS, description="0 and 1, classes, or real values; one a vector"
+        max_length=MAX_ROWS, fail_fast=True, description="0 and 1, classes, or real values; one a vector"
     )
     task: Task | None = Field(None, description="concept (D1), classification or regression; told from the labels")
-    splits: list[Label] | None = Field(
-        None, max_length=MAX_ROWS, description="train, dev or test of each vector, for tasks; drawn if absent"
-    )
-    words: list[Label] | None = Field(
-        None, max_length=MAX_ROWS, description="word type of each vector, for control labels per type"
-    )
-    groups: list[Label | Number] | None = Field(
-        None, max_length=MAX_ROWS, description="rows with one group never part; own group if absent"
-    )
-    domains: list[Label] | None = Field(
-        None, max_length=MAX_ROWS, description="domain of each vector, for leave-one-domain-out"
-    )
+    splits: Labels | None = Field(None, description="train, dev or test of each vector, for tasks; drawn if absent")
+    words: Labels | None = Field(None, description="word type of each vector, for control labels per type")
+    groups: Groups | None = Field(None, description="rows with one group never part; own group if absent")
+    domains: Labels | None = Field(None, description="domain of each vector, for leave-one-domain-out")
     params: ProbeParams = Field(default_factory=lambda: ProbeParams.parse({}), description="of D1")
     task_params: TaskParams = Field(default_factory=lambda: TaskParams.parse({}), description="of other tasks")
 
@@ -115,7 +109,7 @@ class ProbeAnswer(BaseModel):
 class DirectionRequest(_Vectors):
     """Vectors to build a direction from."""
 
-    labels: list[Class] = Field(max_length=MAX_ROWS, description="1 positive, 0 negative, one a vector")
+    labels: list[Class] = Field(max_length=MAX_ROWS, fail_fast=True, description="1 positive, 0 negative, one a vector")
     method: Name = Field("C1", description="construction: C1, C2, C3, C4, LDA, C1_centred")
     seed: Seed = 0
 

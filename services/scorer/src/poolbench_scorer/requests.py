@@ -28,7 +28,7 @@ class ScoreRequest(StrictModel):
     several at once: those on one base share a pass.
     """
 
-    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS)
+    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
     scorer: ScorerName | None = None
     scorers: list[ScorerName] | None = Field(default=None, min_length=1, max_length=64)
 
@@ -63,7 +63,7 @@ class TrainRequest(StrictModel):
     """What to train on: passages in the body, or the key of a PASSAGES artifact; TrainParams."""
 
     params: TrainParams
-    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS)
+    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS, fail_fast=True)
     passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ class ImportRequest(StrictModel):
     subfolder: Subfolder = "{concept}"
     positive_label: Label | None = None
     tokenizer: ModelName | None = None
-    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS)
+    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS, fail_fast=True)
     passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")

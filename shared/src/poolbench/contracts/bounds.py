@@ -42,8 +42,8 @@ Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Number = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 #: One number of a vector.
 Component = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-3.5e38, le=3.5e38)]
-#: A vector.
-Vector = Annotated[list[Component], Field(min_length=1, max_length=MAX_WIDTH)]
+#: A vector. Long lists fail fast: a list of a million wrong entries is one error, not a million.
+Vector = Annotated[list[Component], Field(min_length=1, max_length=MAX_WIDTH, fail_fast=True)]
 #: A decoder block; negative ones count from the end.
 Layer = Annotated[int, Field(strict=True, ge=-1000, lt=1000)]
 #: An inverse regularisation.
@@ -55,6 +55,10 @@ Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE
 Label = Annotated[str, Field(max_length=MAX_NAME, pattern=PRINTABLE)]
 #: A text.
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]
+
+#: One name for each vector, or None for some.
+Labels = Annotated[list[Label], Field(max_length=MAX_ROWS, fail_fast=True)]
+LabelsOrNone = Annotated[list[Label | None], Field(max_length=MAX_ROWS, fail_fast=True)]
 
 #: Key of an artifact, or id of a task: one part of a path in the object store.
 KEY_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
