@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column
+from poolbench.contracts.tables import PROBE_TARGETS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.queue import FolderLeases
 from poolbench.runtime.http import build_api
@@ -92,20 +92,19 @@ def test_the_cards_own_sizes_are_far_below_the_limits(rows: int) -> None:
 
 def test_a_task_that_costs_too_much_fails_and_is_not_tried_again(tmp_path: Path) -> None:
     artifacts = Artifacts(FolderStore(tmp_path / "store"))
-    rows, width = 40_000, 500
-    table = [
-        {"passage_id": str(row), "text": "", "label": row % 2, "split": "train", "doc_id": f"d{row}"}
-        for row in range(rows)
-    ]
-    artifacts.write_table("passages", table_from_rows(table, PASSAGES))
-    ids = pa.array([str(row) for row in range(rows)])
-    found = {"passage_id": ids, "vector": vector_column(np.zeros((rows, width)))}
+    rows, width = 20_000, 16
+    names = [str(row) for row in range(rows)]
+    targets = [{"instance_id": name, "label": f"class {name}", "group": name} for name in names]
+    artifacts.write_table("targets", table_from_rows(targets, PROBE_TARGETS))
+    found = {"passage_id": pa.array(names), "vector": vector_column(np.zeros((rows, width)))}
     columns = {"applied": [True] * rows, "token_share": pa.array([1.0] * rows, pa.float32()), "status": ["ok"] * rows}
     artifacts.write_table("vectors", pa.table({**found, **columns, "reason": pa.nulls(rows, pa.string())}))
-    inputs = {"passages/train": "passages", "passages/test": "passages"}
-    inputs |= {f"{split}/A1_mean/0": "vectors" for split in ("train", "test")}
-    params = {"num_permutations": 1_000, "folds": 100, "fold_seeds": [1], "num_bootstrap": 10}
-    task = Task(kind="prober.probe", inputs=inputs, outputs={"measures/A1_mean/0": "m"}, params=params)
+    task = Task(
+        kind="prober.task",
+        inputs={"targets": "targets", "vectors/A1_mean/0": "vectors"},
+        outputs={"measures/A1_mean/0": "measures"},
+        params={"seeds": list(range(100))},
+    )
     worker = Worker(prober(), artifacts, FolderLeases(tmp_path / "leases"))
     assert worker.run(task.model_dump(mode="json")) == "failed"
     failure = json.loads(artifacts.store.get(failure_path(task.task_id)))

@@ -54,6 +54,7 @@ class ProberService:
         """D1 of every (strategy, layer) of one concept that still lacks an output."""
         params = ProbeParams.parse(task.params)
         train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
+        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
         design = Design.build(train, test, params)
         cells = sorted({role.partition("/")[2] for role in io.missing})
         autoencoders = {role: _autoencoder(io, role) for role in task.inputs if role.startswith("sae/")}
@@ -76,6 +77,7 @@ class ProberService:
         """D1 of every strategy at the layer that is best inside the training folds."""
         params = ProbeParams.parse(task.params)
         train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
+        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
         design = Design.build(train, test, params)
         for done, role in enumerate(sorted(io.missing)):
             strategy = role.removeprefix("measures/")
