@@ -1,4 +1,4 @@
-"""Writes the tables of this folder that come from the code: strategies, concepts, result columns.
+"""Writes the tables of this folder that come from the code: strategies, concepts, result columns, bounds.
 
 `python docs/generate.py` writes them, `--check` says which are out of date and ends with 1 if any is.
 """
@@ -180,7 +180,16 @@ def _role(column: str) -> str:
     return "identity" if column in IDENTITY else "volatile" if column in VOLATILE else ""
 
 
+def bounds() -> str:
+    """What every field of every verb and task may be."""
+    sys.path.insert(0, str(FOLDER))
+    from bounds_page import parts
+
+    return _page(parts(_table))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "bounds.md": bounds,
     "strategies.md": strategies,
     "concepts.md": concepts,
     "results.md": results,

@@ -40,6 +40,7 @@ FIXED = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_ENABLE_TELEMETRY": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_memory_monitor_refresh_ms": "0",  # it may choose a service that is not at fault; replicas have limits instead
     "RAY_worker_niceness": "0",  # replicas are the work, not a background job beside it
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",  # a loaded machine is not a dead proxy

@@ -28,7 +28,7 @@ def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
         ("seed: -1", "greater than or equal to 0"),
         ("fold_seeds: [1, 1]", "each once"),
         ("fold_seeds: [0]", "not 0 itself"),
-        ("fold_seeds: [-1]", "seeds from 0"),
+        ("fold_seeds: [-1]", "greater than or equal to 0"),
         ("preset: dmo", "did you mean demo"),
         ("budget: crd", "did you mean card"),
         ("budget: {reference_strength: 0.3}", "must be among strengths"),

@@ -299,7 +299,7 @@ def test_failures_name_what_is_missing() -> None:
         get_strategy("S1_attention").weigh(context())
     with pytest.raises(CellError, match="no frequency"):
         get_strategy("S4_sif").weigh(context())
-    with pytest.raises(CellError, match="above zero"):
+    with pytest.raises(ConfigError, match="a: Input should be greater than 0"):
         get_strategy("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
     with pytest.raises(CellError, match="the prober learns"):
         get_strategy("X1_learned_query").weigh(context())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,19 @@ from transformers import (
     Qwen3Config,
 )
 
+from poolbench.runtime.folders import MODEL_FOLDERS
 from poolbench_extractor.model import Decoder, wrap_decoder
 
 torch.set_num_threads(1)  # the models are too small to share
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _folders_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Requests may name the models that tests make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MODEL_FOLDERS, str(tmp_path_factory.getbasetemp()))
+        yield
+
 
 TEXTS = [
     "The committee met on Monday because the budget was late.",

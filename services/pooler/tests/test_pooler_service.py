@@ -35,11 +35,15 @@ def passages(split: str, texts: list[str]) -> pa.Table:
     return table_from_rows(rows, PASSAGES)
 
 
+def _key(side: str, role: str) -> str:
+    return f"{side}.{role.replace('/', '.')}"
+
+
 def run(artifacts: Artifacts, kind: str, tables: dict[str, pa.Table], outputs: list[str], params: dict) -> TaskIO:
     for role, table in tables.items():
-        artifacts.write_table(f"in.{role}", table)
-    inputs = {role: f"in.{role}" for role in tables}
-    task = Task(kind=kind, inputs=inputs, outputs={role: f"out.{role}" for role in outputs}, params=params)
+        artifacts.write_table(_key("in", role), table)
+    inputs = {role: _key("in", role) for role in tables}
+    task = Task(kind=kind, inputs=inputs, outputs={role: _key("out", role) for role in outputs}, params=params)
     io = TaskIO(task, artifacts)
     create().handlers[kind](task, io)
     return io
@@ -89,14 +93,14 @@ def state_table(num_tokens: int, width: int) -> tuple[pa.Table, np.ndarray]:
 
 def test_pool_handler_does_what_is_missing(artifacts: Artifacts) -> None:
     states, hidden = state_table(6, 4)
-    artifacts.write_table("out.A1_mean/2", pa.table({"kept": [1]}))
+    artifacts.write_table("out.A1_mean.2", pa.table({"kept": [1]}))
     strategies = [{"id": "A1_mean"}, {"id": "P1_last_token"}, {"id": "W1_first_k", "params": {"k": 2}}]
     roles = ["A1_mean/2", "P1_last_token/2", "W1_first_k/2"]
     io = run(artifacts, "pooler.pool", {"states/2": states}, roles, {"strategies": strategies})
     assert not io.missing
-    assert artifacts.read_table("out.A1_mean/2").column_names == ["kept"]
-    last = artifacts.read_table("out.P1_last_token/2")["vector"].to_pylist()[0]
-    first_two = artifacts.read_table("out.W1_first_k/2")["vector"].to_pylist()[0]
+    assert artifacts.read_table("out.A1_mean.2").column_names == ["kept"]
+    last = artifacts.read_table("out.P1_last_token.2")["vector"].to_pylist()[0]
+    first_two = artifacts.read_table("out.W1_first_k.2")["vector"].to_pylist()[0]
     np.testing.assert_allclose(last, hidden[5], rtol=1e-6)
     np.testing.assert_allclose(first_two, hidden[1:3].mean(axis=0), rtol=1e-5)
 

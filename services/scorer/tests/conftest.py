@@ -16,6 +16,7 @@ from transformers.utils import logging as transformers_logging
 
 from poolbench.contracts.tasks import Task
 from poolbench.corpora.planted import build_planted
+from poolbench.runtime.folders import MODEL_FOLDERS
 from poolbench.runtime.http import build_api
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
@@ -29,6 +30,14 @@ from poolbench_scorer.train import Trained, train_scorer
 CPU = torch.device("cpu")
 transformers_logging.set_verbosity_error()
 transformers_logging.disable_progress_bar()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _folders_of_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Requests may name the models that tests make."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MODEL_FOLDERS, str(tmp_path_factory.getbasetemp()))
+        yield
 
 
 def load(trained: Trained) -> Scorer:

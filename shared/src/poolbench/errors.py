@@ -25,6 +25,10 @@ STATUSES = (
 )
 
 
+#: Characters of a received value that an error message quotes.
+MAX_SHOWN = 100
+
+
 class PoolbenchError(Exception):
     """Base of every error that is shown to a user without a traceback.
 
@@ -95,6 +99,14 @@ class InputError(PoolbenchError):
     """Data sent to a service or read from a file is unusable."""
 
     code = "input"
+
+
+class TooLargeError(InputError):
+    """A request or task would cost more than the service gives to one; it is refused before work starts."""
+
+    code = "too_large"
+    http_status = 413
+    tellable = True
 
 
 class CorpusError(InputError):
@@ -189,6 +201,12 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     """Says that ``name`` is unknown and offers the three nearest of ``known``."""
     names = sorted(known)
     lowered = {candidate.lower(): candidate for candidate in names}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=3, cutoff=0.4)
+    close = difflib.get_close_matches(name.lower()[:MAX_SHOWN], list(lowered), n=3, cutoff=0.4)
     hint = f"did you mean {', '.join(lowered[c] for c in close)}?" if close else f"known: {', '.join(names)}"
-    return f"unknown {kind} {name!r}; {hint}"
+    return f"unknown {kind} {shown(name)}; {hint}"
+
+
+def shown(value: object) -> str:
+    """A received value as an error message quotes it: shortened, without control characters or lone surrogates."""
+    text = repr(value).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

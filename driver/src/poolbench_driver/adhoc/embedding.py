@@ -17,7 +17,7 @@ from poolbench_driver.cluster.client import ServiceError, Services
 #: Texts of one request; a larger --batch-size raises it up to what the services take.
 REQUEST_TEXTS, MAX_REQUEST_TEXTS = 64, 1_000
 #: Errors that may be one text's alone: the others are asked for again without it.
-SEPARABLE = ("input", "out_of_memory")
+SEPARABLE = ("input", "out_of_memory", "too_large")
 
 Progress = Callable[[int], None]
 Part = tuple[Sequence[TextLine], "pa.Table | str"]

@@ -31,20 +31,26 @@ def embed(
     strategy: Annotated[str, typer.Option(help="Id of a pooling strategy: see `ls strategies`.")] = "A1_mean",
     layer: Annotated[int, typer.Option(help="Block index; negative ones count from the end.")] = -1,
     params: Annotated[str | None, typer.Option(help="Of the strategy: k=4, or a JSON object.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Texts of a forward pass at most.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, max=4096, help="Texts of a forward pass at most.")] = None,
     padding_side: Annotated[str, typer.Option(help="left or right; changes speed, never results.")] = "right",
     idf_texts: Annotated[
         Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
     ] = None,
 ) -> int:
     """Vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
+    from poolbench.runtime.folders import list_folder
     from poolbench_driver.adhoc.vector_files import replacing, writer_of
 
     write, spec = writer_of(output), _strategy(strategy, params)
     if padding_side not in SIDES:
         raise ConfigError(f"padding side {padding_side!r} is unknown; allowed: {', '.join(SIDES)}")
     lines = read_lines(input_)
-    settings: dict[str, Any] = {"model": model, "strategy": strategy, "layer": layer, "padding_side": padding_side}
+    settings: dict[str, Any] = {
+        "model": list_folder(model),
+        "strategy": strategy,
+        "layer": layer,
+        "padding_side": padding_side,
+    }
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
         table = _embed(_embedder(settings, _reference(spec, lines, input_, idf_texts)), lines)

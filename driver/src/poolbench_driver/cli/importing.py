@@ -60,13 +60,13 @@ def scorers(
     ] = None,
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
+    from poolbench.runtime.folders import list_folder
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 
-    if Path(source).expanduser().is_dir():
-        source = str(Path(source).expanduser().resolve())  # the service runs elsewhere
+    source = list_folder(source)  # by its whole path: the service runs elsewhere
     settings = {"source": source, "positive_label": positive_label, "subfolder": subfolder}
-    settings |= {"revision": revision, "tokenizer": tokenizer}
+    settings |= {"revision": revision, "tokenizer": None if tokenizer is None else list_folder(tokenizer)}
     names = concepts_at(source, concepts)
     ask = _ask_label if sys.stdin.isatty() else None
     failed = 0

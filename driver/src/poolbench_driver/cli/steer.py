@@ -47,12 +47,18 @@ def steer(
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
+    from poolbench.runtime.folders import list_folder
     from poolbench_driver.cluster.session import open_session
 
     texts = [*(prompts or []), *(read_texts(input_) if input_ is not None else [])]
     if not texts:
         raise InputError("nothing to continue: give prompts, or --input FILE")
-    body: dict[str, Any] = {"prompt": texts, "model": model, "max_tokens": max_tokens, "temperature": temperature}
+    body: dict[str, Any] = {
+        "prompt": texts,
+        "model": list_folder(model),
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+    }
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
     if edits := [*(parse_edit(spec, unit) for spec in edit or []), *_single_edit(vector, layer, alpha, unit)]:
         first = int(positions) if positions.isdecimal() else positions

@@ -4,19 +4,53 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from poolbench.config import ModelRef, StrictModel, resolve_model
+from poolbench.contracts.bounds import (
+    MAX_CHARACTERS,
+    Dtype,
+    Flag,
+    Label,
+    Layer,
+    ModelName,
+    Name,
+    Revision,
+    StrategyParams,
+    Text,
+    Whole,
+)
 from poolbench.pooling.batch import Request
+from poolbench.runtime.folders import requested_model
+
+MAX_STRATEGIES = 200
+"""Strategies of one task."""
+
+MAX_TEXTS = 1_024
+"""Texts of one HTTP request."""
+
+MAX_REQUEST_CHARACTERS = 5_000_000
+"""Characters of all texts of one HTTP request."""
+
+MAX_BATCH = 4_096
+"""Texts of one forward pass, whatever a request asks for."""
+
+MAX_WORDS = 500_000
+"""Words of one annotated text."""
+
+#: Place of a character, or of a word, in its text.
+Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
+Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
+Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
 
 
 class StrategyParam(StrictModel):
     """A strategy with the parameters it is asked for."""
 
-    id: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    id: Name
+    params: StrategyParams = Field(default_factory=dict)
 
 
 class ModelParams(StrictModel):
@@ -29,11 +63,11 @@ class ModelParams(StrictModel):
         max_length: Passages with more tokens fail, besides those longer than the model's window.
     """
 
-    model: str
-    model_revision: str | None = None
-    dtype: str | None = None
-    include_bos: bool = False
-    max_length: int | None = Field(default=None, gt=0)
+    model: ModelName
+    model_revision: Revision | None = None
+    dtype: Dtype | None = None
+    include_bos: Flag = False
+    max_length: Whole | None = Field(default=None, gt=0, le=10_000_000)
 
     def reference(self) -> ModelRef:
         """The model, resolved to a folder or hub id and a revision."""
@@ -43,14 +77,14 @@ class ModelParams(StrictModel):
 class CalibrateParams(ModelParams):
     """Parameters of ``extractor.calibrate``."""
 
-    layers: list[int] = Field(min_length=1)
+    layers: list[Layer] = Field(min_length=1, max_length=1000)
 
 
 class ExtractParams(CalibrateParams):
     """Parameters of ``extractor.extract``."""
 
-    strategies: list[StrategyParam] = Field(default_factory=list)
-    keep_activations: bool = False
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+    keep_activations: Flag = False
 
     def requests(self) -> dict[str, Request]:
         """The strategies by id, checked against the registry."""
@@ -94,6 +128,22 @@ class BatchLimits(StrictModel):
     padding_side: str = Field(default="right", pattern="^(left|right)$")
 
 
+class Annotation(StrictModel):
+    """One row of ``POST /pooler/annotate``: columns of one entry for each word."""
+
+    passage_id: Text = ""
+    word_start: Places
+    word_end: Places
+    upos: Tags
+    dep: Tags
+    head: Places
+    lemma: list[Text] = Field(max_length=MAX_WORDS, fail_fast=True)
+    entity: Tags
+    sentence: Places
+    clause: Places
+    keyword: list[Flag] = Field(max_length=MAX_WORDS, fail_fast=True)
+
+
 class EmbedRequest(ModelParams):
     """Body of ``POST /embed``.
 
@@ -106,15 +156,23 @@ class EmbedRequest(ModelParams):
         padding_side: Changes speed, never results.
     """
 
-    texts: list[str] = Field(min_length=1, max_length=1024)
-    ids: list[str | None] | None = None
-    annotations: list[dict[str, Any]] | None = None
-    model: str = "demo"
-    strategy: str = "A1_mean"
-    params: dict[str, Any] = Field(default_factory=dict)
-    layer: int = -1
-    batch_size: int | None = Field(default=None, gt=0)
+    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
+    ids: Annotated[list[Name | None], Field(max_length=MAX_TEXTS, fail_fast=True)] | None = None
+    annotations: Annotated[list[Annotation], Field(max_length=MAX_TEXTS, fail_fast=True)] | None = None
+    model: ModelName = "demo"
+    strategy: Name = "A1_mean"
+    params: StrategyParams = Field(default_factory=dict)
+    layer: Layer = -1
+    batch_size: Whole | None = Field(default=None, gt=0, le=MAX_BATCH)
     padding_side: Literal["left", "right"] = "right"
+
+    def reference(self) -> ModelRef:
+        """The model, if requests may name it.
+
+        Raises:
+            ModelError: For a folder that is not allowed.
+        """
+        return requested_model(self.model, revision=self.model_revision, dtype=self.dtype)
 
     def limits(self) -> BatchLimits:
         """How large the batches get."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Header, Response
 from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
-from poolbench.config import resolve_model
+from poolbench.contracts.bounds import ModelName, Revision
 from poolbench.contracts.tasks import Task
+from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench_extractor import core
 from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
@@ -20,7 +21,15 @@ from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
 from poolbench_extractor.load import DecoderCache, describe, tokenizer_of
-from poolbench_extractor.tasks import STATES, missing_outputs, parse_params, read_passages, reading_of, reporting
+from poolbench_extractor.tasks import (
+    STATES,
+    missing_outputs,
+    parse_params,
+    read_passages,
+    reading_of,
+    reporting,
+    require_vectors,
+)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -48,6 +57,7 @@ class ExtractorService:
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
         passages, reading = read_passages(task, io), reading_of(params)
+        require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
             sinks = {layer: stack.enter_context(io.writing_shards(f"{STATES}/{layer}", meta)) for layer in keep}
@@ -85,9 +95,9 @@ class ExtractorService:
             return Response(embedding.as_stream(table), media_type=embedding.ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
 
-    def model(self, model: str = "demo", revision: str = "") -> dict[str, Any]:
+    def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
         """Revision, depth, width and window of a model, without loading its weights."""
-        return describe(resolve_model(model, revision=revision or None))
+        return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""

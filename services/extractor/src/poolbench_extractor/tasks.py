@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from poolbench.config import StrictModel
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.batch import Request
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO
 
 STATES = "states"
+#: Bytes of all vectors of one task, which are held until its last passage is done.
+MAX_VECTOR_BYTES = 64 * 2**30
+#: Characters of all passages of one task.
+MAX_TASK_CHARACTERS = 1_000_000_000
 _Params = TypeVar("_Params", bound=StrictModel)
 
 
@@ -40,11 +45,23 @@ def parse_params(kind: type[_Params], task: Task) -> _Params:
         raise ConfigError(f"parameters of {task.kind}: {'; '.join(lines)}") from None
 
 
+def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
+    """Refuse a task whose vectors do not fit into memory.
+
+    Raises:
+        TooLargeError: Naming the number and the limit.
+    """
+    what = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {width:,} are so many bytes"
+    require_at_most(what, 4.0 * num_passages * num_sets * width, MAX_VECTOR_BYTES, "plan smaller tasks")
+
+
 def read_passages(task: Task, io: TaskIO) -> Passages:
     """The passages of a task, with annotations and token frequencies where it has them."""
     table = io.table("passages")
     if table.num_rows == 0:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
+    characters = sum(len(text or "") for text in table["text"].to_pylist())
+    require_at_most("characters in passages", characters, MAX_TASK_CHARACTERS, "plan smaller tasks")
     words = words_by_passage(io.table("annotations")) if "annotations" in task.inputs else {}
     frequencies = Frequencies.from_table(io.table("frequencies")) if "frequencies" in task.inputs else None
     return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)

@@ -9,11 +9,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import asset_path
-from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
 from poolbench.pooling.relations import to_universal
 from poolbench_pooler.cache import Columns, ParseCache
 from poolbench_pooler.clauses import segment_clauses
-from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES
+from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES, SHIPPED_PIPELINE
 from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords
 
 if TYPE_CHECKING:
@@ -57,16 +57,20 @@ class Pipeline:
 
 @lru_cache(maxsize=2)
 def load_pipeline(name: str) -> Pipeline:
-    """Loads a pipeline by asset name, or one of `PACKAGED_PIPELINES` where it is installed.
+    """Loads the shipped pipeline, or one of `PACKAGED_PIPELINES` where it is installed.
+
+    A name is never a path: spaCy would load any folder, and any module of Python's path.
 
     Raises:
-        UnknownNameError: If no asset has this name.
+        UnknownNameError: With the names that are allowed.
         ConfigError: If the package is not installed, or the pipeline lacks a parser, an entity recogniser, or
             labels of a known scheme.
     """
     import spacy
 
-    if name not in PACKAGED_PIPELINES:
+    if name not in (SHIPPED_PIPELINE, *PACKAGED_PIPELINES):
+        raise UnknownNameError("pipeline", name, (SHIPPED_PIPELINE, *PACKAGED_PIPELINES))
+    if name == SHIPPED_PIPELINE:
         nlp = spacy.load(asset_path(name))
     elif spacy.util.is_package(name):
         nlp = spacy.load(name)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
 from pydantic import Field
 
 from poolbench.config import StrictModel
+from poolbench.contracts.bounds import (
+    MAX_CHARACTERS,
+    MAX_ROWS,
+    Component,
+    Flag,
+    Name,
+    StrategyParams,
+    Text,
+    Vector,
+    Whole,
+)
 
 SHIPPED_PIPELINE = "annotator"
 """Folder of the shipped pipeline under ``assets/``."""
@@ -17,38 +28,62 @@ PACKAGED_PIPELINES = ("en_core_web_sm", "en_core_web_md", "en_core_web_lg", "en_
 MAX_TEXTS = 1_000
 """Texts of one HTTP request; larger work belongs in the queue."""
 
-MAX_CHARACTERS = 1_000_000
-"""Characters of one text: the parser holds about 1 GB for every 100,000 words."""
+MAX_REQUEST_CHARACTERS = 1_000_000
+"""Characters that one HTTP request has parsed: the parser holds about 1 GB for every 100,000 words."""
+
+MAX_IDF_CHARACTERS = 10_000_000
+"""Characters whose words one HTTP request has counted."""
+
+MAX_TASK_CHARACTERS = 200_000_000
+"""Characters that one task has parsed, in portions."""
+
+MAX_STATES = 20_000_000
+"""Numbers in the hidden states of one HTTP request."""
+
+
+MAX_STRATEGIES = 200
+"""Strategies of one request or task."""
+
+Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS, fail_fast=True)]
+PER_TOKEN = Field(max_length=MAX_ROWS, fail_fast=True)
+#: Where a token starts or ends in its text.
+Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 
 
 class AnnotateParams(StrictModel):
     """Parameters of ``pooler.annotate``.
 
     Attributes:
-        pipeline: Name of an asset folder, or one of `PACKAGED_PIPELINES`.
+        pipeline: `SHIPPED_PIPELINE`, or one of `PACKAGED_PIPELINES`; never a path.
         pipeline_version: Version that the pipeline must have, where results are to depend on it.
         num_keywords: Words of highest TF-IDF that are flagged in each passage.
     """
 
-    pipeline: str = SHIPPED_PIPELINE
-    pipeline_version: str | None = None
-    num_keywords: int = Field(default=10, ge=1)
+    pipeline: Name = SHIPPED_PIPELINE
+    pipeline_version: Name | None = None
+    num_keywords: Whole = Field(default=10, ge=1, le=10_000)
 
 
 class StrategyRequest(StrictModel):
     """One pooling strategy and the parameters that differ from its defaults."""
 
-    id: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    id: Name
+    params: StrategyParams = Field(default_factory=dict)
+
+
+class PoolParams(StrictModel):
+    """Parameters of ``pooler.pool``."""
+
+    strategies: list[StrategyRequest] = Field(default_factory=list, max_length=MAX_STRATEGIES)
 
 
 class AnnotateRequest(StrictModel):
     """Body of ``POST /annotate``; without ``idf_texts`` document frequencies come from ``texts``."""
 
-    texts: list[str] = Field(min_length=1, max_length=MAX_TEXTS)
-    idf_texts: list[str] | None = Field(default=None, max_length=MAX_TEXTS)
-    pipeline: str = SHIPPED_PIPELINE
-    num_keywords: int = Field(default=10, ge=1)
+    texts: Texts = Field(min_length=1)
+    idf_texts: Texts | None = None
+    pipeline: Name = SHIPPED_PIPELINE
+    num_keywords: Whole = Field(default=10, ge=1, le=10_000)
 
 
 class PoolRequest(StrictModel):
@@ -62,10 +97,10 @@ class PoolRequest(StrictModel):
         inflow: Attention inflow of each token, [T], for S1.
     """
 
-    hidden_states: list[list[float]] = Field(min_length=1)
-    strategies: list[str | StrategyRequest] = Field(min_length=1)
-    text: str | None = None
-    offsets: list[tuple[int, int]] | None = None
-    special: list[bool] | None = None
-    inflow: list[float] | None = None
-    pipeline: str = SHIPPED_PIPELINE
+    hidden_states: list[Vector] = Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)
+    strategies: list[Name | StrategyRequest] = Field(min_length=1, max_length=MAX_STRATEGIES)
+    text: Text | None = None
+    offsets: Annotated[list[tuple[Place, Place]], PER_TOKEN] | None = None
+    special: Annotated[list[Flag], PER_TOKEN] | None = None
+    inflow: Annotated[list[Component], PER_TOKEN] | None = None
+    pipeline: Name = SHIPPED_PIPELINE

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, require_columns, table_from_rows
 from poolbench.errors import InputError
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
-from poolbench_pooler.config import AnnotateParams, PoolRequest
+from poolbench_pooler.config import (
+    MAX_IDF_CHARACTERS,
+    MAX_REQUEST_CHARACTERS,
+    MAX_STATES,
+    MAX_TASK_CHARACTERS,
+    AnnotateParams,
+    PoolRequest,
+)
 from poolbench_pooler.keywords import DocumentFrequencies
 
 TEXT_COLUMNS = pa.schema([("passage_id", pa.string()), ("text", pa.string())])
@@ -58,6 +66,7 @@ def annotate_passages(
     The schema's metadata says which pipeline made it, its label scheme, and where the IDF came from.
     """
     require_columns(passages, TEXT_COLUMNS, "passages")
+    _require_characters("the passages", passages["text"].to_pylist(), MAX_TASK_CHARACTERS)
     names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
     frequencies = frequencies_of(pipeline, train_texts)
     rows = []
@@ -75,18 +84,32 @@ def annotate_passages(
 def annotate_rows(
     pipeline: Pipeline, texts: Sequence[str], train_texts: Sequence[str], num_keywords: int
 ) -> list[dict[str, Any]]:
-    """Annotation rows of loose texts, named by their position."""
+    """Annotation rows of loose texts, named by their position.
+
+    Raises:
+        TooLargeError: If the texts are too long together.
+    """
+    _require_characters("texts", texts, MAX_REQUEST_CHARACTERS)
+    _require_characters("idf_texts", train_texts, MAX_IDF_CHARACTERS)
     names = [str(index) for index in range(len(texts))]
     frequencies = frequencies_of(pipeline, train_texts)
     return list(annotate_texts(pipeline, names, texts, frequencies, num_keywords))
+
+
+def _require_characters(what: str, texts: Sequence[str | None], limit: int) -> None:
+    """Raises TooLargeError for texts that are too long together."""
+    require_at_most(f"characters in {what}", sum(len(text or "") for text in texts), limit, "send fewer at a time")
 
 
 def states_of(request: PoolRequest) -> pa.Table:
     """A STATES table of one row from the hidden states of a request.
 
     Raises:
+        TooLargeError: If there are too many numbers.
         InputError: If the lists disagree in length, or a state is ragged.
     """
+    numbers = sum(map(len, request.hidden_states))
+    require_at_most("numbers in hidden_states", numbers, MAX_STATES, "pool kept states in a run instead")
     num_tokens, width = len(request.hidden_states), len(request.hidden_states[0])
     if width == 0 or any(len(state) != width for state in request.hidden_states):
         raise InputError(f"hidden_states must be [T][D] with one width D > 0; the first row has {width}")

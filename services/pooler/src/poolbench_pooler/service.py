@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -15,13 +15,15 @@ from poolbench.runtime.openapi import errors, example
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.answers import AnnotateAnswer, PoolAnswer
-from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolRequest, StrategyRequest
+from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolParams, PoolRequest, StrategyRequest
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench.pooling.batch import Request
     from poolbench.runtime import TaskIO
+
+_Params = TypeVar("_Params", AnnotateParams, PoolParams)
 
 
 class PoolerService:
@@ -39,7 +41,7 @@ class PoolerService:
 
     def annotate(self, task: Task, io: TaskIO) -> None:
         """PASSAGES (and ``idf_passages``) to ANNOTATIONS."""
-        params = _annotate_params(task.params)
+        params = _parse(AnnotateParams, task)
         passages = io.table("passages")
         reference = io.table("idf_passages") if "idf_passages" in task.inputs else None
         train_texts = core.idf_texts(passages, reference)
@@ -55,7 +57,7 @@ class PoolerService:
         from poolbench.pooling.kept import pool_kept
 
         annotations = io.table("annotations") if "annotations" in task.inputs else None
-        requests = {request.id: request for request in _requests(_strategies(task.params))}
+        requests = {request.id: request for request in _requests(_parse(PoolParams, task).strategies)}
         for layer, wanted in _by_layer(io.missing).items():
             states = io.shards(f"states/{layer}")
             tables = pool_kept(states, [_pick(requests, name) for name in wanted], annotations)
@@ -113,12 +115,13 @@ def create() -> PoolerService:
     return PoolerService()
 
 
-def _annotate_params(params: Mapping[str, Any]) -> AnnotateParams:
+def _parse(kind: type[_Params], task: Task) -> _Params:
+    """The task's parameters. Raises ConfigError naming each wrong one."""
     try:
-        return AnnotateParams.model_validate(params)
+        return kind.model_validate(task.params)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
-        raise ConfigError(f"pooler.annotate parameters: {'; '.join(lines)}") from None
+        raise ConfigError(f"{task.kind} parameters: {'; '.join(lines)}") from None
 
 
 def _by_layer(roles: Iterable[str]) -> dict[str, list[str]]:
@@ -128,10 +131,6 @@ def _by_layer(roles: Iterable[str]) -> dict[str, list[str]]:
         strategy_id, _, layer = role.rpartition("/")
         layers.setdefault(layer, []).append(strategy_id)
     return layers
-
-
-def _strategies(params: Mapping[str, Any]) -> list[StrategyRequest]:
-    return [StrategyRequest.model_validate(entry) for entry in params.get("strategies", [])]
 
 
 def _requests(strategies: list[StrategyRequest]) -> list[Request]:

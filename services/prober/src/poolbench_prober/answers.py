@@ -12,6 +12,7 @@ from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
 from poolbench.suites import Measure
+from poolbench_prober import cost
 from poolbench_prober.config import TaskParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
@@ -29,13 +30,19 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
         InputError: If the request is inconsistent.
         CellError: If the labels cannot be probed at all.
     """
+    request.require_affordable()
     vectors = PooledVectors.from_matrix(request.matrix())
     if request.kind != "concept":
         _require_own_params(request)
-        measures = task_measures(_targets(request), vectors, _task_params(request))
-        return ProbeAnswer(task=request.kind, measures=_told(measures), scores=[], folds=[])
+        params, targets = _task_params(request), _targets(request)
+        classes = 1 if targets.is_regression else len(np.unique(targets.values))
+        cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.REQUEST)
+        return ProbeAnswer(
+            task=request.kind, measures=_told(task_measures(targets, vectors, params)), scores=[], folds=[]
+        )
     passages = _passages(request)
     _require_own_params(request)
+    cost.of_concept(len(passages.ids), vectors.width, passages.domains, request.params).require(cost.REQUEST)
     design = Design.build(passages, None, request.params)
     if design.error is not None:
         raise design.error
@@ -86,6 +93,7 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
         UnknownNameError: If the method is not registered.
         CellError: If the direction cannot be computed.
     """
+    request.require_affordable()
     matrix, labels = request.matrix(), binary_labels(request.labels)
     if not np.isfinite(matrix).all():
         raise InputError("vectors must be finite")

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from poolbench.contracts.bounds import Flag, Label, Real, Regularisation, Seed, Whole
 from poolbench.errors import ConfigError
 
-#: An inverse regularisation.
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Seed = Annotated[int, Field(ge=0)]
+#: Values of C, or seeds, of one cell.
+Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
+Seeds = Annotated[tuple[Seed, ...], Field(max_length=100)]
 
 
 class _Params(BaseModel):
@@ -53,19 +54,19 @@ class ProbeParams(_Params):
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
     """
 
-    concept: str = ""
+    concept: Label = ""
     protocol: Literal["corrected", "published"] = "corrected"
     seed: Seed = 0
-    fold_seeds: tuple[Seed, ...] = ()
-    folds: int = Field(5, ge=2)
-    num_bootstrap: int = Field(1000, ge=0)
-    primary_c: Positive = 1.0
-    sensitivity_c: tuple[Positive, ...] = (0.01, 0.1, 10.0)
-    num_permutations: int = Field(5, ge=1)
-    num_control_words: int = Field(3, ge=1)
-    sae_features: int = Field(10, ge=1)
-    min_domain_class: int = Field(30, ge=1)
-    tolerance: float = Field(1e-6, gt=0, le=1e-5)
+    fold_seeds: Seeds = ()
+    folds: Whole = Field(5, ge=2, le=100)
+    num_bootstrap: Whole = Field(1000, ge=0, le=100_000)
+    primary_c: Regularisation = 1.0
+    sensitivity_c: Regularisations = (0.01, 0.1, 10.0)
+    num_permutations: Whole = Field(5, ge=1, le=1_000)
+    num_control_words: Whole = Field(3, ge=1, le=100)
+    sae_features: Whole = Field(10, ge=1, le=10_000)
+    min_domain_class: Whole = Field(30, ge=1, le=1_000_000)
+    tolerance: Real = Field(1e-6, ge=1e-12, le=1e-5)
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
@@ -90,15 +91,15 @@ class TaskParams(_Params):
         tolerance: Gradient norm over its value at zero weights at which a probe has converged.
     """
 
-    task: str = ""
-    seeds: tuple[Seed, ...] = Field((0,), min_length=1)
-    c_values: tuple[Positive, ...] = (0.01, 0.1, 1.0, 10.0)
-    primary_c: Positive = 1.0
+    task: Label = ""
+    seeds: Seeds = Field((0,), min_length=1)
+    c_values: Regularisations = (0.01, 0.1, 1.0, 10.0)
+    primary_c: Regularisation = 1.0
     control: Literal["permuted", "word_type"] | None = "permuted"
-    compression: bool = True
-    compression_c: tuple[Positive, ...] = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-    num_bootstrap: int = Field(1000, ge=0)
-    tolerance: float = Field(1e-5, gt=0, le=1e-5)
+    compression: Flag = True
+    compression_c: Regularisations = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    num_bootstrap: Whole = Field(1000, ge=0, le=100_000)
+    tolerance: Real = Field(1e-5, ge=1e-12, le=1e-5)
 
     def choices(self, num_dev: int) -> tuple[float, ...]:
         """The values of C that a probe is fitted with: all where there are dev instances to choose on."""
@@ -108,5 +109,5 @@ class TaskParams(_Params):
 class NullParams(_Params):
     """Parameters of ``prober.nulls``."""
 
-    num_nulls: int = Field(20, ge=1)
+    num_nulls: Whole = Field(20, ge=1, le=10_000)
     seed: Seed = 0

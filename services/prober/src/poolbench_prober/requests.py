@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from poolbench.contracts.bounds import (
+    MAX_ROWS,
+    Component,
+    Label,
+    Labels,
+    LabelsOrNone,
+    Name,
+    Number,
+    Seed,
+    Vector,
+    require_at_most,
+)
 from poolbench.errors import InputError
 from poolbench_prober.config import ProbeParams, TaskParams
+from poolbench_prober.cost import REQUEST
 
 Task = Literal["concept", "classification", "regression"]
+#: Numbers of all vectors of one request.
+MAX_NUMBERS = 25_000_000
+#: Rows with one group never part.
+Groups = Annotated[list[Label | Number], Field(max_length=MAX_ROWS, fail_fast=True)]
+#: 1 positive, 0 negative.
+Class = Annotated[int, Field(strict=True, ge=0, le=1)]
 
 
 class _Vectors(BaseModel):
@@ -18,8 +37,19 @@ class _Vectors(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    vectors: list[list[float] | None] = Field(min_length=2, description="n vectors of one width; null for none")
-    pairs: list[str | None] | None = Field(None, description="matched pair of each vector, null for none")
+    vectors: list[Vector | None] = Field(
+        min_length=2, max_length=MAX_ROWS, fail_fast=True, description="n vectors of one width; null for none"
+    )
+    pairs: LabelsOrNone | None = Field(None, description="matched pair of each vector, null for none")
+
+    def require_affordable(self) -> None:
+        """Refuse vectors that are too many numbers for one request, before a matrix is made of them.
+
+        Raises:
+            TooLargeError: Naming the number and the limit.
+        """
+        numbers = sum(len(vector) for vector in self.vectors if vector is not None)
+        require_at_most("numbers in vectors", numbers, MAX_NUMBERS, REQUEST.remedy)
 
     def matrix(self) -> np.ndarray:
         """The vectors [n, D]; a null is a row of NaN.
@@ -45,12 +75,14 @@ class _Vectors(BaseModel):
 class ProbeRequest(_Vectors):
     """Vectors to probe: for a binary concept, or for another task."""
 
-    labels: list[int | float | str] = Field(description="0 and 1, classes, or real values; one a vector")
+    labels: list[Number | Component | Label] = Field(
+        max_length=MAX_ROWS, fail_fast=True, description="0 and 1, classes, or real values; one a vector"
+    )
     task: Task | None = Field(None, description="concept (D1), classification or regression; told from the labels")
-    splits: list[str] | None = Field(None, description="train, dev or test of each vector, for tasks; drawn if absent")
-    words: list[str] | None = Field(None, description="word type of each vector, for control labels per type")
-    groups: list[str | int] | None = Field(None, description="rows with one group never part; own group if absent")
-    domains: list[str] | None = Field(None, description="domain of each vector, for leave-one-domain-out")
+    splits: Labels | None = Field(None, description="train, dev or test of each vector, for tasks; drawn if absent")
+    words: Labels | None = Field(None, description="word type of each vector, for control labels per type")
+    groups: Groups | None = Field(None, description="rows with one group never part; own group if absent")
+    domains: Labels | None = Field(None, description="domain of each vector, for leave-one-domain-out")
     params: ProbeParams = Field(default_factory=lambda: ProbeParams.parse({}), description="of D1")
     task_params: TaskParams = Field(default_factory=lambda: TaskParams.parse({}), description="of other tasks")
 
@@ -94,9 +126,9 @@ class ProbeAnswer(BaseModel):
 class DirectionRequest(_Vectors):
     """Vectors to build a direction from."""
 
-    labels: list[int] = Field(description="1 positive, 0 negative, one a vector")
-    method: str = Field("C1", description="construction: C1, C2, C3, C4, LDA, C1_centred")
-    seed: int = Field(0, ge=0)
+    labels: list[Class] = Field(max_length=MAX_ROWS, fail_fast=True, description="1 positive, 0 negative, one a vector")
+    method: Name = Field("C1", description="construction: C1, C2, C3, C4, LDA, C1_centred")
+    seed: Seed = 0
 
 
 class DirectionAnswer(BaseModel):

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
-from poolbench.errors import CellError, InputError
+from poolbench.errors import CellError, InputError, shown
 from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
+from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.config import NullParams, ProbeParams, TaskParams
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
@@ -53,12 +55,14 @@ class ProberService:
         """D1 of every (strategy, layer) of one concept that still lacks an output."""
         params = ProbeParams.parse(task.params)
         train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
+        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
         design = Design.build(train, test, params)
         cells = sorted({role.partition("/")[2] for role in io.missing})
         autoencoders = {role: _autoencoder(io, role) for role in task.inputs if role.startswith("sae/")}
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell}")
             vectors = _vectors(io, task, "train", cell, train)
+            cost.of_concept(len(train.ids), vectors.width, train.domains, params).require(cost.TASK)
             sae = autoencoders.get(f"sae/{cell.rpartition('/')[2]}")
             result = probe_cell(design, vectors, _vectors(io, task, "test", cell, test), params, sae)
             tables = {
@@ -74,13 +78,12 @@ class ProberService:
         """D1 of every strategy at the layer that is best inside the training folds."""
         params = ProbeParams.parse(task.params)
         train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
+        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
         design = Design.build(train, test, params)
         for done, role in enumerate(sorted(io.missing)):
             strategy = role.removeprefix("measures/")
             io.progress(done, len(task.outputs), f"{params.concept} {strategy}")
-            found = sorted(
-                int(name.rpartition("/")[2]) for name in task.inputs if name.startswith(f"train/{strategy}/")
-            )
+            found = sorted(_layer(name) for name in task.inputs if name.startswith(f"train/{strategy}/"))
             vectors = {
                 layer: (
                     _vectors(io, task, "train", f"{strategy}/{layer}", train),
@@ -88,6 +91,8 @@ class ProberService:
                 )
                 for layer in found
             }
+            width = max((pair[0].width for pair in vectors.values()), default=0)
+            cost.of_concept(len(train.ids), width, train.domains, params, len(found)).require(cost.TASK)
             io.write_table(role, rows_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
@@ -99,6 +104,8 @@ class ProberService:
             io.progress(done, len(cells), f"{params.task} {cell}")
             roles = [role for role in (f"vectors/{cell}", f"pair/{cell}") if role in task.inputs]
             vectors = joined([_pooled(io.table(role), targets) for role in roles])
+            classes = 1 if targets.is_regression else len(np.unique(targets.values))
+            cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
             io.write_table(f"measures/{cell}", rows_table(task_measures(targets, vectors, params)))
             self._num_cells += 1
 
@@ -106,8 +113,10 @@ class ProberService:
         """The null directions of one concept at one layer, from the vectors of the one strategy given."""
         params = NullParams.parse(task.params)
         train = Passages.from_table(io.table("passages/train"))
-        role = next(role for role in sorted(task.inputs) if role.startswith("train/"))
+        role = next((role for role in sorted(task.inputs) if role.startswith("train/")), "train/<strategy>/<layer>")
         vectors = PooledVectors.from_table(io.table(role), train)
+        numbers = params.num_nulls * vectors.width
+        require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
         io.write_table("nulls", directions_table(directions, vectors.width))
 
@@ -122,6 +131,8 @@ class ProberService:
 
     def component(self, task: Task, io: TaskIO) -> None:
         """The common component of the train vectors of all concepts, of one strategy at one layer."""
+        if not task.inputs:
+            raise InputError(f"task {task.task_id} ({task.kind}) has no inputs; give train/<concept> of each concept")
         tables = {role: io.table(role) for role in sorted(task.inputs)}
         matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
         found: Direction | CellError
@@ -163,6 +174,14 @@ def _vectors(io: TaskIO, task: Task, split: str, cell: str, passages: Passages) 
     vectors = _pooled(io.table(f"{split}/{cell}"), passages)
     role = f"component/{cell}"
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
+
+
+def _layer(role: str) -> int:
+    """The layer that a role ends in."""
+    number = role.rpartition("/")[2]
+    if not number.isdecimal():
+        raise InputError(f"input role {shown(role)} must be <split>/<strategy>/<layer>, with a layer from 0")
+    return int(number)
 
 
 def _autoencoder(io: TaskIO, role: str) -> SparseAutoencoder:

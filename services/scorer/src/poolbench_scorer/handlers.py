@@ -12,6 +12,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.base import ObjectStore
+from poolbench_scorer import cost
 from poolbench_scorer.config import GateParams, ScoreParams, TrainParams, parse_params
 from poolbench_scorer.core import Progress, score_texts, scores_table
 from poolbench_scorer.gate import judge_scorer
@@ -44,7 +45,9 @@ def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
     """``scorer.train``: passages/scorer -> scorer (files), measures; points the concept at its new scorer."""
     params = parse_params(TrainParams, task.params)
     if io.missing:
-        trained = run_training(io.table("passages/scorer"), params, io.progress)
+        passages = io.table("passages/scorer")
+        cost.require_training(passages.num_rows, params, cost.TASK)
+        trained = run_training(passages, params, io.progress)
         if "scorer" in io.missing:
             io.write_files("scorer", trained.files, meta={"concept": params.concept, "base": params.base})
         if "measures" in io.missing:
@@ -73,6 +76,7 @@ def handle_score(task: Task, io: TaskIO) -> None:
         require_columns(table, TEXTS, role.replace("scores/", "texts/", 1))
     scorers = {role.removeprefix("scorer/"): read_scorer(io, role) for role in roles}
     texts = [text for table in tables.values() for text in table["text"].to_pylist()]
+    cost.require_scoring(texts, cost.TASK)
     scores = score_texts(scorers, texts, params, io.progress)
     first = 0
     for role, table in tables.items():

@@ -8,13 +8,16 @@ import pyarrow as pa
 from pydantic import Field, field_validator, model_validator
 
 from poolbench.config import StrictModel
+from poolbench.contracts.bounds import PRINTABLE, ArtifactKey, Label, ModelName, Name, Revision, Subfolder, Whole
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import step_key
+from poolbench_scorer.config import TrainParams
 
 MAX_TEXTS = 10_000
+#: A scorer: its concept, ``concept@base``, the id or folder it was imported from, or its artifact key.
+ScorerName = Annotated[str, Field(min_length=1, max_length=1_200, pattern=PRINTABLE)]
 Text = Annotated[str, Field(max_length=100_000)]
-Name = Annotated[str, Field(min_length=1)]
 
 
 class ScoreRequest(StrictModel):
@@ -25,9 +28,9 @@ class ScoreRequest(StrictModel):
     several at once: those on one base share a pass.
     """
 
-    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS)
-    scorer: Name | None = None
-    scorers: list[Name] | None = Field(default=None, min_length=1, max_length=64)
+    texts: list[Text] = Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)
+    scorer: ScorerName | None = None
+    scorers: list[ScorerName] | None = Field(default=None, min_length=1, max_length=64)
 
     @field_validator("texts")
     @classmethod
@@ -51,17 +54,17 @@ class TrainPassage(StrictModel):
     """
 
     text: Text = Field(min_length=1)
-    label: int = Field(ge=0, le=1)
-    doc_id: str | None = None
-    pair_id: str | None = None
+    label: Whole = Field(ge=0, le=1)
+    doc_id: Name | None = None
+    pair_id: Name | None = None
 
 
 class TrainRequest(StrictModel):
     """What to train on: passages in the body, or the key of a PASSAGES artifact; TrainParams."""
 
-    params: dict[str, Any]
-    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS)
-    passages_key: str | None = None
+    params: TrainParams
+    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS, fail_fast=True)
+    passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> TrainRequest:
@@ -74,7 +77,7 @@ class ImportRequest(StrictModel):
     """A published classifier to take as the scorer of one concept.
 
     Attributes:
-        source: Hugging Face id, or a folder that the service can read.
+        source: Hugging Face id, or a folder that requests may name.
         subfolder: Place inside; ``{concept}`` stands for the concept's id. Empty: the root.
         positive_label: Label, or index of it, that means the concept; needed where there are several.
         tokenizer: Base whose tokenizer it reads with, where it brings none.
@@ -83,13 +86,13 @@ class ImportRequest(StrictModel):
     """
 
     concept: Name
-    source: Name
-    revision: str | None = None
-    subfolder: str = "{concept}"
-    positive_label: str | None = None
-    tokenizer: str | None = None
-    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS)
-    passages_key: str | None = None
+    source: ModelName
+    revision: Revision | None = None
+    subfolder: Subfolder = "{concept}"
+    positive_label: Label | None = None
+    tokenizer: ModelName | None = None
+    passages: list[TrainPassage] = Field(default_factory=list, max_length=MAX_TEXTS, fail_fast=True)
+    passages_key: ArtifactKey | None = None
 
     @model_validator(mode="after")
     def _at_most_one_source(self) -> ImportRequest:

@@ -12,6 +12,7 @@ from poolbench.runtime import ClusterSettings, TaskIO
 from poolbench.runtime.openapi import errors, example
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
+from poolbench_scorer import cost
 from poolbench_scorer.answers import MadeScorer, ScoredByMany, ScoredTexts, ScorerList
 from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
 
@@ -81,10 +82,12 @@ class ScorerService:
         """Scores of loose texts; scorers on one base share a pass.
 
         Raises:
+            TooLargeError: For texts that are too long together.
             RestrictedError: For the scorer of a sensitive concept.
         """
         from poolbench_scorer.core import score_texts
 
+        cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
         keys = {name: self.shelf.resolve(name) for name in names}
         with self._lock:

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 from poolbench.concepts import get_concept
+from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
-from poolbench.errors import NotFoundError, RestrictedError, UnknownNameError
+from poolbench.errors import NotFoundError, RestrictedError, UnknownNameError, shown
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_scorer.config import TrainParams
@@ -69,7 +70,7 @@ class ScorerShelf:
             NotFoundError: If there is no such scorer in this store.
             UnknownConceptError: With the nearest valid names.
         """
-        key = name if name.startswith(_KEYS) else self._named(name).key
+        key = _key(name) if name.startswith(_KEYS) else self._named(name).key
         if is_restricted(key):
             raise RestrictedError("scorers of sensitive concepts answer no ad-hoc request")
         refuse_sensitive(self.concept(key))
@@ -106,6 +107,13 @@ class ScorerShelf:
         return {**entry, "made_at": made_at, "status": "ok", "kind": config["kind"], **report}
 
 
+def _key(name: str) -> str:
+    """The name, if it is an artifact key: it becomes a path in the store. Raises NotFoundError."""
+    if re.fullmatch(KEY_PATTERN, name, re.ASCII) is None:
+        raise NotFoundError(f"{shown(name)} is no artifact key; GET /scorer/scorers lists the scorers")
+    return name
+
+
 def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
     """Makes ``key`` the concept's latest scorer on this base: ``scorers/<concept>/<base>.json``.
 
@@ -135,7 +143,7 @@ def refuse_sensitive(concept: str) -> None:
 def _absent(store: ObjectStore, name: str) -> NotFoundError:
     here = ", ".join(one.id for one in pointers(store)) or "none"
     return NotFoundError(
-        f"this store has no scorer {name!r}; it has {here}. Train one (POST /scorer/train, or a run), or import "
+        f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
         "one (POST /scorer/import)"
     )
 

@@ -23,10 +23,12 @@ class Budget(StrictModel):
     reference_strength: float = 0.125
     num_openings: int = Field(gt=1)
     opening_set: str = "neutral-54"
-    max_tokens: int = Field(gt=0)
-    num_nulls: int = Field(default=20, ge=20)
-    num_bootstrap: int = 1000
-    num_continuations: int = 100  # passages continued for part (b) of the scorer gate
+    max_tokens: int = Field(gt=0, le=100_000)
+    num_nulls: int = Field(default=20, ge=20, le=10_000)
+    num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
+    num_continuations: int = Field(
+        default=100, gt=0, le=1_000_000
+    )  # passages continued for part (b) of the scorer gate
 
     @model_validator(mode="after")
     def _strengths_fit(self) -> Self:

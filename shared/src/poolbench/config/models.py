@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
+_HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,29 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
             source = str(asset_path(source.removeprefix("asset:")))
             revision = revision or folder_revision(Path(source))
         return ModelRef(model, source, revision or preset.revision, dtype or preset.dtype, preset.summary)
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return ModelRef(model, str(folder.resolve()), revision or folder_revision(folder), dtype or "float32")
-    if model.count("/") == 1 and not model.startswith((".", "/", "~")):
+    folder = local_folder(model)
+    if folder is not None:
+        return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
+    if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
     raise UnknownModelError(model, MODEL_PRESETS)
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name has the form of a Hugging Face id, ``owner/name``."""
+    return _HUB_ID.fullmatch(name) is not None
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder of this machine that a name means, with links followed; None for what is no folder.
+
+    Names come from users and requests: one that no file system can hold, or of an unknown user, is no folder either.
+    """
+    try:
+        folder = Path(name).expanduser()
+        return folder.resolve() if folder.is_dir() else None
+    except (OSError, RuntimeError, ValueError):
+        return None
 
 
 def folder_revision(folder: Path) -> str:

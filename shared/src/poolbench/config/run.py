@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, Budget
+from poolbench.contracts.bounds import Seed
 from poolbench.contracts.keys import digest
 
 D2_DEPTH = 0.5
@@ -33,8 +34,8 @@ class SteeringConfig(StrictModel):
 
     direction: str = "C1"
     positions: Literal["generated", "all"] = "generated"
-    temperature: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    num_samples: int = Field(default=1, gt=0)
+    temperature: float = Field(default=0.0, ge=0.0, le=2.0, allow_inf_nan=False)
+    num_samples: int = Field(default=1, gt=0, le=1_000)
 
     @model_validator(mode="after")
     def _samples_differ(self) -> Self:
@@ -59,7 +60,7 @@ class SaeConfig(StrictModel):
 
     layer: int | float
     path: str
-    num_features: int = Field(default=10, ge=1)
+    num_features: int = Field(default=10, ge=1, le=10_000)
 
 
 class RunConfig(StrictModel):
@@ -97,7 +98,7 @@ class RunConfig(StrictModel):
     strategies: tuple[str, ...] | None = None
     layers: tuple[int | float, ...] | None = None
     layer_choice: Literal["reported", "nested"] = "reported"
-    fold_seeds: tuple[int, ...] = ()
+    fold_seeds: Annotated[tuple[Seed, ...], Field(max_length=100)] = ()
     saes: tuple[SaeConfig, ...] = ()
     steering_layer: int | float = D2_DEPTH
     steering: SteeringConfig = SteeringConfig()
@@ -111,13 +112,13 @@ class RunConfig(StrictModel):
     annotator: str = "annotator"
     include_bos: bool = False
     keep_activations: bool = False
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
         """A seed twice would count its folds twice in the spread."""
         seeds = (self.seed, *self.fold_seeds)
-        if min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        if len(set(seeds)) < len(seeds):
             raise ValueError(f"fold_seeds {list(self.fold_seeds)}: seeds from 0, each once, and not {self.seed} itself")
         return self
 

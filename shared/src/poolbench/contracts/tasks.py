@@ -7,10 +7,13 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from poolbench.contracts.bounds import ArtifactKey, Flag, Label, Name, Role, Whole
 from poolbench.contracts.keys import derive_key, digest, is_restricted
 from poolbench.errors import InputError
 
 TASK_SCHEMA_VERSION = 1
+#: Inputs, or outputs, of one task.
+MAX_ROLES = 10_000
 
 #: Version of each step's meaning. Raising one invalidates that step's artifacts and all that depend on them.
 STEP_VERSIONS: dict[str, int] = {
@@ -56,14 +59,14 @@ class Task(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    schema_version: int = TASK_SCHEMA_VERSION
+    schema_version: Whole = Field(default=TASK_SCHEMA_VERSION, ge=0, le=1_000)
     task_id: TaskId = ""
     kind: TaskKind
-    run_id: str = ""
-    inputs: dict[str, str] = Field(default_factory=dict)
-    outputs: dict[str, str] = Field(min_length=1)
-    params: dict[str, Any] = Field(default_factory=dict)
-    restricted: bool = False
+    run_id: Label = ""
+    inputs: dict[Role, ArtifactKey] = Field(default_factory=dict, max_length=MAX_ROLES)
+    outputs: dict[Role, ArtifactKey] = Field(min_length=1, max_length=MAX_ROLES)
+    params: dict[Name, Any] = Field(default_factory=dict, max_length=100)
+    restricted: Flag = False
 
     @model_validator(mode="after")
     def _fill_identity(self) -> Self:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.registry import StrategySpec, register, strategy
@@ -51,7 +53,7 @@ def total(context: TokenContext) -> Weights:
     reference="control: how much of A1 half of the tokens keeps",
     board="extended",
 )
-def random_half(context: TokenContext, *, share: float = 0.5) -> Weights:
+def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le=1)] = 0.5) -> Weights:
     """Mean over ``ceil(share * T)`` real tokens drawn without replacement."""
     seed = int.from_bytes(hashlib.sha256(context.passage_id.encode()).digest()[:8], "big")
     count = int(np.ceil(share * len(context.real)))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import Field
+
+from poolbench.contracts.bounds import Label
 from poolbench.errors import CellError
 from poolbench.pooling.align import first_tokens_of_words
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.registry import strategy
 from poolbench.pooling.relations import to_universal
 
+#: A concept's trigger lemmas.
+Triggers = Annotated[Sequence[Label], Field(max_length=1000)]
 #: Arcs whose two ends L8 selects; passive subjects count as subjects.
 SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
 
@@ -24,7 +30,7 @@ SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
     board="extended",
     uses_concept_lexicon=True,
 )
-def dependency_trigger(context: TokenContext, *, triggers: Sequence[str] = ()) -> Weights:
+def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Weights:
     """Mean over the tokens of words whose incoming arc touches a trigger.
 
     An arc (word, head) touches a trigger when one of its ends lies in a run of words whose lemmas, in lower case,

@@ -5,9 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, Literal, get_type_hints
 
-from poolbench.errors import CellError, ConfigError, UnknownStrategyError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from poolbench.contracts.bounds import MAX_NAME
+from poolbench.errors import CellError, ConfigError, UnknownStrategyError, shown
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 from poolbench.registry import Registry
@@ -21,6 +26,9 @@ NEEDS = ("annotation", *SIGNALS, "labels", "states")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation", *from_source("counts", SIGNALS)}
 #: What kept states can give, labels being the prober's matter; whoever asks for more needs the model.
 KEPT_NEEDS = frozenset({"annotation", "labels", *from_source("states", SIGNALS), *KEPT_SIGNALS})
+
+#: Parameters of strategies are taken as they are, and never without any bound.
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_NAME)
 
 _BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended", "linguistic_extended")
 
@@ -38,7 +46,7 @@ class StrategySpec:
         needs: What the function reads from the context, out of ``NEEDS``.
         reference: Where the definition comes from.
         board: ``card`` for the 19 published ones, ``extended`` for the others.
-        params: Keyword parameters with their defaults.
+        params: Keyword parameters with their defaults; the function's annotations say what they may be.
         uses_concept_lexicon: Whether it looks at the concept's own words, given in its parameter ``triggers``.
         collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
         readout: What the prober makes vectors of its parts with, out of ``poolbench.readouts``; none where it
@@ -111,17 +119,37 @@ class StrategySpec:
         """What of it enters artifact keys: id, version and the parameters in force."""
         return {"id": self.id, "version": self.version, "params": self.resolve(params)}
 
+    @cached_property
+    def params_model(self) -> type[BaseModel]:
+        """What its parameters may be: the annotations of the function's keyword arguments, strictly."""
+        written = getattr(self.function, "__annotations__", {})
+        own = SimpleNamespace(__annotations__={name: written[name] for name in self.params if name in written})
+        hints = get_type_hints(own, getattr(self.function, "__globals__", {}), include_extras=True)
+        fields: dict[str, Any] = {name: (hints.get(name, type(given)), given) for name, given in self.params.items()}
+        return create_model(f"{self.id}_params", __config__=_STRICT, **fields)
+
     def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The parameters in force: defaults overlaid with ``params``.
 
         Raises:
-            ConfigError: If a parameter does not exist.
+            ConfigError: If a parameter does not exist, or is not of the type or within the bounds of the function's
+                annotation.
         """
         unknown = sorted(set(params or {}) - set(self.params))
         if unknown:
             allowed = ", ".join(self.params) or "none"
-            raise ConfigError(f"strategy {self.id} has no parameter {unknown[0]!r}; allowed: {allowed}")
+            raise ConfigError(f"strategy {self.id} has no parameter {shown(unknown[0])}; allowed: {allowed}")
+        if params:
+            self._check(params)
         return {**self.params, **(params or {})}
+
+    def _check(self, params: Mapping[str, Any]) -> None:
+        try:
+            self.params_model.model_validate(dict(params))
+        except ValidationError as error:
+            issue = error.errors()[0]
+            place = ".".join(map(str, issue["loc"]))
+            raise ConfigError(f"strategy {self.id}: {place}: {issue['msg']}, got {shown(issue['input'])}") from None
 
     def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
         """Weights over the passage's positions, one or several, or the reduction to apply.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, TokenContext, Weights
@@ -68,14 +71,12 @@ def head_attention(context: TokenContext) -> Parts:
     board="extended",
     common_component=True,
 )
-def smooth_inverse_frequency(context: TokenContext, *, a: float = 1e-3) -> Weights:
+def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field(gt=0, le=1e6)] = 1e-3) -> Weights:
     """The mean over the real tokens of a / (a + p) times the state; a token that the train texts lack has p = 0.
 
     Raises:
-        CellError: If ``a`` is not above zero, or nobody counted the tokens.
+        CellError: If nobody counted the tokens.
     """
-    if not a > 0:
-        raise CellError("failed", f"a is {a}; it must be above zero")
     real = context.real
     values = np.zeros(context.num_positions)
     values[real] = a / (a + context.require("frequency")[real]) / len(real)

@@ -6,11 +6,18 @@ coverage is the share of passages longer than the window.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import strategy
+
+#: How many tokens, or parts, of a passage; more than it has means all of it.
+NumTokens = Annotated[int, Field(ge=1, le=100_000)]
+NumParts = Annotated[int, Field(ge=1, le=1_000)]
 
 
 def _window(context: TokenContext, selected: np.ndarray, k: int) -> Weights:
@@ -18,19 +25,19 @@ def _window(context: TokenContext, selected: np.ndarray, k: int) -> Weights:
 
 
 @strategy("W1_first_k", version=1, family="window", summary="mean of the first k tokens", reference=CARD)
-def first_k(context: TokenContext, *, k: int = 16) -> Weights:
+def first_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     """Mean of the first ``k`` real tokens."""
     return _window(context, context.real[:k], k)
 
 
 @strategy("W2_last_k", version=1, family="window", summary="mean of the last k tokens", reference=CARD)
-def last_k(context: TokenContext, *, k: int = 16) -> Weights:
+def last_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     """Mean of the last ``k`` real tokens."""
     return _window(context, context.real[-k:], k)
 
 
 @strategy("W3_middle_k", version=1, family="window", summary="mean of the centred k tokens", reference=CARD)
-def middle_k(context: TokenContext, *, k: int = 16) -> Weights:
+def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     """Mean of the ``k`` centred real tokens; the odd one out lies on the right."""
     start = max(0, (len(context.real) - k) // 2)
     return _window(context, context.real[start : start + k], k)
@@ -43,7 +50,7 @@ def middle_k(context: TokenContext, *, k: int = 16) -> Weights:
     summary="mean of the means of 4 chunks whose lengths differ by at most one",
     reference=CARD + "; the reference code loses the remainder of T / 4, this does not",
 )
-def hierarchical(context: TokenContext, *, chunks: int = 4) -> Weights:
+def hierarchical(context: TokenContext, *, chunks: NumParts = 4) -> Weights:
     """Mean of chunk means; the first chunks take the remainder."""
     parts = np.array_split(context.real, chunks)
     return context.mean_of_means(parts, applied=len(context.real) >= chunks)

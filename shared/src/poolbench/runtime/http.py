@@ -14,9 +14,12 @@ from starlette.routing import Match, Route
 
 from poolbench import __version__
 from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.memory import OUT_OF_MEMORY, is_out_of_memory
 from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
 
+#: Characters of an error message.
+MAX_MESSAGE = 4_000
 _LOG = logging.getLogger("poolbench.http")
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="The token of the cluster.")
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
@@ -85,6 +88,8 @@ def _answer_errors_as_json(api: FastAPI) -> None:
 
     @api.exception_handler(Exception)
     async def internal_error(request: Request, error: Exception) -> JSONResponse:
+        if is_out_of_memory(error):
+            return error_body(503, "out_of_memory", OUT_OF_MEMORY)
         _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
         return error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
@@ -101,6 +106,7 @@ def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
 
 
 def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The one shape of an error answer."""
-    told = {**_HEADERS.get(http_status, {}), **(headers or {})}
-    return JSONResponse({"error": {"code": code, "message": message}}, http_status, told)
+    """The one shape of an error answer; a message that quotes what was sent is shortened and made valid UTF-8."""
+    all_headers = {**_HEADERS.get(http_status, {}), **(headers or {})}
+    shown = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": {"code": code, "message": shown}}, http_status, all_headers)

@@ -85,10 +85,17 @@ def app(options: AppOptions) -> Application:
     from ray.serve.schema import TaskProcessorConfig
     from ray.serve.task_consumer import task_consumer, task_handler
 
+    from poolbench.runtime.placement import limit_replica
     from poolbench.runtime.replica import Replica
+
+    num_replicas = max(options.num_replicas, options.max_replicas or 1)
 
     class ConsumingReplica(Replica):
         """A replica with its queue handler; the decorator looks for handlers on the class itself."""
+
+        def __init__(self, service: str, module: str = "") -> None:
+            limit_replica(service, num_replicas)
+            super().__init__(service, module)
 
         run_task = task_handler(name=TASK_NAME)(Replica.run_task)
 

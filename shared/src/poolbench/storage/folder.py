@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError
+from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError, shown
 from poolbench.storage.base import ObjectInfo
 
 _TEMPORARY = ".partial-"
+#: Bytes of one part of a path: what file systems take.
+_MAX_PART = 255
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_HINT = "free space (`poolbench-driver gc --delete` helps), then run the same command again"
 
@@ -83,8 +85,14 @@ class FolderStore:
 
     def _file(self, path: str) -> Path:
         parts = PurePosixPath(path).parts
-        if path.startswith("/") or ".." in parts:
-            raise ConfigError(f"object path {path!r} must be relative and without '..'")
+        if path.startswith("/") or ".." in parts or "\0" in path:
+            raise ConfigError(f"object path {shown(path)} must be relative and without '..' or NUL")
+        try:
+            longest = max((len(part.encode()) for part in parts), default=0)
+        except UnicodeEncodeError:
+            raise ConfigError(f"object path {shown(path)} must be valid Unicode") from None
+        if longest > _MAX_PART:
+            raise ConfigError(f"object path {shown(path)} has a part of {longest} bytes; the limit is {_MAX_PART}")
         return self.root.joinpath(*parts)
 
 

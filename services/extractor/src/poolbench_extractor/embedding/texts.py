@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
-from poolbench_extractor.config import EmbedRequest
+from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
 from poolbench_extractor.core import extract
 from poolbench_extractor.model import Decoder
 from poolbench_extractor.passes import Passages, Reading
@@ -56,9 +57,12 @@ def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
     """The texts of a request with their ids and annotations.
 
     Raises:
+        TooLargeError: The texts are too long together.
         InputError: The lists differ in length, an id stands for two texts, an annotation is malformed, or the
             strategy reads annotations and there are none.
     """
+    characters = sum(map(len, request.texts))
+    require_at_most("characters in texts", characters, MAX_REQUEST_CHARACTERS, "send fewer texts at a time")
     given = request.ids or [None] * len(request.texts)
     _require_length("ids", given, request.texts)
     ids = [name if name is not None else text_id(text) for name, text in zip(given, request.texts, strict=True)]
@@ -74,7 +78,8 @@ def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
             "texts as `annotations`"
         )
     _require_length("annotations", request.annotations, request.texts)
-    return Passages(ids, request.texts, dict(zip(ids, words_of(request.annotations), strict=True)))
+    rows = [row.model_dump() for row in request.annotations]
+    return Passages(ids, request.texts, dict(zip(ids, words_of(rows), strict=True)))
 
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
@@ -89,9 +94,11 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
             raise InputError(f"annotation {number} lacks the list {absent[0]!r}; needed: {', '.join(_PER_WORD)}")
         if len({len(row[name]) for name in _PER_WORD}) > 1:
             raise InputError(f"annotation {number}: its lists differ in length; each has one entry a word")
+        if any(isinstance(head, int) and not 0 <= head < len(row["head"]) for head in row["head"]):
+            raise InputError(f"annotation {number}: a head is the index of a word, from 0 to {len(row['head']) - 1}")
     try:
         table = table_from_rows([dict(row) for row in rows], ANNOTATIONS)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, OverflowError) as error:
         raise InputError(f"annotations: {error}") from None
     return [Words.from_row(row) for row in table.to_pylist()]
 

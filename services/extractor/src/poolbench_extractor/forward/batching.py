@@ -7,17 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 
 from poolbench.errors import PoolbenchError
+from poolbench.runtime import memory
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded
-
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
 
 
 class DeviceMemoryError(PoolbenchError):
     """A single passage does not fit into the memory of the device."""
 
     code = "out_of_memory"
-    http_status = 507
+    http_status = 413
 
 
 def make_batches(passages: Iterable[Encoded], limits: BatchLimits) -> Iterator[list[Encoded]]:
@@ -73,6 +72,4 @@ def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], Non
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on a device or on the host."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return any(phrase in str(error).lower() for phrase in _OUT_OF_MEMORY)
+    return isinstance(error, torch.OutOfMemoryError) or memory.is_out_of_memory(error)

@@ -19,7 +19,7 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.tasks import plan, tables
 from poolbench_steerer.tasks.draws import plan_draws
-from poolbench_steerer.tasks.params import ContinueParams, GenerateParams, parse_params
+from poolbench_steerer.tasks.params import ContinueParams, GenerateParams, parse_params, require_affordable
 from poolbench_steerer.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         num_samples=params.num_samples,
         seed=params.seed,
     )
+    require_affordable(len(prompts) * params.num_samples, params.max_tokens)
     sources = {role.partition("/")[2]: role for role in task.inputs if role.startswith("directions/")}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
@@ -113,6 +114,8 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
             continue
         usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids)
+        num_texts = len(prompts) * len(usable) * len(params.strengths) * params.num_samples
+        require_affordable(num_texts, params.max_tokens)
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))
     return batches

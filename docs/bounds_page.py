@@ -1,0 +1,88 @@
+"""The page of bounds: what every field of every verb and task may be, read from the models themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pydantic import BaseModel
+
+from poolbench.contracts.schemas import FieldBounds, describe, fields_of, schema_of
+from poolbench.contracts.tasks import Task
+from poolbench.pooling.registry import all_strategies
+from poolbench_extractor.config import CalibrateParams, EmbedRequest, ExtractParams, ModelParams
+from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolParams, PoolRequest
+from poolbench_prober.config import NullParams, ProbeParams, TaskParams
+from poolbench_prober.requests import DirectionRequest, ProbeRequest
+from poolbench_scorer.config import GateParams, ScoreParams, TrainParams
+from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_steerer.tasks.params import ContinueParams, GenerateParams
+
+#: Bodies of the verbs.
+BODIES: Mapping[str, type[BaseModel]] = {
+    "POST /extractor/embed": EmbedRequest,
+    "POST /pooler/annotate": AnnotateRequest,
+    "POST /pooler/pool": PoolRequest,
+    "POST /prober/probe": ProbeRequest,
+    "POST /prober/direction": DirectionRequest,
+    "POST /scorer/score": ScoreRequest,
+    "POST /scorer/train": TrainRequest,
+    "POST /scorer/import": ImportRequest,
+}
+
+#: Parameters of the tasks; `prober.component` has none.
+PARAMETERS: Mapping[str, type[BaseModel]] = {
+    "pooler.annotate": AnnotateParams,
+    "pooler.pool": PoolParams,
+    "extractor.extract": ExtractParams,
+    "extractor.calibrate": CalibrateParams,
+    "extractor.count": ModelParams,
+    "prober.probe": ProbeParams,
+    "prober.layers": ProbeParams,
+    "prober.directions": ProbeParams,
+    "prober.task": TaskParams,
+    "prober.nulls": NullParams,
+    "steerer.generate": GenerateParams,
+    "steerer.continue": ContinueParams,
+    "scorer.train": TrainParams,
+    "scorer.gate": GateParams,
+    "scorer.score": ScoreParams,
+}
+
+Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
+_HEAD = ("field", "may be", "default")
+
+
+def parts(table: Table) -> Iterator[str]:
+    """The parts of the page.
+
+    Args:
+        table: Makes a table of Markdown from a head and rows.
+    """
+    yield "# Bounds"
+    yield (
+        "What each field of a request, and each parameter of a task, may be. A value outside is refused with status "
+        "422 and the field's name; a task with one fails, and is not tried again. Booleans, strings and fractions are "
+        "no whole numbers, and text must be valid Unicode. What a request or task costs as a whole is computed before "
+        "work starts, and refused with 413 beyond the limits in "
+        "[operations.md](operations.md#limits-of-cost-and-memory)."
+    )
+    yield "## Requests"
+    for verb, model in BODIES.items():
+        yield from (f"### {verb}", table(_HEAD, map(_row, fields_of(model))))
+    yield "## Tasks"
+    yield from ("### The message", table(_HEAD, map(_row, fields_of(Task))))
+    for model in dict.fromkeys(PARAMETERS.values()):
+        kinds = ", ".join(kind for kind, found in PARAMETERS.items() if found is model)
+        yield from (f"### {kinds}", table(_HEAD, map(_row, fields_of(model))))
+    yield "## Parameters of strategies"
+    rows = [
+        (f"`{spec.id}`", f"`{name}`", describe(field))
+        for spec in all_strategies()
+        for name, field in schema_of(spec.params_model).get("properties", {}).items()
+    ]
+    yield table(("strategy", "parameter", "may be"), rows)
+
+
+def _row(field: FieldBounds) -> Sequence[str]:
+    default = "required" if field.required else "" if field.default is None else f"`{field.default}`"
+    return f"`{field.name}`", str(field), default

@@ -1,0 +1,105 @@
+"""What probing will cost, computed from sizes alone before anything is fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from poolbench.contracts.bounds import require_at_most
+from poolbench_prober.config import ProbeParams, TaskParams
+
+_GIB = 2**30
+#: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.
+_RESAMPLED_BYTES = 40
+#: Blocks of the online code, each with a probe of its own.
+_BLOCKS = 10
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request or task may cost.
+
+    Attributes:
+        products: Probes times rows times width: multiplications of one pass over all probes.
+        memory: Bytes at once.
+        remedy: What to do beyond them.
+    """
+
+    products: float
+    memory: float
+    remedy: str
+
+
+REQUEST = Limits(2e10, 2 * _GIB, "send less at a time, or make it a run (`poolbench-driver run`)")
+TASK = Limits(2e13, 64 * _GIB, "plan smaller tasks")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The expected cost of one cell.
+
+    Attributes:
+        rows: Passages, or instances.
+        width: Numbers of each vector.
+        probes: Probes that are fitted on them.
+        columns: Labelings that are held at once.
+        resamples: Resamples of the bootstrap.
+        pairs: Pairs of a positive and a negative passage that are compared at once.
+    """
+
+    rows: int
+    width: int
+    probes: int
+    columns: int
+    resamples: int
+    pairs: float = 0
+
+    @property
+    def products(self) -> float:
+        """Multiplications of one pass over all probes."""
+        return float(self.probes) * self.rows * self.width
+
+    @property
+    def memory(self) -> float:
+        """Bytes: three copies of vectors and of labels and scores, the bootstrap, and the pairs of an AUROC."""
+        matrices = 3 * 8.0 * self.rows * (self.width + self.columns)
+        return matrices + _RESAMPLED_BYTES * float(self.rows) * (self.resamples + 1) + self.pairs
+
+    def require(self, limits: Limits) -> None:
+        """Refuse what one request or task may not cost.
+
+        Raises:
+            TooLargeError: Naming the number and the limit.
+        """
+        made = f"{self.probes:,} probes x {self.rows:,} rows x {self.width:,} numbers"
+        require_at_most(f"{made} are so many products", self.products, limits.products, limits.remedy)
+        held = f"{self.rows:,} rows of {self.width:,} numbers with {self.resamples:,} resamples need bytes"
+        require_at_most(held, self.memory, limits.memory, limits.remedy)
+
+
+def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, num_layers: int = 1) -> Cost:
+    """The cost of D1 on vectors of one strategy.
+
+    Args:
+        rows: Passages of the train split, the larger one.
+        width: Numbers of each vector.
+        domains: Domain of each passage; those with enough passages cost a probe each.
+        params: Parameters.
+        num_layers: Layers that are chosen from inside the folds.
+    """
+    columns = 1 + len(params.sensitivity_c) + params.num_permutations + params.num_control_words
+    held_out = int((np.unique(domains, return_counts=True)[1] >= 2 * params.min_domain_class).sum())
+    probes = params.folds * (columns + len(params.fold_seeds)) * num_layers + held_out + 1
+    return Cost(rows, width, probes, columns, params.num_bootstrap, rows**2 / 4)
+
+
+def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
+    """The cost of a task with ``num_classes`` classes; 1 for a regression."""
+    fits = len(params.c_values) + 1 + bool(params.control)
+    coded = _BLOCKS * len(params.compression_c) if params.compression else 0
+    probes = len(params.seeds) * num_classes * (fits + coded)
+    columns = num_classes * max(1, len(params.c_values))
+    # A score by class holds sums for each resample and class.
+    resamples = params.num_bootstrap + params.num_bootstrap * num_classes // max(1, rows)
+    return Cost(rows, width, probes, columns, resamples)

@@ -1,0 +1,58 @@
+"""What training and scoring will cost, computed from sizes alone before any text is read by a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from poolbench.contracts.bounds import require_at_most
+from poolbench_scorer.config import TrainParams
+
+#: Epochs where none are named and mode or device decide.
+_MOST_EPOCHS = 6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request or task may cost.
+
+    Attributes:
+        windows: Windows that are trained on; mode head keeps the states of all of them, up to 200 kB each.
+        steps: Windows times epochs.
+        characters: Characters that are scored.
+        resamples: Resamples times texts.
+        remedy: What to do beyond them.
+    """
+
+    windows: int
+    steps: int
+    characters: int
+    resamples: int
+    remedy: str
+
+
+REQUEST = Limits(20_000, 200_000, 20_000_000, 50_000_000, "send less at a time, or make it a run")
+TASK = Limits(200_000, 20_000_000, 1_000_000_000, 500_000_000, "plan smaller tasks")
+
+
+def require_training(num_passages: int, params: TrainParams, limits: Limits) -> None:
+    """Refuse a training that would cost too much.
+
+    Raises:
+        TooLargeError: Naming the number and the limit.
+    """
+    windows = num_passages * (1 + params.num_windows)
+    steps = windows * (params.epochs or _MOST_EPOCHS)
+    resamples = num_passages * params.num_bootstrap
+    require_at_most("windows (passages x (1 + num_windows))", windows, limits.windows, limits.remedy)
+    require_at_most("windows x epochs", steps, limits.steps, limits.remedy)
+    require_at_most("passages x num_bootstrap", resamples, limits.resamples, limits.remedy)
+
+
+def require_scoring(texts: Iterable[str | None], limits: Limits) -> None:
+    """Refuse texts that are too long together.
+
+    Raises:
+        TooLargeError: Naming the number and the limit.
+    """
+    require_at_most("characters in texts", sum(len(text or "") for text in texts), limits.characters, limits.remedy)

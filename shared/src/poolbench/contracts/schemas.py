@@ -1,0 +1,148 @@
+"""Reads the bounds of a model from its JSON schema: for the documentation, and for tests that miss no field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from poolbench.contracts.bounds import PRINTABLE
+
+Schema = Mapping[str, Any]
+_RANGE = (("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "at most"), ("exclusiveMaximum", "below"))
+
+
+@dataclass(frozen=True)
+class FieldBounds:
+    """One field of a model.
+
+    Attributes:
+        name: Its name.
+        schema: Its JSON schema, without references.
+        required: Whether it must be given.
+    """
+
+    name: str
+    schema: Schema
+    required: bool
+
+    @property
+    def default(self) -> Any:
+        """What it is where it is not given."""
+        return self.schema.get("default")
+
+    def __str__(self) -> str:
+        return describe(self.schema)
+
+
+def fields_of(model: type[BaseModel]) -> list[FieldBounds]:
+    """The fields of a model in order; those of a model inside it follow it, with its name before theirs."""
+    return list(_fields(schema_of(model), ""))
+
+
+def _fields(schema: Schema, prefix: str) -> Iterator[FieldBounds]:
+    required = schema.get("required", [])
+    for name, field in schema["properties"].items():
+        yield FieldBounds(prefix + name, field, name in required)
+        inner = [part for part in _alternatives(field) if "properties" in part]
+        items = [item for part in _alternatives(field) for item in _alternatives(part.get("items", {}))]
+        for part in inner:
+            yield from _fields(part, f"{prefix}{name}.")
+        for item in items:
+            if "properties" in item:
+                yield from _fields(item, f"{prefix}{name}[].")
+
+
+def _alternatives(schema: Schema) -> Iterator[Schema]:
+    """The schemas of which a value must fit one."""
+    if "anyOf" not in schema:
+        yield schema
+    for part in schema.get("anyOf", []):
+        yield from _alternatives(part)
+
+
+def schema_of(model: type[BaseModel]) -> Schema:
+    """The JSON schema of a model with every reference replaced by what it refers to."""
+    schema = model.model_json_schema()
+    return _inlined(schema, schema.get("$defs", {}))
+
+
+def describe(schema: Schema) -> str:
+    """A schema in words: its type and its bounds."""
+    if "anyOf" in schema:
+        return ", or ".join(dict.fromkeys(describe(part) for part in _alternatives(schema)))
+    if "enum" in schema or "const" in schema:
+        return "one of " + ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        limits = [f"{words} {_number(schema[key])}" for key, words in _RANGE if key in schema]
+        return ", ".join(["whole number" if kind == "integer" else "finite number", *limits])
+    if kind == "string":
+        return _describe_text(schema)
+    if kind == "array":
+        return _describe_list(schema)
+    if kind == "object":
+        if schema.get("properties"):
+            return "object of the fields below"
+        return f"object of at most {schema.get('maxProperties'):,} names"
+    return {"boolean": "true or false", "null": "null"}.get(str(kind), "any value")
+
+
+def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
+    """The places of a schema that allow a number, a text or a list of any size."""
+    if "anyOf" in schema:
+        for part in _alternatives(schema):
+            yield from unbounded(part, path)
+        return
+    kind, limited = schema.get("type"), "enum" in schema or "const" in schema
+    if kind in ("integer", "number"):
+        low, high = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+        if not (any(key in schema for key in low) and any(key in schema for key in high)):
+            yield path
+    elif kind == "string" and not limited and "maxLength" not in schema:
+        yield path
+    elif kind == "array":
+        if "maxItems" not in schema:
+            yield path
+        for item in [schema.get("items", {}), *schema.get("prefixItems", [])]:
+            yield from unbounded(item, f"{path}[]")
+    elif kind == "object":
+        if not schema.get("properties") and "maxProperties" not in schema:
+            yield path
+        for name, field in schema.get("properties", {}).items():
+            yield from unbounded(field, f"{path}.{name}" if path else name)
+
+
+def _describe_text(schema: Schema) -> str:
+    low, high = schema.get("minLength", 0), schema.get("maxLength")
+    length = f"text of {low:,} to {high:,} characters" if high is not None else "text"
+    if schema.get("pattern") == PRINTABLE:
+        return f"{length} without control characters"
+    return f"{length} like `{schema['pattern']}`" if "pattern" in schema else length
+
+
+def _describe_list(schema: Schema) -> str:
+    low, high = schema.get("minItems", 0), schema.get("maxItems")
+    if "prefixItems" in schema:
+        return "list of " + " and ".join(describe(item) for item in schema["prefixItems"])
+    length = f"list of {low:,} to {high:,}" if high is not None else "list"
+    return f"{length} ({describe(schema.get('items', {}))})"
+
+
+def _number(value: float) -> str:
+    if value == 2**63:
+        return "2^63"
+    if value == -(2**63):
+        return "-2^63"
+    return f"{value:,}" if isinstance(value, int) or 0.001 <= abs(value) < 1e9 else f"{value:g}"
+
+
+def _inlined(node: Any, definitions: Mapping[str, Any]) -> Any:
+    if isinstance(node, Mapping):
+        if "$ref" in node:
+            rest = {key: value for key, value in node.items() if key != "$ref"}
+            return {**_inlined(definitions[node["$ref"].rpartition("/")[2]], definitions), **rest}
+        return {key: _inlined(value, definitions) for key, value in node.items() if key != "$defs"}
+    return [_inlined(item, definitions) for item in node] if isinstance(node, list) else node

@@ -1,0 +1,91 @@
+"""Which folders of models an HTTP request may name.
+
+A model is named by a preset, by its Hugging Face id, or by a folder. Whoever holds the token of a service is not
+therefore allowed to have any folder of the operator's machine opened. A request may name a folder that lies below one
+of POOLBENCH_MODEL_FOLDERS, or that is listed in the state folder of a local cluster, where ``poolbench-driver`` writes
+what its user names with ``--model FOLDER``. Tasks from the queue are not checked: their broker is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from poolbench.config.models import MODEL_PRESETS, ModelRef, is_hub_id, local_folder, resolve_model
+from poolbench.errors import ModelError, UnknownModelError, shown
+from poolbench.runtime.settings import state_folder
+
+MODEL_FOLDERS = "POOLBENCH_MODEL_FOLDERS"
+_LIST = "model-folders"
+
+
+def requested_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
+    """The model that a request names: as ``resolve_model``, but of folders only those that requests may name.
+
+    Raises:
+        UnknownModelError: With the nearest presets.
+        ModelError: For a folder that is not allowed.
+    """
+    require_permitted(model, MODEL_PRESETS)
+    return resolve_model(model, revision=revision, dtype=dtype)
+
+
+def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str], bool] = is_hub_id) -> None:
+    """Refuse a name that would have a folder opened which requests may not name.
+
+    Args:
+        name: Preset, Hugging Face id or folder.
+        presets: Names that stand for neither.
+        is_id: Whether a name has the form of an id.
+
+    Raises:
+        UnknownModelError: For a name that is none of these, with the nearest presets.
+        ModelError: For a folder that is not allowed, whether or not it exists.
+    """
+    if name in presets:
+        return
+    folder = local_folder(name)
+    if folder is None and not Path(name).is_absolute():
+        if is_id(name):
+            return
+        raise UnknownModelError(name, presets)
+    if not _permitted(folder or Path(name)):
+        raise ModelError(
+            f"folder {shown(name)} may not be named by requests; allowed are folders below those that the operator "
+            f"lists in {MODEL_FOLDERS}, and on a local cluster those that `poolbench-driver` is given"
+        )
+
+
+def list_folder(name: str) -> str:
+    """What a client on the operator's machine sends for a model: a folder by its whole path, listed for the services.
+
+    Args:
+        name: Preset, Hugging Face id or folder.
+    """
+    folder = None if name in MODEL_PRESETS else local_folder(name)
+    if folder is None:
+        return name
+    file = state_folder() / _LIST
+    if file.parent.is_dir() and folder not in _listed():
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a") as lines:
+            lines.write(f"{folder}\n")
+    return str(folder)
+
+
+def _permitted(folder: Path) -> bool:
+    """Whether requests may name a folder; links are followed first."""
+    try:
+        place = folder.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return False
+    roots = [Path(root).expanduser().resolve() for root in os.environ.get(MODEL_FOLDERS, "").split(os.pathsep) if root]
+    return any(place.is_relative_to(root) for root in [*roots, *_listed()])
+
+
+def _listed() -> list[Path]:
+    """Folders that the user of a local cluster named."""
+    try:
+        return [Path(line) for line in (state_folder() / _LIST).read_text("utf-8").splitlines() if line]
+    except (OSError, UnicodeDecodeError):
+        return []

@@ -1,0 +1,154 @@
+"""How much memory one replica may use, and what happens beyond it: no service takes the memory of another.
+
+On a machine without GPUs the kernel refuses further allocations (RLIMIT_DATA), so the request or task that asked for
+them fails with a MemoryError and the replica lives on. CUDA reserves address space far beyond what it uses, and so
+does vLLM, whose engine is a process of its own: on a machine with GPUs, and for the steerer everywhere, a thread
+watches resident memory instead and ends the largest process of the replica, which is then restarted.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import threading
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import psutil
+
+from poolbench.errors import ConfigError
+
+_LOG = logging.getLogger("poolbench.memory")
+_GIB = 2**30
+
+#: Memory of all services of a machine together, and of one replica of a service, in GiB; 0 is no limit.
+MEMORY_VARIABLE = "POOLBENCH_MEMORY_GIB"
+#: Parts of that memory by service, from what a run was seen to need.
+SHARES = {"steerer": 8, "scorer": 5, "extractor": 4, "pooler": 3, "prober": 3}
+#: Left to Ray, the system and whatever runs beside it: a share, and at least so many bytes.
+_RESERVE, _LEAST_RESERVE = 0.15, 2 * _GIB
+_GPU = Path("/dev/nvidiactl")
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_WATCH_S, _LOOK_FOR_CHILDREN_S = 0.5, 5.0
+
+OUT_OF_MEMORY = (
+    "the request does not fit into the memory that a replica of this service may use; send less at a time, or let the "
+    f"operator raise {MEMORY_VARIABLE}_<SERVICE>"
+)
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed", "cannot allocate")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on a device or on the host; libraries say so in different ways."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(said in str(error).lower() for said in _OUT_OF_MEMORY)
+
+
+def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
+    """Limits the memory of this process, and of those it starts.
+
+    Args:
+        service: Which service it serves.
+        services: The services that share the machine.
+        num_replicas: Replicas of this service on this machine.
+    """
+    limit = memory_limit(service, services, num_replicas, os.environ)
+    if limit is None:
+        return
+    watched = service == "steerer" or _GPU.exists()
+    _LOG.info("%s: %.1f GiB of memory, %s", service, limit / _GIB, "watched" if watched else "enforced by the kernel")
+    if watched:
+        threading.Thread(target=_watch, args=(limit,), name="memory-watchdog", daemon=True).start()
+    else:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+
+
+def memory_limit(
+    service: str, services: Collection[str], num_replicas: int, environment: Mapping[str, str], machine: int = 0
+) -> int | None:
+    """Bytes that one replica may use; None for no limit.
+
+    Args:
+        service: Which service.
+        services: The services that share the machine.
+        num_replicas: Replicas of this service on this machine.
+        environment: POOLBENCH_MEMORY_GIB_<SERVICE>, else POOLBENCH_MEMORY_GIB, override what is derived.
+        machine: Bytes of the machine; by default this one's, or those that its container may use.
+
+    Raises:
+        ConfigError: A variable is no number from 0.
+    """
+    own = _gib(environment, f"{MEMORY_VARIABLE}_{service.upper()}")
+    if own is not None:
+        return own or None
+    total = _gib(environment, MEMORY_VARIABLE)
+    if total == 0:
+        return None
+    if total is None:
+        machine = machine or machine_bytes()
+        total = machine - max(int(_RESERVE * machine), min(_LEAST_RESERVE, machine // 2))
+    share = SHARES[service] / sum(SHARES[name] for name in {service, *services})
+    return int(total * share / max(1, num_replicas))
+
+
+def machine_bytes() -> int:
+    """Memory of this machine, or what its container may use of it."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _CONTAINER_LIMITS:
+        try:
+            found.append(int(file.read_text()))
+        except (OSError, ValueError):  # no such version of cgroups, or "max"
+            continue
+    return min(found)
+
+
+def held_bytes(pid: int) -> int:
+    """Resident memory of a process that the kernel cannot take back: neither files nor shared libraries."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+def _gib(environment: Mapping[str, str], name: str) -> int | None:
+    given = environment.get(name, "")
+    if not given:
+        return None
+    try:
+        value = float(given)
+        if not 0 <= value < 2**20:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(f"{name} is {given!r}; give GiB of memory, or 0 for no limit") from None
+    return int(value * _GIB)
+
+
+def _watch(limit: int) -> None:
+    """Looks at this process and its children for as long as it lives."""
+    looked_s, processes = float("-inf"), [os.getpid()]
+    while True:
+        if time.monotonic() - looked_s > _LOOK_FOR_CHILDREN_S:
+            looked_s = time.monotonic()
+            processes = [os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))]
+        held = {pid: held_bytes(pid) for pid in processes}
+        if sum(held.values()) > limit:
+            _end_largest(held, limit)
+            looked_s = float("-inf")
+        time.sleep(_WATCH_S)
+
+
+def _end_largest(held: Mapping[int, int], limit: int) -> None:
+    """Ends the process that holds most: the steerer restarts its engine, and Serve a replica."""
+    largest = max(held, key=lambda pid: held[pid])
+    told = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
+    _LOG.error("%s: process %d, which holds %.1f, is ended", told, largest, held[largest] / _GIB)
+    try:
+        os.kill(largest, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,47 @@
+"""Who shares the machine of a replica, as Ray knows it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from poolbench.runtime.memory import limit_memory
+from poolbench.runtime.service import SERVICES
+
+#: Set to 1 where one machine runs several Ray nodes, as containers do: each offers one service, and all share memory.
+SHARED_MACHINE = "POOLBENCH_SHARED_MACHINE"
+
+
+def limit_replica(service: str, num_replicas: int) -> None:
+    """Limits the memory of this replica to its share of the machine.
+
+    Args:
+        service: Which service it is a replica of.
+        num_replicas: Replicas that the service may have, on all nodes together.
+    """
+    import ray
+
+    node_id = ray.get_runtime_context().get_node_id()
+    offers = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    shared = os.environ.get(SHARED_MACHINE) == "1"
+    limit_memory(service, *neighbours(service, num_replicas, node_id, offers, shared=shared))
+
+
+def neighbours(
+    service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
+) -> tuple[list[str], int]:
+    """The services of a replica's machine, and how many replicas of its own service are there at most.
+
+    Args:
+        service: Which service.
+        num_replicas: Replicas on all nodes together.
+        node_id: The replica's node.
+        offers: Resources by node; nodes offer places for services under the services' names.
+        shared: Whether other nodes run on the same machine.
+    """
+    nodes = sum(1 for resources in offers.values() if resources.get(service))
+    here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]
+    replicas = num_replicas if shared else math.ceil(num_replicas / max(1, nodes))
+    return (list(SERVICES) if shared or not here else here), replicas

@@ -1,0 +1,243 @@
+"""Every field of every verb and task refuses what its schema does not allow: generated from the models themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from operator import ge, gt, le, lt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+
+from poolbench.contracts.schemas import Schema, schema_of, unbounded
+from poolbench.contracts.tasks import Task
+from poolbench.queue import FolderLeases
+from poolbench.runtime.http import build_api
+from poolbench.runtime.service import Service
+from poolbench.runtime.worker import Worker, failure_path
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_extractor.service import create as extractor
+from poolbench_pooler.service import create as pooler
+from poolbench_prober.service import create as prober
+from poolbench_scorer.service import ScorerService
+from poolbench_steerer.config import SteererConfig
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.service import SteererService
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
+from bounds_page import BODIES, PARAMETERS
+
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, "x", "", 1.5, 0, -1, 2**70, -(2**70), 10**400, 1e300, math.nan, math.inf, -math.inf),
+    *("\ud800", "a\x00b", "x" * 5_000, "../../x", [], {}, [None], [[]], {"a": 1}),
+)
+#: One of each kind of them.
+FEW: tuple[Any, ...] = (2**70, None, True, 1.5, "\ud800", math.nan, [None])
+LIMITS = {"minimum": ge, "maximum": le, "exclusiveMinimum": gt, "exclusiveMaximum": lt}
+#: Names of fields and numbers of entries on the way to a place.
+Steps = tuple[str | int, ...]
+WORDS = {"upos": ["NOUN"], "dep": ["root"], "head": [0], "lemma": ["x"], "entity": [""], "keyword": [True]}
+PLACES = {"word_start": [0], "word_end": [1], "sentence": [0], "clause": [0]}
+PASSAGE = {"text": "It rained.", "label": 1, "doc_id": "d", "pair_id": "p"}
+VECTORS = {"vectors": [[0.1, 1.0], [0.9, 0.0], [0.2, 1.0], [1.1, 0.0]], "labels": [0, 1, 0, 1], "pairs": ["a"] * 4}
+#: A whole request by verb: each field, and one entry of each list, is replaced by what is hostile.
+REQUESTS: Mapping[str, dict[str, Any]] = {
+    "POST /extractor/embed": {
+        **{"texts": ["a"], "ids": ["i"], "annotations": [{"passage_id": "0", **WORDS, **PLACES}]},
+        **{"model": "demo", "model_revision": "r", "dtype": "float32", "include_bos": False, "max_length": 9},
+        **{"strategy": "W2_last_k", "params": {"k": 1}, "layer": 1, "batch_size": 1, "padding_side": "left"},
+    },
+    "POST /pooler/annotate": {"texts": ["a"], "idf_texts": ["b"], "pipeline": "annotator", "num_keywords": 1},
+    "POST /pooler/pool": {
+        **{"hidden_states": [[1.0, 2.0]], "strategies": [{"id": "W2_last_k", "params": {"k": 1}}], "text": "a"},
+        **{"offsets": [[0, 1]], "special": [False], "inflow": [1.0], "pipeline": "annotator"},
+    },
+    "POST /prober/probe": {
+        **VECTORS,
+        **{"task": "concept", "splits": ["train"] * 4, "words": ["w"] * 4, "groups": ["g"] * 4, "domains": ["d"] * 4},
+        "params": {"concept": "c", "fold_seeds": [3], "sensitivity_c": [2.0], "folds": 2},
+        "task_params": {"task": "t", "seeds": [0], "c_values": [1.0], "compression_c": [1.0]},
+    },
+    "POST /prober/direction": {**VECTORS, "method": "C1", "seed": 0},
+    "POST /scorer/score": {"texts": ["a"], "scorer": "contrast", "scorers": ["contrast"]},
+    "POST /scorer/train": {
+        "params": {"concept": "contrast", "base": "minilm", "revision": "r", "tokenizer": "minilm"},
+        **{"passages": [PASSAGE], "passages_key": "k"},
+    },
+    "POST /scorer/import": {
+        **{"concept": "contrast", "source": "a/b", "revision": "r", "subfolder": "", "positive_label": "x"},
+        **{"tokenizer": "minilm", "passages": [PASSAGE], "passages_key": "k"},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    return Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def services(artifacts: Artifacts) -> dict[str, Service]:
+    steerer = SteererService(EngineHost(SteererConfig()))
+    made = (extractor(), pooler(), prober(), ScorerService(lambda: artifacts), steerer)
+    return {service.name: service for service in made}
+
+
+@pytest.fixture(scope="module")
+def clients(services: dict[str, Service]) -> dict[str, TestClient]:
+    headers = {"Authorization": "Bearer token", "Content-Type": "application/json"}
+    return {
+        name: TestClient(build_api(service, "token"), headers=headers, raise_server_exceptions=False)
+        for name, service in services.items()
+    }
+
+
+def fits(schema: Schema, value: Any) -> bool:
+    """Whether a schema allows a value; integers are whole, numbers are finite, and text is Unicode."""
+    if "anyOf" in schema:
+        return any(fits(part, value) for part in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return isinstance(value, str) and value in schema.get("enum", [schema.get("const")])
+    kind = schema.get("type")
+    if kind in ("integer", "number"):
+        return _is_number(kind, value) and _within(schema, value)
+    if kind == "string":
+        return isinstance(value, str) and _is_text(schema, value)
+    if kind == "array":
+        low, high = schema.get("minItems", 0), schema.get("maxItems", math.inf)
+        items = schema.get("items", {})
+        return isinstance(value, list) and low <= len(value) <= high and all(fits(items, item) for item in value)
+    if kind == "object":
+        known, open_ended = schema.get("properties"), not schema.get("properties")
+        required = set(schema.get("required", []))
+        return isinstance(value, dict) and (open_ended or required <= set(value) <= set(known or ()))
+    return {"boolean": isinstance(value, bool), "null": value is None}.get(str(kind), True)
+
+
+def _is_number(kind: str, value: Any) -> bool:
+    return isinstance(value, int if kind == "integer" else (int, float)) and not isinstance(value, bool)
+
+
+def _within(schema: Schema, value: float) -> bool:
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return finite and all(holds(value, schema[key]) for key, holds in LIMITS.items() if key in schema)
+
+
+def _is_text(schema: Schema, value: str) -> bool:
+    if any(0xD800 <= ord(letter) <= 0xDFFF for letter in value):
+        return False
+    sized = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", math.inf)
+    return sized and re.search(schema.get("pattern", ""), value) is not None
+
+
+def places(schema: Schema, example: Any, path: Steps = ()) -> Iterator[tuple[Steps, Schema]]:
+    """Every place of an example that its schema speaks of, with the schema there."""
+    if path:
+        yield path, schema
+    for part in schema.get("anyOf", [schema]):
+        if "properties" in part and isinstance(example, dict):
+            for name, field in part["properties"].items():
+                yield from places(field, example.get(name), (*path, name))
+        if part.get("type") == "array" and isinstance(example, list) and example:
+            item = part.get("prefixItems", [part.get("items", {})])[0]
+            yield from places(item, example[0], (*path, 0))
+
+
+def replaced(example: dict[str, Any], path: Steps, value: Any) -> dict[str, Any]:
+    """The example with another value at one place."""
+    made = deepcopy(example)
+    inner: Any = made
+    for step in path[:-1]:
+        if isinstance(inner, dict) and inner.get(step) is None:  # type: ignore[call-overload]
+            inner[step] = {}  # type: ignore[index]
+        inner = inner[step]  # type: ignore[index]
+    inner[path[-1]] = value  # type: ignore[index]
+    return made
+
+
+def hostile(
+    schema: Schema, example: dict[str, Any], values: Sequence[Any] = HOSTILE
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each place with each value that does not belong there, and fields and names that do not exist."""
+    for path, field in places(schema, example):
+        for value in values:
+            if not fits(field, value):
+                yield f"{'.'.join(map(str, path))} = {ascii(value)[:40]}", replaced(example, path, value)
+    for name in ("nonsense", "a\x00b", "\ud800", "x" * 5_000):
+        yield f"a field {ascii(name)[:40]}", {**example, name: 1}
+
+
+@pytest.mark.parametrize("verb", BODIES)
+def test_no_field_of_a_verb_takes_what_its_schema_forbids(verb: str, clients: dict[str, TestClient]) -> None:
+    service, path = re.fullmatch(r"POST /(\w+)(/\w+)", verb).groups()  # type: ignore[union-attr]
+    wrong, count = [], 0
+    for place, body in hostile(schema_of(BODIES[verb]), REQUESTS[verb]):
+        answer = clients[service].post(path, content=json.dumps(body))
+        count += 1
+        error = answer.json().get("error", {})
+        told = isinstance(error.get("message"), str) and len(error["message"]) <= 4_000 and error.get("code")
+        if answer.status_code not in (400, 413, 422) or not told or "Traceback" in answer.text:
+            wrong.append(f"{place}: {answer.status_code} {answer.text[:200]}")
+    assert not wrong, f"{len(wrong)} of {count} were not refused as they should be:\n" + "\n".join(wrong[:20])
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_no_parameter_of_a_task_takes_what_its_schema_forbids(
+    kind: str, services: dict[str, Service], artifacts: Artifacts, tmp_path: Path
+) -> None:
+    service = services[kind.partition(".")[0]]
+    worker = Worker(service, artifacts, FolderLeases(tmp_path / "leases"))
+    message = Task(kind=kind, outputs={"o": "never"}).model_dump(mode="json")
+    wrong = []
+    first = next(other for other, model in PARAMETERS.items() if model is PARAMETERS[kind])
+    values = FEW if kind == first else FEW[:1]  # each failure is a file on the disk
+    for place, params in hostile(schema_of(PARAMETERS[kind]), EXAMPLES.get(kind, {}), values):
+        ended = worker.run({**message, "params": params})
+        failure = json.loads(artifacts.store.get(failure_path(message["task_id"])))
+        if ended != "failed" or failure["code"] not in ("config", "input") or failure["retryable"]:
+            wrong.append(f"{place}: {ended} {failure['code']} {ascii(failure['reason'])[:200]}")
+    assert not wrong, "\n".join(wrong[:20])
+
+
+#: Required parameters of tasks, and one entry of lists.
+EXAMPLES: Mapping[str, dict[str, Any]] = {
+    "pooler.pool": {"strategies": [{"id": "W2_last_k", "params": {"k": 1}}]},
+    "extractor.extract": {"model": "demo", "layers": [0], "strategies": [{"id": "A1_mean"}]},
+    "extractor.calibrate": {"model": "demo", "layers": [0]},
+    "extractor.count": {"model": "demo"},
+    "prober.probe": {"fold_seeds": [3], "sensitivity_c": [1.0]},
+    "steerer.generate": {"model": "demo", "layer": 0, "max_tokens": 4, "strengths": [0.1], "direction_ids": ["C1"]},
+    "steerer.continue": {"model": "demo", "num_passages": 1, "max_tokens": 4},
+    "scorer.train": {"concept": "contrast"},
+}
+
+
+def test_every_verb_and_task_is_listed_with_its_bounds(services: dict[str, Service]) -> None:
+    kinds = {kind for service in services.values() for kind in service.handlers}
+    assert kinds - set(PARAMETERS) == {"prober.component"}
+    posted = set()
+    for name, service in services.items():
+        router = APIRouter()
+        service.routes(router)
+        posted |= {f"POST /{name}{route.path}" for route in router.routes if "POST" in route.methods}  # type: ignore[attr-defined]
+    assert {verb for verb in posted if not verb.startswith("POST /steerer/")} == set(BODIES) == set(REQUESTS)
+    for model in {*BODIES.values(), *PARAMETERS.values(), Task}:
+        assert not list(unbounded(schema_of(model))), model.__name__
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, None, True, 0, -1, 2**70, math.nan, [1], "\ud800"])
+def test_parameters_of_strategies_have_types_and_bounds(value: Any, clients: dict[str, TestClient]) -> None:
+    for service, path, body in (
+        ("pooler", "/pool", {"hidden_states": [[1.0]], "strategies": [{"id": "W2_last_k", "params": {"k": value}}]}),
+        ("extractor", "/embed", {"texts": ["a"], "strategy": "W2_last_k", "params": {"k": value}}),
+    ):
+        answer = clients[service].post(path, content=json.dumps(body))
+        assert answer.status_code == 400 and "strategy W2_last_k: k: " in answer.json()["error"]["message"]
