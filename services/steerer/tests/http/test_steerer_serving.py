@@ -125,7 +125,11 @@ def test_listing_loads_no_model(http, host):
         (b"{", "application/json", 422, "input"),
         (b'{"vectors": [["a"]]}', "application/json", 422, "input"),
         (b'{"vectors": [[1.0]], "labels": ["a", "b"]}', "application/json", 400, "input"),
-        (b'{"vectors": [' + b",".join([b"[NaN" + b",0" * 255 + b"]"]) + b"]}", "application/json", 400, "vector"),
+        (b'{"vectors": [[NaN' + b",0" * 255 + b"]]}", "application/json", 422, "input"),
+        (b'{"vectors": [[1e300' + b",0" * 255 + b"]]}", "application/json", 422, "input"),  # infinite as float32
+        (save({"a" * 257: torch.ones(256)}), "application/octet-stream", 400, "input"),
+        (save({"a\0": torch.ones(256)}), "application/octet-stream", 400, "input"),
+        (save({"a": torch.ones(0, 256)}), "application/octet-stream", 400, "input"),
     ],
 )
 def test_bad_vectors_are_named(http, tiny_model, content, kind, status, code):
@@ -150,10 +154,12 @@ def test_a_full_bank_and_a_huge_body_are_refused(http, host, tiny_model, monkeyp
     [
         ({"vector_id": "nope", "vector": None}, 404, "unknown_vector"),
         ({"vector": [1.0] * 255}, 400, "vector"),
-        ({"vector": [float("nan")] + [1.0] * 255}, 400, "vector"),
-        ({"layer": -1}, 400, "layer_out_of_range"),
-        ({"alpha": 1e9}, 400, "strength"),
-        ({"alpha": float("inf")}, 400, "strength"),
+        ({"vector": [float("nan")] + [1.0] * 255}, 422, "input"),
+        ({"vector": [1e300] + [1.0] * 255}, 422, "input"),
+        ({"layer": -1}, 422, "input"),
+        ({"layer": 6}, 400, "layer_out_of_range"),
+        ({"alpha": 1e9}, 422, "input"),
+        ({"alpha": float("inf")}, 422, "input"),
         ({"alpha": None, "strength": 1e7, "mean_residual_norm": 100.0}, 400, "strength"),
         ({"operation": "double"}, 422, "input"),
         ({"positions": "some"}, 422, "input"),

@@ -114,7 +114,7 @@ class SteeringEngine:
             PromptTooLongError, LayerError, InputError: Before anything is generated.
             ReceiptError: When steering was not applied at exactly the expected positions.
         """
-        self.limits.check(request, 0)
+        self.limits.check(request, 0, spare=0)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
