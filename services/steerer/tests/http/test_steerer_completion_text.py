@@ -155,7 +155,7 @@ def test_an_answer_holds_no_more_log_probabilities_than_the_service_keeps():
     body = CompletionBody.model_validate({"prompt": ["a"] * 64, "max_tokens": 1, "echo": True, "logprobs": 1})
     check_logprobs(body, [(5,) * 2048] * 64)
     wide = body.model_copy(update={"logprobs": 20})
-    with pytest.raises(TooLargeError, match="2753856 log-probabilities .* at most 524288"):
+    with pytest.raises(TooLargeError, match=r"2753856 log-probabilities .* at most 524288"):
         check_logprobs(wide, [(5,) * 2048] * 64)
 
 
