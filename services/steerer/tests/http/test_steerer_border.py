@@ -45,7 +45,7 @@ def failing(host: EngineHost, model_ref: Any, monkeypatch: pytest.MonkeyPatch) -
 
     def fail(error: Exception, after: int = 0) -> None:
         async def patch(engine: Any) -> None:
-            generate = engine.llm.generate
+            generate = type(engine.llm).generate.__get__(engine.llm)  # vLLM's own, whatever failed before
 
             async def broken(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
                 num_seen = 0
