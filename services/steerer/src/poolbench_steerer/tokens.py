@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 # Not later: transformers replaces its own module while it loads, so that two threads may not be its first importers.
@@ -14,6 +17,7 @@ from poolbench.errors import ModelError
 
 _KEPT = 2
 _LOADED: OrderedDict[ModelRef, Tokens] = OrderedDict()
+_LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
 
 class Tokens:
@@ -72,16 +76,30 @@ def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
     Raises:
         ModelError: When the model has none.
     """
-    if model not in _LOADED:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                model.source,
-                revision=None if model.is_local else model.revision,
-                trust_remote_code=trust_remote_code,
-            )
-        except Exception as error:  # of whichever package reads this kind of tokenizer
-            raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
-        _LOADED[model] = Tokens(tokenizer)
+    tokens = _LOADED.get(model)
+    if tokens is None:
+        tokens = _LOADED[model] = _load(model, trust_remote_code)
         while len(_LOADED) > _KEPT:
             _LOADED.popitem(last=False)
-    return _LOADED[model]
+    return tokens
+
+
+async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
+    """The same for an event loop; loads that take long, such as those of unknown names, delay no other request."""
+    tokens = _LOADED.get(model)
+    if tokens is not None:
+        return tokens
+    load = partial(tokens_of, model, trust_remote_code=trust_remote_code)
+    return await asyncio.get_running_loop().run_in_executor(_LOADERS, load)
+
+
+def _load(model: ModelRef, trust_remote_code: bool) -> Tokens:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.source,
+            revision=None if model.is_local else model.revision,
+            trust_remote_code=trust_remote_code,
+        )
+    except Exception as error:  # of whichever package reads this kind of tokenizer
+        raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
+    return Tokens(tokenizer)

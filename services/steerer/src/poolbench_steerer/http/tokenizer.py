@@ -12,7 +12,7 @@ from poolbench.config import resolve_model
 from poolbench.errors import InputError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 
 class TokenizeBody(RequestBody):
@@ -63,4 +63,4 @@ class TokenizerVerbs:
 
     async def _tokens(self, name: str | None) -> Tokens:
         model = resolve_model(name or self.host.config.model)
-        return await asyncio.to_thread(tokens_of, model, trust_remote_code=self.host.config.trust_remote_code)
+        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)

@@ -29,7 +29,7 @@ from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
 from poolbench_steerer.repetition import repeated_4grams
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -90,7 +90,7 @@ class Verbs:
 
     async def _generate(self, body: GenerateBody) -> dict[str, Any]:
         model = self._model(body.model)
-        tokens = await asyncio.to_thread(self._tokens, model)
+        tokens = await self._tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
         units = await units_of(self.host, model, body.steering)
 
@@ -106,7 +106,7 @@ class Verbs:
         if len(prompts) != len(body.texts):
             raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
         model = self._model(body.model)
-        tokens = await asyncio.to_thread(self._tokens, model)
+        tokens = await self._tokens(model)
         texts = list(zip(prompts, body.texts, strict=True))
         pairs = await asyncio.to_thread(lambda: [_split(tokens, prompt, text) for prompt, text in texts])
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
@@ -116,8 +116,8 @@ class Verbs:
     def _model(self, name: str | None) -> ModelRef:
         return resolve_model(name or self.host.config.model)
 
-    def _tokens(self, model: ModelRef) -> Tokens:
-        return tokens_of(model, trust_remote_code=self.host.config.trust_remote_code)
+    async def _tokens(self, model: ModelRef) -> Tokens:
+        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
 
 
 def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:

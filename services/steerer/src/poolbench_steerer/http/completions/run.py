@@ -67,10 +67,10 @@ class Completion:
         Raises:
             StreamBrokenError: When a new engine generates other tokens than the dead one had.
         """
-        check_vocabulary(self.choices, engine.llm.model_config.get_vocab_size())
-        steering = await resolve(engine, self.body.steering, self._units)
         for choice in self.choices:
             engine.limits.check_room(len(choice.prompt_ids), self._num_new, f"choice {choice.index}", spare=0)
+        check_vocabulary(self.choices[:: self.body.n], engine.llm.model_config.get_vocab_size())
+        steering = await resolve(engine, self.body.steering, self._units)
         ids = [edit.vector_id for edit in steering.edits] if steering is not None else []
         with engine.bank.in_use(ids) as slots:
             open_choices = [choice for choice in self.choices if not choice.done]
@@ -164,10 +164,10 @@ def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed:
 def check_vocabulary(choices: Sequence[Choice], size: int) -> None:
     """Raises InputError for token ids that the model has not."""
     for choice in choices:
-        wrong = [token for token in choice.prompt_ids if not 0 <= token < size]
-        if wrong:
+        largest = max(choice.prompt_ids, default=0)
+        if largest >= size:
             raise InputError(
-                f"token id {wrong[0]} of choice {choice.index} is out of range: the model has 0..{size - 1}"
+                f"token id {largest} of choice {choice.index} is out of range: the model has 0..{size - 1}"
             )
 
 

@@ -21,7 +21,7 @@ from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
 from poolbench_steerer.http.completions.routes import METHODS, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
 from poolbench_steerer.http.steering import units_of
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 Parts = AsyncGenerator[tuple[Answer, Part], None]
 
@@ -66,7 +66,7 @@ class CompletionVerbs:
     async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
         """The parts of all choices as they are made; what it holds is given back when it ends or is closed."""
         with self.admission.texts(len(body.prompts) * body.n):
-            tokens = await asyncio.to_thread(tokens_of, model, trust_remote_code=self.host.config.trust_remote_code)
+            tokens = await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
             prompts = await asyncio.to_thread(_encode, body, tokens)
             check_logprobs(body, prompts)
             # A text without a seed is sampled with a random one, which the answer tells.
