@@ -117,6 +117,12 @@ def test_bodies_that_are_no_request(client: TestClient, verb: str, content: byte
     assert answer.json()["error"]["message"]
 
 
+def test_unknown_fields_are_named_in_short(client: TestClient) -> None:
+    sent = client.post("/v1/completions", json=COMPLETE | {"n": True, "f" * 100_000: 1}).json()["error"]
+    assert (sent["code"], sent["param"]) == ("unknown_field", "f" * 100)
+    assert len(sent["message"]) < 200
+
+
 @pytest.mark.parametrize("name", ["m" * 5000, "a%00b", "%1b[31m", "demmo"])
 def test_names_of_models_in_addresses(client: TestClient, name: str) -> None:
     for path in (f"/v1/models/{name}", f"/vectors?model={name}", f"/tokenizer_info?model={name}"):

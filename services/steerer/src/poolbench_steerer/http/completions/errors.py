@@ -21,6 +21,7 @@ _LOG = logging.getLogger("poolbench.http")
 _CODES = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed"}
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 _MAX_ISSUES = 5
+_MAX_NAME_CHARS = 100
 
 
 class OpenAIRoute(APIRoute):
@@ -60,9 +61,10 @@ def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
 
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
     named = [(_name(issue["loc"]), issue) for issue in issues[:_MAX_ISSUES]]
-    unknown = [shortened(name) for name, issue in named if issue["type"] == "extra_forbidden"]
+    unknown = [name for name, issue in named if name is not None and issue["type"] == "extra_forbidden"]
     if unknown:
-        return error_body(400, "unknown_field", f"unknown or unsupported field {', '.join(unknown)}", named[0][0])
+        listed = ", ".join(map(shortened, unknown))
+        return error_body(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
     return error_body(400, "input", "; ".join(_line(name, issue) for name, issue in named), named[0][0])
 
 
@@ -77,4 +79,4 @@ def _line(name: str | None, issue: Any) -> str:
 
 def _name(loc: Sequence[int | str]) -> str | None:
     """The field that an error is about, without "body" and without the form of a prompt or stop."""
-    return ".".join(str(part) for part in loc[1:] if part not in FORMS) or None
+    return ".".join(str(part) for part in loc[1:] if part not in FORMS)[:_MAX_NAME_CHARS] or None
