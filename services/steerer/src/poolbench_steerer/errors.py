@@ -90,6 +90,13 @@ class BankFullError(PoolbenchError):
     http_status = 503
 
 
+class EngineError(PoolbenchError):
+    """The engine failed at a request in a way that is not the request's fault; the replica's log has the trace."""
+
+    code = "engine"
+    http_status = 500
+
+
 class EngineDiedError(PoolbenchError):
     """The engine process died more often than it may be restarted for one call."""
 

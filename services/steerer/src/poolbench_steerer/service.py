@@ -11,6 +11,7 @@ from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
+from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
 from poolbench_steerer.http.verbs import Verbs
 
@@ -39,10 +40,11 @@ class SteererService:
             self.host.load()
 
     def routes(self, router: APIRouter) -> None:
-        """Adds ``vectors``, ``generate``, ``perplexity`` and, under ``v1``, the OpenAI completions API."""
+        """Adds the verbs for texts, vectors and tokens and, under ``v1``, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
         Verbs(self.host, admission).add_to(router)
         VectorVerbs(self.host).add_to(router)
+        TokenizerVerbs(self.host).add_to(router)
         CompletionVerbs(self.host, admission).add_to(router)
 
     def health(self) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 # Not later: transformers replaces its own module while it loads, so that two threads may not be its first importers.
@@ -14,6 +17,7 @@ from poolbench.errors import ModelError
 
 _KEPT = 2
 _LOADED: OrderedDict[ModelRef, Tokens] = OrderedDict()
+_LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
 
 class Tokens:
@@ -21,6 +25,19 @@ class Tokens:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._names: dict[int, str] = {}
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the tokenizer says of itself: its class, size, special tokens and chat template."""
+        names = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
+        special = {name: getattr(self._tokenizer, name, None) for name in names}
+        return {"tokenizer_class": type(self._tokenizer).__name__, "vocab_size": self.size, **special}
+
+    @property
+    def size(self) -> int:
+        """Tokens of the vocabulary, added ones included."""
+        return len(self._tokenizer)
 
     @property
     def num_leading_special(self) -> int:
@@ -41,10 +58,16 @@ class Tokens:
         """The text of generated tokens; special tokens are left out."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
+    def decode_all(self, token_ids: Sequence[int]) -> str:
+        """The text of tokens, special ones by their name."""
+        return str(self._tokenizer.decode(list(token_ids)))
+
     def decode_one(self, token_id: int) -> str:
         """A single token as text; special ones by their name, parts of a character by their number."""
-        text = str(self._tokenizer.decode([token_id]))
-        return f"token_id:{token_id}" if "\ufffd" in text else text
+        if token_id not in self._names:
+            text = str(self._tokenizer.decode([token_id]))
+            self._names[token_id] = f"token_id:{token_id}" if "\ufffd" in text else text
+        return self._names[token_id]
 
 
 def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
@@ -53,16 +76,30 @@ def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
     Raises:
         ModelError: When the model has none.
     """
-    if model not in _LOADED:
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(
-                model.source,
-                revision=None if model.is_local else model.revision,
-                trust_remote_code=trust_remote_code,
-            )
-        except (OSError, ValueError, KeyError) as error:
-            raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
-        _LOADED[model] = Tokens(tokenizer)
+    tokens = _LOADED.get(model)
+    if tokens is None:
+        tokens = _LOADED[model] = _load(model, trust_remote_code)
         while len(_LOADED) > _KEPT:
             _LOADED.popitem(last=False)
-    return _LOADED[model]
+    return tokens
+
+
+async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
+    """The same for an event loop; loads that take long, such as those of unknown names, delay no other request."""
+    tokens = _LOADED.get(model)
+    if tokens is not None:
+        return tokens
+    load = partial(tokens_of, model, trust_remote_code=trust_remote_code)
+    return await asyncio.get_running_loop().run_in_executor(_LOADERS, load)
+
+
+def _load(model: ModelRef, trust_remote_code: bool) -> Tokens:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            model.source,
+            revision=None if model.is_local else model.revision,
+            trust_remote_code=trust_remote_code,
+        )
+    except Exception as error:  # of whichever package reads this kind of tokenizer
+        raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
+    return Tokens(tokenizer)

@@ -98,6 +98,20 @@ def transformers_greedy() -> Callable[..., tuple[int, ...]]:
 
 
 @pytest.fixture(scope="session")
+def transformers_logprobs() -> Callable[..., list[float]]:
+    """Log-probability of each prompt token but the first, with steering hooks."""
+    import torch
+
+    def score(model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors) -> list[float]:
+        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+            logits = model(torch.tensor([prompt])).logits[0, :-1].double()
+        chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(prompt)[1:, None])
+        return chosen[:, 0].tolist()
+
+    return score
+
+
+@pytest.fixture(scope="session")
 def many_settings() -> Callable[..., list[Any]]:
     """Different ways to steer: every operation, selector, layer and sign; one to three edits; two unsteered."""
     from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering

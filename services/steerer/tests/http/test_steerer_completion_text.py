@@ -10,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from poolbench_steerer.engine import Piece
-from poolbench_steerer.errors import StreamBrokenError
+from poolbench_steerer.errors import StreamBrokenError, TooLargeError
 from poolbench_steerer.http.completions.answer import Answer, error_body
 from poolbench_steerer.http.completions.body import CompletionBody
-from poolbench_steerer.http.completions.run import Choice, Part, _Writer, plan_choices
+from poolbench_steerer.http.completions.neutral import NeutralOptions
+from poolbench_steerer.http.completions.run import Choice, Part, _Writer, check_logprobs, plan_choices
 from poolbench_steerer.http.completions.text import TextStream
 
 
@@ -98,17 +99,30 @@ def test_a_second_engine_that_says_something_else_breaks_the_stream():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt": []}, "empty list"),
+        ({"prompt": []}, "at least 1 item"),
+        ({"prompt": ["a", 5]}, "prompt.texts.1\n.*valid string"),
+        ({"prompt": [5, True]}, "prompt.ids.1\n.*valid integer"),
+        ({"prompt": [[5], [2**70]]}, "less than 2147483648"),
+        ({"prompt": "\ud800"}, "lone surrogate"),
         ({"colour": 1}, "Extra inputs"),
-        ({"suffix": "x"}, "suffix is not supported"),
-        ({"logit_bias": {"5": 1}}, "logit_bias is not supported"),
-        ({"presence_penalty": 0.5}, "presence_penalty is not supported"),
+        ({"colour": None}, "Extra inputs"),
+        ({"suffix": "x"}, "suffix\n.*not supported"),
+        ({"logit_bias": {"5": 1}}, "logit_bias\n.*not supported"),
+        ({"presence_penalty": 0.5}, "presence_penalty\n.*not supported"),
+        ({"top_k": 5}, "top_k\n.*send -1 or 0"),
+        ({"min_tokens": False}, "min_tokens\n.*not supported"),
         ({"best_of": 3}, "best_of 3"),
-        ({"stop": ["a", ""]}, "empty string"),
-        ({"echo": True, "logprobs": 1}, "perplexity"),
+        ({"stop": ["a", ""]}, "at least 1 character"),
+        ({"stop": ["a"] * 17}, "at most 16 items"),
         ({"stream_options": {"include_usage": True}}, "stream: true only"),
         ({"n": 513, "prompt": ["a", "b"]}, "exceed 1024 choices"),
-        ({"max_tokens": 0}, "greater than 0"),
+        ({"max_tokens": 0}, "without echo"),
+        ({"max_tokens": -1}, "greater than or equal to 0"),
+        ({"max_tokens": 2**19, "n": 3}, "1572864, at most 1048576"),
+        ({"n": True}, "valid integer"),
+        ({"seed": 2**64}, "less than or equal to 9223372036854775807"),
+        ({"temperature": 2.1}, "less than or equal to 2"),
+        ({"temperature": float("inf")}, "finite"),
         ({"temperature": -1}, "greater than or equal to 0"),
         ({"top_p": 0}, "greater than 0"),
         ({"logprobs": 21}, "less than or equal to 20"),
@@ -124,8 +138,25 @@ def test_what_a_request_may_not_hold(change: dict[str, Any], message: str):
     [("a", ["a"]), ("", [""]), (["a", "b"], ["a", "b"]), ([5, 6], [[5, 6]]), ([[5], [6, 7]], [[5], [6, 7]])],
 )
 def test_the_four_forms_of_a_prompt(prompt, prompts):
-    body = CompletionBody.model_validate({"prompt": prompt, "frequency_penalty": 0, "stop": None, "user": "me"})
+    body = CompletionBody.model_validate({"prompt": prompt, "stop": None, "user": "me"})
     assert body.prompts == prompts
+
+
+def test_every_option_is_taken_with_its_neutral_values_and_null():
+    """As ``vllm bench serve``, lm-evaluation-harness and the OpenAI client send them; floats stand for integers."""
+    for name, field in NeutralOptions.model_fields.items():
+        (only,) = field.metadata
+        for value in (*only.values, None, *(float(v) for v in only.values if type(v) is int)):
+            CompletionBody.model_validate({"prompt": "a", name: value})
+    CompletionBody.model_validate({"prompt": "a", "best_of": 1, "n": 1, "max_tokens": None, "stream_options": None})
+
+
+def test_an_answer_holds_no_more_log_probabilities_than_the_service_keeps():
+    body = CompletionBody.model_validate({"prompt": ["a"] * 64, "max_tokens": 1, "echo": True, "logprobs": 1})
+    check_logprobs(body, [(5,) * 2048] * 64)
+    wide = body.model_copy(update={"logprobs": 20})
+    with pytest.raises(TooLargeError, match=r"2753856 log-probabilities .* at most 524288"):
+        check_logprobs(wide, [(5,) * 2048] * 64)
 
 
 def test_choices_stand_in_the_order_of_the_api():

@@ -146,7 +146,7 @@ def test_models_are_listed(client, tiny_model, complete):
     [
         ({"steering": {"vector_id": "nope", "layer": 2, "alpha": 1.0}}, openai.NotFoundError, "unknown_vector"),
         ({"steering": {"vector": [1.0] * 256, "layer": 6, "alpha": 1.0}}, openai.BadRequestError, "layer_out_of_range"),
-        ({"steering": {"vector": [1.0] * 256, "layer": 1, "alpha": 1e9}}, openai.BadRequestError, "strength"),
+        ({"steering": {"vector": [1.0] * 256, "layer": 1, "alpha": 1e9}}, openai.BadRequestError, "input"),
         ({"steering": {"vector": [1.0] * 256}}, openai.BadRequestError, "input"),
         ({"prompt": [70000]}, openai.BadRequestError, "input"),
         ({"prompt": "fox " * 400}, openai.BadRequestError, "prompt_too_long"),
@@ -173,3 +173,46 @@ def test_unknown_fields_models_and_tokens_are_refused(client, address, tiny_mode
         pytest.raises(openai.AuthenticationError),
     ):
         stranger.models.list()
+
+
+def test_what_vllm_bench_serve_sends_is_answered(complete):
+    """Its client marks a request as failed that holds an option the server refuses."""
+    options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": None}
+    neutral = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0}
+    extra = {"extra_body": neutral | {"ignore_eos": True}}
+    chunks = list(complete(**options | extra))
+    assert chunks[-1].usage.completion_tokens == 12
+    assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == complete().choices[0].text
+
+
+@pytest.mark.parametrize(("name", "value"), [("top_k", 5), ("repetition_penalty", 1.1), ("logit_bias", {"5": 1})])
+def test_an_option_that_is_not_offered_is_named(client, tiny_model, name, value):
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.completions.create(model=str(tiny_model), prompt="a", extra_body={name: value})
+    assert raised.value.param == name
+    assert name in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allow"),
+    [
+        ("POST", "/v1/chat/completions", 404, None),
+        ("GET", "/v1/embeddings", 404, None),
+        ("DELETE", "/v1/", 404, None),
+        ("GET", "/v1/completions", 405, "POST"),
+        ("DELETE", "/v1/models", 405, "GET"),
+        ("POST", "/v1/models/demo", 405, "GET"),
+    ],
+)
+def test_unknown_paths_and_wrong_methods_are_errors_of_the_api(http, method, path, status, allow):
+    answer = http.request(method, path, json={})
+    assert answer.status_code == status
+    assert answer.headers.get("allow") == allow
+    assert answer.json()["error"].keys() == {"message", "type", "param", "code"}
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert http.request(method, path, headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+def test_the_largest_seed_takes_several_samples(complete):
+    made = complete(temperature=1.0, n=3, seed=2**63 - 1)
+    assert len({choice.text for choice in made.choices}) == 3

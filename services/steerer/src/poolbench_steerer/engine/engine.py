@@ -127,7 +127,7 @@ class SteeringEngine:
         Raises:
             As ``generate``.
         """
-        self.limits.check(request, 0)
+        self.limits.check(request, 0, spare=0)
         self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 

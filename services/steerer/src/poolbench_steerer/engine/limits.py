@@ -26,23 +26,27 @@ class Limits:
     num_layers: int
     num_edits: int
 
-    def check(self, request: GenerationRequest, index: int) -> None:
+    def check(self, request: GenerationRequest, index: int, *, spare: int = 1) -> None:
         """Raises InputError, PromptTooLongError or LayerError for a request that cannot run, naming its index."""
         if not request.prompt_ids:
             raise InputError(f"prompt {index} has no tokens; give at least one")
         if request.max_tokens < 1:
             raise InputError(f"prompt {index}: max_tokens must be at least 1, got {request.max_tokens}")
-        self.check_room(len(request.prompt_ids), request.max_tokens, f"prompt {index}")
+        self.check_room(len(request.prompt_ids), request.max_tokens, f"prompt {index}", spare=spare)
         if request.steering is not None:
             self._check_steering(request.steering, len(request.prompt_ids), request.max_tokens, index)
 
-    def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str) -> None:
-        """Raises PromptTooLongError when the tokens don't fit; one is kept free to score the whole text."""
-        if num_prompt_tokens + num_new_tokens + 1 > self.window:
+    def check_room(self, num_prompt_tokens: int, num_new_tokens: int, what: str, *, spare: int = 1) -> None:
+        """Raise PromptTooLongError when the tokens don't fit.
+
+        Args:
+            spare: Tokens kept free: one, so that the whole text can be scored, or none.
+        """
+        if num_prompt_tokens + num_new_tokens + spare > self.window:
+            kept = ", one kept for scoring" if spare else ""
             raise PromptTooLongError(
                 f"{what}: {num_prompt_tokens} prompt tokens and {num_new_tokens} new ones exceed the "
-                f"window of {self.model_id} ({self.window} tokens, one kept for scoring); "
-                "shorten the prompt or ask for fewer"
+                f"window of {self.model_id} ({self.window} tokens{kept}); shorten the prompt or ask for fewer"
             )
 
     def check_layer(self, layer: int) -> None:

@@ -12,7 +12,10 @@ from poolbench_steerer.plugin.spec import Steering
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
+    from vllm.logprobs import Logprob
     from vllm.outputs import RequestOutput
+
+Step = dict[int, float]  # at one position, log-probabilities by token
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class GenerationRequest:
     top_p: float = 1.0
     seed: int | None = None
     ignore_eos: bool = False
-    logprobs: int | None = None  # of every token, the log-probabilities of this many best ones
+    logprobs: int | None = None  # of every new token, the log-probabilities of this many best ones
+    prompt_logprobs: int | None = None  # the same of every prompt token but the first
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ class Piece:
     Attributes:
         logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless asked for.
         finish_reason: ``stop`` or ``length`` at the end of the text.
+        prompt_logprobs: The same of the prompt's tokens, None of the first one; only in the first piece.
     """
 
     token_ids: tuple[int, ...]
-    logprobs: tuple[dict[int, float], ...] | None
+    logprobs: tuple[Step, ...] | None
     finish_reason: str | None
+    prompt_logprobs: tuple[Step | None, ...] | None = None
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:
@@ -58,8 +64,21 @@ class Piece:
         completion = output.outputs[0]
         logprobs = None
         if completion.logprobs is not None:
-            logprobs = tuple({token: entry.logprob for token, entry in step.items()} for step in completion.logprobs)
-        return cls(tuple(completion.token_ids), logprobs, completion.finish_reason)
+            logprobs = tuple(_values(step) for step in completion.logprobs if step is not None)
+        prompt = None
+        if output.prompt_logprobs:
+            prompt = tuple(None if step is None else _values(step) for step in output.prompt_logprobs)
+        return cls(tuple(completion.token_ids), logprobs, completion.finish_reason, prompt)
+
+    def without_tokens(self) -> Piece:
+        """What is left when nothing was to be generated: vLLM generates one token at least."""
+        return Piece(
+            (), () if self.logprobs is not None else None, self.finish_reason and "length", self.prompt_logprobs
+        )
+
+
+def _values(step: dict[int, Logprob]) -> Step:
+    return {token: entry.logprob for token, entry in step.items()}
 
 
 Take = Callable[[Piece], bool]  # called with every piece; True ends the text there
@@ -85,6 +104,7 @@ def sampling_params(
         max_tokens=request.max_tokens,
         ignore_eos=request.ignore_eos,
         logprobs=request.logprobs,
+        prompt_logprobs=request.prompt_logprobs,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA if in_steps else RequestOutputKind.FINAL_ONLY,
         extra_args={WIRE_KEY: wire} if wire is not None else None,

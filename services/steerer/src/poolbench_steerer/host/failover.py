@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from poolbench.config import ModelRef
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.border import as_ours
 from poolbench_steerer.engine.launch import import_vllm
-from poolbench_steerer.errors import EngineDiedError
+from poolbench_steerer.errors import EngineDiedError, EngineError
 
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ async def surviving(
 
     Raises:
         EngineDiedError: It died more often than ``max_restarts``.
+        EngineError, InputError: In the place of an error that is vLLM's own, or another package's.
     """
     # In another thread: vllm takes seconds to import, and what it keeps of failed optional imports would
     # hold on to the frames, and so the engines, of whoever imports it.
@@ -39,12 +41,22 @@ async def surviving(
         except Exception as error:
             # What a death looks like depends on what was under way; an engine may die in its self-test too.
             if not (isinstance(error, dead_error) or is_dead()):
-                raise
+                _raise_as_ours(error)
             logger.warning("the engine of %s died (%s); restarting it", model.id, error)
     raise EngineDiedError(
         f"the engine of {model.id} died {config.max_restarts + 1} times during one call; "
         "see the replica's log (often: not enough memory)"
     )
+
+
+def _raise_as_ours(error: Exception) -> NoReturn:
+    """Raise the error that may leave the replica; the trace of a failure that is not ours stays in the log."""
+    ours = as_ours(error)
+    if ours is error:
+        raise error
+    if isinstance(ours, EngineError):
+        logger.error("the engine failed", exc_info=error)
+    raise ours from error
 
 
 async def while_alive(engine: SteeringEngine, work: Awaitable[_T]) -> _T:

@@ -1,4 +1,5 @@
-"""The steerer over HTTP: ``verbs`` (texts and perplexities), ``vectors``, ``completions`` (the OpenAI API).
+"""The steerer over HTTP: ``verbs`` (texts, perplexities), ``vectors``, ``tokenizer``, ``completions`` (the OpenAI API).
 
-``steering`` is what a request may say of steering, ``admission`` how many texts may wait.
+``steering`` is what a request may say of steering, ``bounds`` how much a request may hold, ``admission`` how many
+texts may wait, ``values`` how messages quote what was received.
 """

@@ -8,16 +8,20 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef, StrictModel
+from poolbench.config import ModelRef
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.bounds import Name, RequestBody, Vector
 from poolbench_steerer.plugin.spec import MAX_ALPHA, Edit, Operation, Steering
 
-PositionsBody = Literal["generated", "all", "prompt"] | Annotated[int, Field(ge=0, strict=True)]
+MAX_LAYERS = 1024
+MAX_EDITS = 64
+PositionsBody = Literal["generated", "all", "prompt"] | Annotated[int, Field(ge=0, lt=2**31)]
+Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
 
 
-class EditBody(StrictModel):
+class EditBody(RequestBody):
     """One edit: a vector at a layer.
 
     ``alpha`` is the coefficient itself; ``strength`` is in mean residual norms of the layer, which are
@@ -25,12 +29,12 @@ class EditBody(StrictModel):
     ``alpha`` is the share of the projection that goes, 1 if it is left out.
     """
 
-    vector: list[float] | None = None
-    vector_id: str | None = None
-    layer: int
-    alpha: float | None = None
-    strength: float | None = None
-    mean_residual_norm: float | None = Field(default=None, gt=0)
+    vector: Vector | None = None
+    vector_id: Name | None = None
+    layer: int = Field(ge=0, lt=MAX_LAYERS)
+    alpha: Coefficient | None = None
+    strength: Coefficient | None = None
+    mean_residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
     operation: Operation = "add"
 
     @model_validator(mode="after")
@@ -46,14 +50,14 @@ class EditBody(StrictModel):
         return self
 
 
-class SteeringBody(StrictModel):
+class SteeringBody(RequestBody):
     """How to steer: ``edits``, or the fields of a single edit in their place; and at which positions.
 
     ``positions``: ``generated`` (from the last prompt position on), ``all``, ``prompt``, or the number of the
     first position.
     """
 
-    edits: list[EditBody] = Field(min_length=1)
+    edits: list[EditBody] = Field(min_length=1, max_length=MAX_EDITS)
     positions: PositionsBody = "generated"
 
     @model_validator(mode="before")

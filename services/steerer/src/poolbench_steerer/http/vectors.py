@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -9,25 +10,29 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from poolbench.config import ModelRef, StrictModel, resolve_model
+from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, TooLargeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
+from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector
+from poolbench_steerer.http.values import shortened
 from poolbench_steerer.plugin.bank import VectorBank
 
+MAX_JSON_MIB = 32  # parsing more holds up every other request
 SAFETENSORS_TYPES = ("application/octet-stream", "application/vnd.safetensors")
+_LABEL: TypeAdapter[str] = TypeAdapter(Label)
 
 
-class VectorsBody(StrictModel):
+class VectorsBody(RequestBody):
     """Vectors to register; they are used as they come, so send unit vectors."""
 
-    vectors: list[list[float]] = Field(min_length=1)
-    labels: list[str] | None = None
-    model: str | None = None
+    vectors: list[Vector] = Field(min_length=1, max_length=MAX_VECTORS, fail_fast=True)
+    labels: list[Label] | None = Field(default=None, max_length=MAX_VECTORS, fail_fast=True)
+    model: Name | None = None
 
 
 _BODY: dict[str, Any] = {
@@ -55,18 +60,18 @@ class VectorVerbs:
         )
         router.get("/vectors", response_model=VectorList, responses=errors(400, 404, 422, body=False))(self.vectors)
 
-    async def register(self, request: Request, model: str | None = None) -> dict[str, Any]:
+    async def register(self, request: Request, model: Name | None = None) -> dict[str, Any]:
         """Registers vectors once; the ids stay valid until they are evicted as least recently used.
 
         The body is JSON, or safetensors (``application/octet-stream``, ``application/vnd.safetensors``): tensors
         [width] or [vectors, width] of any float type, whose names become labels.
         """
-        body = await _read(request, int(self.host.config.max_upload_mib * 2**20))
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        limit_mib = self.host.config.max_upload_mib
         if kind in SAFETENSORS_TYPES:
-            labels, arrays = parse_safetensors(body)
+            labels, arrays = await asyncio.to_thread(parse_safetensors, await _read(request, limit_mib))
         elif kind in ("", "application/json"):
-            parsed = _parse_json(body)
+            parsed = _parse_json(await _read(request, min(limit_mib, MAX_JSON_MIB)))
             model = parsed.model or model
             labels = _labels(parsed)
             arrays = [np.asarray(vector, dtype=np.float32) for vector in parsed.vectors]
@@ -78,7 +83,7 @@ class VectorVerbs:
         await self._remember(ref, named)
         return {"model": ref.id, "vector_ids": ids, "labels": named}
 
-    async def vectors(self, model: str | None = None) -> dict[str, Any]:
+    async def vectors(self, model: Name | None = None) -> dict[str, Any]:
         """The registered vectors of a model, least recently used first; loads no model."""
         ref = resolve_model(model or self.host.config.model)
         labels: Mapping[str, str] = self._labels.get(ref.id, {})
@@ -128,11 +133,10 @@ def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
         tensors = load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"the body is not safetensors: {error}") from None
-    if not tensors:
-        raise InputError("the safetensors body holds no tensor")
     labels: list[str] = []
     arrays: list[np.ndarray] = []
     for name, tensor in tensors.items():
+        _check_label(name)
         if tensor.dim() not in (1, 2) or not tensor.is_floating_point():
             raise VectorError(
                 f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; send floats [width] or [n, width]"
@@ -140,16 +144,26 @@ def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
         matrix = np.atleast_2d(tensor.float().numpy())
         arrays += list(matrix)
         labels += [name] if tensor.dim() == 1 else [f"{name}/{row}" for row in range(len(matrix))]
+    if not 0 < len(arrays) <= MAX_VECTORS:
+        raise InputError(f"the safetensors body holds {len(arrays)} vectors; send 1 to {MAX_VECTORS} at a time")
     return labels, arrays
 
 
-async def _read(request: Request, limit_bytes: int) -> bytes:
+def _check_label(name: str) -> None:
+    try:
+        _LABEL.validate_python(name)
+    except ValidationError as error:
+        raise InputError(f"tensor name {shortened(name)}: {error.errors()[0]['msg']}") from None
+
+
+async def _read(request: Request, limit_mib: float) -> bytes:
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
-        if size > limit_bytes:
+        if size > limit_mib * 2**20:
             raise TooLargeError(
-                f"the body exceeds {limit_bytes} bytes (POOLBENCH_STEERER_MAX_UPLOAD_MIB); send it in parts"
+                f"the body exceeds {limit_mib:g} MiB (JSON {MAX_JSON_MIB}, safetensors "
+                "POOLBENCH_STEERER_MAX_UPLOAD_MIB); send safetensors, or fewer vectors at a time"
             )
         chunks.append(chunk)
     return b"".join(chunks)

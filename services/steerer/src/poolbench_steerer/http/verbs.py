@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from fastapi import Request
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef, StrictModel, resolve_model
+from poolbench.config import ModelRef, resolve_model
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
@@ -16,36 +16,56 @@ from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
+from poolbench_steerer.http.bounds import (
+    MAX_NEW_TOKENS,
+    Name,
+    RequestBody,
+    Seed,
+    Temperature,
+    Texts,
+    TopP,
+    check_new_tokens,
+    check_total_chars,
+)
 from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
 from poolbench_steerer.repetition import repeated_4grams
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-MAX_PROMPTS = 1024
 
-
-class GenerateBody(StrictModel):
+class GenerateBody(RequestBody):
     """Prompts to continue, steered or not."""
 
-    prompts: list[str] = Field(min_length=1, max_length=MAX_PROMPTS)
+    prompts: Texts
     steering: SteeringBody | None = None
-    max_tokens: int = Field(default=40, gt=0)
-    temperature: float = Field(default=0.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    seed: int = 0
-    model: str | None = None
+    max_tokens: int = Field(default=40, gt=0, le=MAX_NEW_TOKENS)
+    temperature: Temperature = 0.0
+    top_p: TopP = 1.0
+    seed: Seed = 0
+    model: Name | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        check_total_chars(self.prompts)
+        check_new_tokens(len(self.prompts), self.max_tokens)
+        return self
 
 
-class PerplexityBody(StrictModel):
+class PerplexityBody(RequestBody):
     """Texts to score under the unsteered model, each given the prompt of the same index, if any."""
 
-    texts: list[str] = Field(min_length=1, max_length=MAX_PROMPTS)
-    prompts: list[str] | None = None
-    model: str | None = None
+    texts: Texts
+    prompts: Texts | None = None
+    model: Name | None = None
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        check_total_chars([*self.texts, *(self.prompts or ())])
+        return self
 
 
 class Verbs:
@@ -82,7 +102,7 @@ class Verbs:
 
     async def _generate(self, body: GenerateBody) -> dict[str, Any]:
         model = self._model(body.model)
-        tokens = await asyncio.to_thread(self._tokens, model)
+        tokens = await self._tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
         units = await units_of(self.host, model, body.steering)
 
@@ -98,8 +118,9 @@ class Verbs:
         if len(prompts) != len(body.texts):
             raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
         model = self._model(body.model)
-        tokens = await asyncio.to_thread(self._tokens, model)
-        pairs = [_split(tokens, prompt, text) for prompt, text in zip(prompts, body.texts, strict=True)]
+        tokens = await self._tokens(model)
+        texts = list(zip(prompts, body.texts, strict=True))
+        pairs = await asyncio.to_thread(lambda: [_split(tokens, prompt, text) for prompt, text in texts])
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
         rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
@@ -107,8 +128,8 @@ class Verbs:
     def _model(self, name: str | None) -> ModelRef:
         return resolve_model(name or self.host.config.model)
 
-    def _tokens(self, model: ModelRef) -> Tokens:
-        return tokens_of(model, trust_remote_code=self.host.config.trust_remote_code)
+    async def _tokens(self, model: ModelRef) -> Tokens:
+        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
 
 
 def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from poolbench_steerer.engine.requests import Step
 from poolbench_steerer.http.completions.run import Part
 from poolbench_steerer.http.verbs import receipt_body
 from poolbench_steerer.tokens import Tokens
@@ -83,7 +84,10 @@ class Answer:
         return {**head, "seed": self.seed}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
-        names = [self.tokens.decode_one(token) for token in part.token_ids]
+        """Log-probabilities by token; the first token of a prompt has none, as nothing stands before it."""
+        token_ids = part.prompt_ids + part.token_ids
+        steps: tuple[Step | None, ...] = part.prompt_logprobs + part.logprobs
+        names = [self.tokens.decode_one(token) for token in token_ids]
         offset = self._offsets.get(part.index, 0)
         offsets = []
         for name in names:
@@ -92,12 +96,12 @@ class Answer:
         self._offsets[part.index] = offset
         return {
             "tokens": names,
-            "token_logprobs": [step[token] for token, step in zip(part.token_ids, part.logprobs, strict=True)],
-            "top_logprobs": [self._by_name(step) for step in part.logprobs],
+            "token_logprobs": [step and step[token] for token, step in zip(token_ids, steps, strict=True)],
+            "top_logprobs": [step and self._by_name(step) for step in steps],
             "text_offset": offsets,
         }
 
-    def _by_name(self, step: dict[int, float]) -> dict[str, float]:
+    def _by_name(self, step: Step) -> dict[str, float]:
         """Log-probabilities by text; of tokens with the same text the likeliest."""
         ascending = sorted(step.items(), key=lambda entry: entry[1])
         return {self.tokens.decode_one(token): value for token, value in ascending}
@@ -109,7 +113,9 @@ def event(body: dict[str, Any]) -> str:
 
 
 def error_body(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """An error in the API's shape."""
+    """An error in the API's shape; what no UTF-8 can hold is escaped, as a message may quote what a client sent."""
+    message = message.encode("utf-8", "backslashreplace").decode()
+    param = param and param.encode("utf-8", "backslashreplace").decode()
     kind = "invalid_request_error"
     if http_status == 429:
         kind = "rate_limit_error"

@@ -2,76 +2,137 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, GetJsonSchemaHandler, Tag, field_validator, model_validator
+from pydantic_core import CoreSchema
 
-from poolbench.config import StrictModel
+from poolbench_steerer.http.bounds import (
+    MAX_NEW_TOKENS,
+    MAX_PROMPT_TOKENS,
+    MAX_TEXTS,
+    Name,
+    RequestBody,
+    Seed,
+    Stop,
+    Temperature,
+    Text,
+    Texts,
+    TokenId,
+    TopP,
+    check_new_tokens,
+    check_total_chars,
+)
+from poolbench_steerer.http.completions.neutral import NeutralOptions, Only
 from poolbench_steerer.http.steering import SteeringBody
 
-MAX_CHOICES = 1024
 MAX_LOGPROBS = 20
-#: Fields of the API that would change the text and are not offered; their neutral values are taken.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (None, 0, 0.0),
-    "presence_penalty": (None, 0, 0.0),
-    "logit_bias": (None, {}),
-    "suffix": (None, ""),
-}
+MAX_STOPS = 16
+MAX_TOTAL_TOKENS = 2**20
+
+TokenIds = Annotated[list[TokenId], Field(min_length=1, max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
 
 
-class StreamOptions(StrictModel):
+#: Forms of a prompt or stop, which the errors of pydantic name.
+FORMS = ("text", "texts", "ids", "id_lists")
+
+
+def _form(prompt: Any) -> str:
+    """Which of its four forms a prompt has; its first item tells, so that a wrong one is named as what it is."""
+    if not isinstance(prompt, list):
+        return "text"
+    if prompt and isinstance(prompt[0], (list, str)):
+        return "texts" if isinstance(prompt[0], str) else "id_lists"
+    return "ids"
+
+
+Prompt = Annotated[
+    Annotated[Text, Tag("text")]
+    | Annotated[Texts, Tag("texts")]
+    | Annotated[TokenIds, Tag("ids")]
+    | Annotated[Annotated[list[TokenIds], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)], Tag("id_lists")],
+    Discriminator(_form),
+]
+Stops = Annotated[
+    Annotated[Stop, Tag("text")]
+    | Annotated[Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)], Tag("texts")],
+    Discriminator(lambda stop: "texts" if isinstance(stop, list) else "text"),
+]
+
+
+def _nullable(described: dict[str, Any]) -> dict[str, Any]:
+    null = {"type": "null"}
+    if None in described.get("enum", ()) or null in described.get("anyOf", ()):
+        return described
+    return {"anyOf": [described, null]}
+
+
+class StreamOptions(RequestBody):
     """What a stream ends with."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
+    continuous_usage_stats: Annotated[Any, Only(False)] = False
 
 
-class CompletionBody(StrictModel):
-    """A completion request; defaults are those of the OpenAI API."""
+class CompletionBody(NeutralOptions, RequestBody):
+    """A completion request; defaults are those of the OpenAI API, and null stands for the default."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
-    model: str | None = None
-    max_tokens: int = Field(default=16, gt=0)
-    temperature: float = Field(default=1.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    best_of: int | None = Field(default=None, ge=1)
-    seed: int | None = Field(default=None, ge=0, lt=2**63)
-    stop: str | list[str] | None = None
+    prompt: Prompt
+    model: Name | None = None
+    max_tokens: int = Field(default=16, ge=0, le=MAX_NEW_TOKENS, description="0 is for echo alone")
+    temperature: Temperature = 1.0
+    top_p: TopP = 1.0
+    n: int = Field(default=1, ge=1, le=MAX_TEXTS)
+    best_of: int | None = Field(default=None, ge=1, le=MAX_TEXTS, description="n, if anything")
+    seed: Seed | None = None
+    stop: Stops | None = None
     echo: bool = False
-    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS, description="with echo, of the prompt too")
     stream: bool = False
     stream_options: StreamOptions | None = None
-    user: str | None = None  # for the caller's own records
+    user: Name | None = Field(default=None, description="for the caller's own records")
     ignore_eos: bool = False
     steering: SteeringBody | None = None
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        described = handler(schema)
+        properties = handler.resolve_ref_schema(described)["properties"]
+        for name in properties.keys() - {"prompt"}:
+            properties[name] = _nullable(properties[name])
+        return described
+
     @model_validator(mode="before")
     @classmethod
-    def _not_offered(cls, value: Any) -> Any:
+    def _null_is_the_default(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        for name, neutral in _NEUTRAL.items():
-            if name in value and value[name] not in neutral:
-                raise ValueError(f"{name} is not supported here; leave it out")
-        # Clients send null for what they leave out.
-        return {name: field for name, field in value.items() if name not in _NEUTRAL and field is not None}
+        optional = cls.model_fields.keys() - {"prompt"}
+        return {name: field for name, field in value.items() if field is not None or name not in optional}
+
+    @field_validator("prompt")
+    @classmethod
+    def _prompts_together(cls, prompt: Any) -> Any:
+        parts = prompt if isinstance(prompt, list) else [prompt]
+        if isinstance(parts[0], str):
+            check_total_chars(parts)
+        elif isinstance(parts[0], list) and (total := sum(map(len, parts))) > MAX_TOTAL_TOKENS:
+            raise ValueError(f"the prompts have {total} tokens together, at most {MAX_TOTAL_TOKENS} are taken")
+        return prompt
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if not self.prompt and self.prompt != "":
-            raise ValueError("prompt is an empty list; give at least one prompt")
         if self.best_of not in (None, self.n):
             raise ValueError(f"best_of {self.best_of} is not supported; it must equal n ({self.n})")
-        if any(not text for text in self.stops):
-            raise ValueError("stop holds an empty string")
-        if self.echo and self.logprobs is not None:
-            raise ValueError("echo with logprobs is not supported; POST /steerer/perplexity scores given texts")
+        if self.max_tokens == 0 and not self.echo:
+            raise ValueError("max_tokens 0 without echo asks for nothing; send echo: true or max_tokens from 1 on")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is for stream: true only")
-        if len(self.prompts) * self.n > MAX_CHOICES:
-            raise ValueError(f"{len(self.prompts)} prompts with n {self.n} exceed {MAX_CHOICES} choices")
+        num_choices = len(self.prompts) * self.n
+        if num_choices > MAX_TEXTS:
+            raise ValueError(f"{len(self.prompts)} prompts with n {self.n} exceed {MAX_TEXTS} choices")
+        check_new_tokens(num_choices, self.max_tokens)
         return self
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from fastapi import Request, Response
@@ -14,8 +14,14 @@ from starlette.exceptions import HTTPException
 
 from poolbench.errors import PoolbenchError
 from poolbench_steerer.http.completions.answer import error_body
+from poolbench_steerer.http.completions.body import FORMS
+from poolbench_steerer.http.values import shortened
 
 _LOG = logging.getLogger("poolbench.http")
+_CODES = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed"}
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
+_MAX_ISSUES = 5
+_MAX_NAME_CHARS = 100
 
 
 class OpenAIRoute(APIRoute):
@@ -29,7 +35,7 @@ class OpenAIRoute(APIRoute):
                 return await handler(request)
             except Exception as error:
                 status, body = describe(error)
-                return JSONResponse(body, status, {"Retry-After": "1"} if status == 429 else None)
+                return JSONResponse(body, status, _headers(error, status))
 
         return answer
 
@@ -39,7 +45,7 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, RequestValidationError):
         return 400, _invalid(error.errors())
     if isinstance(error, HTTPException):
-        code = "unauthorized" if error.status_code == 401 else "http"
+        code = _CODES.get(error.status_code, "http")
         return error.status_code, error_body(error.status_code, code, str(error.detail))
     if isinstance(error, PoolbenchError):
         return error.http_status, error_body(error.http_status, error.code, str(error))
@@ -47,10 +53,30 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     return 500, error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
 
+def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
+    if isinstance(error, HTTPException) and error.headers:
+        return error.headers
+    return _HEADERS.get(status)
+
+
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
-    names = [".".join(map(str, issue["loc"][1:])) for issue in issues]  # without "body"
-    unknown = [name for name, issue in zip(names, issues, strict=True) if issue["type"] == "extra_forbidden"]
-    lines = [f"{name}: {issue['msg']}" if name else issue["msg"] for name, issue in zip(names, issues, strict=True)]
+    named = [(_name(issue["loc"]), issue) for issue in issues[:_MAX_ISSUES]]
+    unknown = [name for name, issue in named if name is not None and issue["type"] == "extra_forbidden"]
     if unknown:
-        return error_body(400, "unknown_field", f"unknown or unsupported field {', '.join(unknown)}", unknown[0])
-    return error_body(400, "input", "; ".join(lines), names[0] or None)
+        listed = ", ".join(map(shortened, unknown))
+        return error_body(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
+    return error_body(400, "input", "; ".join(_line(name, issue) for name, issue in named), named[0][0])
+
+
+def _line(name: str | None, issue: Any) -> str:
+    """What is wrong, and what was received where that is one value."""
+    message = issue["msg"].removeprefix("Value error, ")
+    if name is None:
+        return message
+    said = isinstance(issue.get("ctx", {}).get("error"), ValueError)  # a message of ours quotes the value itself
+    return f"{name}: {message}" if said else f"{name}: {message}, got {shortened(issue.get('input'))}"
+
+
+def _name(loc: Sequence[int | str]) -> str | None:
+    """The field that an error is about, without "body" and without the form of a prompt or stop."""
+    return ".".join(str(part) for part in loc[1:] if part not in FORMS)[:_MAX_NAME_CHARS] or None

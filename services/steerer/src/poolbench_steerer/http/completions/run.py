@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from poolbench.errors import InputError
 from poolbench_steerer.concurrency import run_all
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
-from poolbench_steerer.errors import StreamBrokenError
+from poolbench_steerer.engine.requests import Step
+from poolbench_steerer.errors import StreamBrokenError, TooLargeError
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.text import TextStream
 from poolbench_steerer.http.steering import resolve
@@ -16,17 +17,25 @@ from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
 from poolbench_steerer.tokens import Tokens
 
+MAX_LOGPROB_VALUES = 2**19
+
 
 @dataclass(frozen=True)
 class Part:
-    """What was added to a choice; the last part of each has a finish reason, and a receipt if it was steered."""
+    """What was added to a choice.
+
+    The last part of each choice has a finish reason, and a receipt if it was steered. Where the log-probabilities of
+    prompts were asked for, the first part holds them, with the prompt's tokens.
+    """
 
     index: int
     text: str
     token_ids: tuple[int, ...]
-    logprobs: tuple[dict[int, float], ...] = ()
+    logprobs: tuple[Step, ...] = ()
     finish_reason: str | None = None
     receipt: Receipt | None = None
+    prompt_ids: tuple[int, ...] = ()
+    prompt_logprobs: tuple[Step | None, ...] = ()
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Choice:
     seed: int
     given_ids: list[int] = field(default_factory=list)
     given_text: str = ""
+    given_prompt: bool = False
     done: bool = False
 
 
@@ -49,6 +59,7 @@ class Completion:
         self.choices = choices
         self._tokens = tokens
         self._units = units
+        self._num_new = max(1, body.max_tokens)  # the engine generates one token at least
 
     async def run(self, engine: SteeringEngine, emit: Callable[[Part], None]) -> None:
         """Generates all choices at once.
@@ -56,10 +67,10 @@ class Completion:
         Raises:
             StreamBrokenError: When a new engine generates other tokens than the dead one had.
         """
-        check_vocabulary(self.choices, engine.llm.model_config.get_vocab_size())
-        steering = await resolve(engine, self.body.steering, self._units)
         for choice in self.choices:
-            engine.limits.check_room(len(choice.prompt_ids), self.body.max_tokens, f"choice {choice.index}")
+            engine.limits.check_room(len(choice.prompt_ids), self._num_new, f"choice {choice.index}", spare=0)
+        check_vocabulary(self.choices[:: self.body.n], engine.llm.model_config.get_vocab_size())
+        steering = await resolve(engine, self.body.steering, self._units)
         ids = [edit.vector_id for edit in steering.edits] if steering is not None else []
         with engine.bank.in_use(ids) as slots:
             open_choices = [choice for choice in self.choices if not choice.done]
@@ -71,19 +82,24 @@ class Completion:
     ) -> None:  # fmt: skip
         writer = _Writer(choice, TextStream(self._tokens.decode, self.body.stops), emit)
         in_steps = self.body.stream or bool(self.body.stops)
-        receipt = await engine.follow(self._request(choice, steering), slots, writer.take, in_steps=in_steps)
+
+        def take(piece: Piece) -> bool:
+            return writer.take(piece if self.body.max_tokens else piece.without_tokens())
+
+        receipt = await engine.follow(self._request(choice, steering), slots, take, in_steps=in_steps)
         writer.finish(receipt)
 
     def _request(self, choice: Choice, steering: Steering | None) -> GenerationRequest:
         return GenerationRequest(
             choice.prompt_ids,
-            self.body.max_tokens,
+            self._num_new,
             steering,
             temperature=self.body.temperature,
             top_p=self.body.top_p,
             seed=choice.seed,
             ignore_eos=self.body.ignore_eos,
             logprobs=self.body.logprobs,
+            prompt_logprobs=self.body.logprobs if self.body.echo else None,
         )
 
 
@@ -123,13 +139,17 @@ class _Writer:
                 "new one does not repeat them (sums in another order); send the request again"
             )
         logprobs = piece.logprobs[len(given) :] if piece.logprobs is not None else None
-        return Piece(piece.token_ids[len(given) :], logprobs, piece.finish_reason)
+        return Piece(piece.token_ids[len(given) :], logprobs, piece.finish_reason, piece.prompt_logprobs)
 
     def _part(self, piece: Piece, reason: str | None = None, receipt: Receipt | None = None) -> Part:
         choice, text = self._choice, self._text.text[len(self._choice.given_text) :]
         choice.given_ids += piece.token_ids
         choice.given_text += text
-        return Part(choice.index, text, piece.token_ids, piece.logprobs or (), reason, receipt)
+        prompt: tuple[Step | None, ...] = ()
+        if piece.prompt_logprobs is not None and not choice.given_prompt:
+            prompt, choice.given_prompt = piece.prompt_logprobs, True
+        prompt_ids = choice.prompt_ids if prompt else ()
+        return Part(choice.index, text, piece.token_ids, piece.logprobs or (), reason, receipt, prompt_ids, prompt)
 
 
 def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Choice]:
@@ -144,8 +164,21 @@ def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed:
 def check_vocabulary(choices: Sequence[Choice], size: int) -> None:
     """Raises InputError for token ids that the model has not."""
     for choice in choices:
-        wrong = [token for token in choice.prompt_ids if not 0 <= token < size]
-        if wrong:
+        largest = max(choice.prompt_ids, default=0)
+        if largest >= size:
             raise InputError(
-                f"token id {wrong[0]} of choice {choice.index} is out of range: the model has 0..{size - 1}"
+                f"token id {largest} of choice {choice.index} is out of range: the model has 0..{size - 1}"
             )
+
+
+def check_logprobs(body: CompletionBody, prompts: Sequence[tuple[int, ...]]) -> None:
+    """Raise TooLargeError when an answer would hold more log-probabilities than the service keeps for a request."""
+    if body.logprobs is None:
+        return
+    num_tokens = len(prompts) * body.max_tokens + (sum(map(len, prompts)) if body.echo else 0)
+    num_values = num_tokens * body.n * (body.logprobs + 1)
+    if num_values > MAX_LOGPROB_VALUES:
+        raise TooLargeError(
+            f"the answer would hold {num_values} log-probabilities (tokens x (logprobs + 1)), at most "
+            f"{MAX_LOGPROB_VALUES} are computed for one request; send fewer prompts at a time, or lower logprobs"
+        )

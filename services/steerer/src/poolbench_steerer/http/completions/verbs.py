@@ -15,13 +15,15 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
+from poolbench_steerer.http.bounds import Name
 from poolbench_steerer.http.completions.answer import DONE, Answer, event
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
 from poolbench_steerer.http.completions.openapi import COMPLETION, ModelList, ModelObject, openai_errors
-from poolbench_steerer.http.completions.run import Completion, Part, plan_choices
+from poolbench_steerer.http.completions.routes import METHODS, refusal
+from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
 from poolbench_steerer.http.steering import units_of
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 Parts = AsyncGenerator[tuple[Answer, Part], None]
 
@@ -36,6 +38,7 @@ class CompletionVerbs:
     def add_to(self, router: APIRouter) -> None:
         """Registers the verbs."""
         options: dict[str, Any] = {"route_class_override": OpenAIRoute, "response_model": None}
+        first = len(router.routes)
         router.add_api_route(
             "/v1/completions",
             self.complete,
@@ -48,6 +51,8 @@ class CompletionVerbs:
         router.add_api_route("/v1/models", self.models, methods=["GET"], responses=models, **options)
         named: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
         router.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"], responses=named, **options)
+        refuse = refusal(router.routes[first:])
+        router.add_api_route("/v1/{path:path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""
@@ -64,7 +69,7 @@ class CompletionVerbs:
         names = dict.fromkeys(filter(None, [self.host.config.model, self.host.health().get("model")]))
         return {"object": "list", "data": [_model_body(name) for name in names]}
 
-    async def model(self, name: str) -> dict[str, Any]:
+    async def model(self, name: Name) -> dict[str, Any]:
         """A model that could be loaded."""
         resolve_model(name)
         return _model_body(name)
@@ -72,8 +77,9 @@ class CompletionVerbs:
     async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
         """The parts of all choices as they are made; what it holds is given back when it ends or is closed."""
         with self.admission.texts(len(body.prompts) * body.n):
-            tokens = await asyncio.to_thread(tokens_of, model, trust_remote_code=self.host.config.trust_remote_code)
+            tokens = await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
             prompts = await asyncio.to_thread(_encode, body, tokens)
+            check_logprobs(body, prompts)
             # A text without a seed is sampled with a random one, which the answer tells.
             seed = body.seed if body.seed is not None else random.getrandbits(31)
             completion = Completion(
@@ -89,7 +95,7 @@ class CompletionVerbs:
 async def _whole(parts: Parts) -> dict[str, Any]:
     async with aclosing(parts):
         made = [pair async for pair in parts]
-    return made[0][0].whole([part for _, part in made])
+    return await asyncio.to_thread(made[0][0].whole, [part for _, part in made])
 
 
 async def _first(parts: Parts) -> tuple[Answer, Part]:
@@ -124,4 +130,4 @@ def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
 
 
 def _model_body(name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "poolbench"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "poolbench", "root": name}

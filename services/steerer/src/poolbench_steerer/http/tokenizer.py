@@ -1,0 +1,66 @@
+"""The model's tokenizer over HTTP, as vLLM's server offers it: evaluation harnesses count tokens with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from poolbench.config import resolve_model
+from poolbench.errors import InputError
+from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
+from poolbench_steerer.tokens import Tokens, loaded_tokens
+
+
+class TokenizeBody(RequestBody):
+    """A text to split into tokens."""
+
+    prompt: Text
+    add_special_tokens: bool = True
+    model: Name | None = None
+
+
+class DetokenizeBody(RequestBody):
+    """Tokens to join to a text, special ones included."""
+
+    tokens: Annotated[list[TokenId], Field(max_length=MAX_PROMPT_TOKENS, fail_fast=True)]
+    model: Name | None = None
+
+
+class TokenizerVerbs:
+    """``/tokenize``, ``/detokenize`` and ``/tokenizer_info``; none of them loads a model."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self.host = host
+
+    def add_to(self, router: APIRouter) -> None:
+        """Register the verbs."""
+        router.post("/tokenize")(self.tokenize)
+        router.post("/detokenize")(self.detokenize)
+        router.get("/tokenizer_info")(self.info)
+
+    async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
+        """Token ids of a text."""
+        tokens = await self._tokens(body.model)
+        encode = tokens.encode if body.add_special_tokens else tokens.encode_plain
+        ids = await asyncio.to_thread(encode, body.prompt)
+        return {"tokens": list(ids), "count": len(ids)}
+
+    async def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
+        """Text of token ids."""
+        tokens = await self._tokens(body.model)
+        wrong = next((token for token in body.tokens if token >= tokens.size), None)
+        if wrong is not None:
+            raise InputError(f"token id {wrong} is out of range: the tokenizer has 0..{tokens.size - 1}")
+        return {"prompt": await asyncio.to_thread(tokens.decode_all, body.tokens)}
+
+    async def info(self, model: Name | None = None) -> dict[str, Any]:
+        """Class, size, special tokens and chat template of the tokenizer."""
+        return (await self._tokens(model)).info
+
+    async def _tokens(self, name: str | None) -> Tokens:
+        model = resolve_model(name or self.host.config.model)
+        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)

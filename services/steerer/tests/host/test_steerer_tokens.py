@@ -1,0 +1,39 @@
+"""Tokenizers that take long to load, such as those of names that nobody has: nobody else waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from poolbench.config import ModelRef
+from poolbench.errors import ModelError
+from poolbench_steerer import tokens
+
+
+def test_slow_loads_delay_neither_loaded_tokenizers_nor_other_threads(
+    model_ref: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, gate = tokens.tokens_of(model_ref), threading.Event()
+
+    def stuck(model: ModelRef, trust_remote_code: bool) -> tokens.Tokens:
+        gate.wait()
+        raise ModelError(f"no {model.id}")
+
+    async def ask() -> list[Any]:
+        slow = [
+            asyncio.create_task(tokens.loaded_tokens(ModelRef(f"some/{number}", f"some/{number}")))
+            for number in range(40)
+        ]
+        await asyncio.sleep(0)
+        assert await tokens.loaded_tokens(model_ref) is loaded
+        assert len(await asyncio.to_thread(loaded.encode, "The river")) > 1
+        assert not any(task.done() for task in slow)
+        gate.set()
+        return await asyncio.gather(*slow, return_exceptions=True)
+
+    monkeypatch.setattr(tokens, "_load", stuck)
+    assert {type(answer) for answer in asyncio.run(ask())} == {ModelError}
+    assert tokens.tokens_of(model_ref) is loaded
