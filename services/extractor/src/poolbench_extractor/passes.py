@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from poolbench.cancellation import check_cancelled
 from poolbench.pooling.context import Words
 from poolbench.pooling.signals import from_source
 from poolbench_extractor.config import BatchLimits
@@ -72,6 +73,7 @@ def run_batches(
         consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
 
     for batch in make_batches((p for p in encoded if p.error is None), limits):
+        check_cancelled()
         run_halving(batch, attempt)
         done += len(batch)
         if progress is not None:

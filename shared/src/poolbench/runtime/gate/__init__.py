@@ -5,3 +5,9 @@ The protocol bounds what comes before a request exists: connections, headers, by
 that nobody reads. The middleware checks the token before it reads a body, reads the body itself, and answers
 `/health` without waiting for a busy service.
 """
+
+CALLBACK_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
+"""What Ray Serve's proxy reads at its start, on every node that has a proxy."""
+
+CALLBACK = "poolbench.runtime.gate.serve.middlewares"
+"""Its value, with which the proxy gets the gate."""

@@ -19,8 +19,6 @@ from poolbench.runtime.settings import ClusterSettings
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
 
-CALLBACK_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
-CALLBACK = "poolbench.runtime.gate.serve.middlewares"
 #: Seconds that the gate waits beyond the deadline of the services, for those that are lost.
 EXTRA_DEADLINE_S = 30.0
 
