@@ -104,7 +104,7 @@ class Border:
                 task.cancel()
 
     async def _admit(self, scope: Scope, request: _Request) -> None:
-        if scope["path"].rpartition("/")[2] == "health":
+        if scope["path"].removeprefix(scope.get("root_path", "")) == "/health":
             await self._run(scope, request)
             return
         if self._slots.locked() and self._num_waiting >= self._limits.waiting:

@@ -17,16 +17,24 @@ from poolbench.storage.artifacts import Artifacts
 
 
 class Replica:
-    """One replica of one service; a plain class, so that it runs without Ray in tests."""
+    """One replica of one service; a plain class, so that it runs without Ray in tests.
+
+    Attributes:
+        num_running: HTTP requests at once.
+        num_waiting: HTTP requests that wait beyond those.
+    """
 
     _adapter: Any = None  # set by Serve's task consumer
 
-    def __init__(self, service: str, module: str = "", num_running: int = 16, num_waiting: int = 1000) -> None:
+    num_running = 16
+    num_waiting = 1000
+
+    def __init__(self, service: str, module: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
         self.settings = ClusterSettings.load()
-        self.limits = BorderLimits.load(num_running, num_waiting)
+        self.limits = BorderLimits.load(self.num_running, self.num_waiting)
         self.service = load_service(service, module)
         artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))

@@ -90,6 +90,8 @@ def app(options: AppOptions) -> Application:
     class ConsumingReplica(Replica):
         """A replica with its queue handler; the decorator looks for handlers on the class itself."""
 
+        num_running = options.max_ongoing_requests
+        num_waiting = options.max_queued_requests
         run_task = task_handler(name=TASK_NAME)(Replica.run_task)
 
     config = TaskProcessorConfig(
@@ -112,8 +114,7 @@ def app(options: AppOptions) -> Application:
         graceful_shutdown_timeout_s=10,
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
-    limits = (options.max_ongoing_requests, options.max_queued_requests)
-    return deployment.bind(options.service, options.module, *limits)
+    return deployment.bind(options.service, options.module)
 
 
 def build_app(service: str, **options: Any) -> Application:

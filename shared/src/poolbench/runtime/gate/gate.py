@@ -52,7 +52,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = Answer(scope, receive, send)
+        answer = Answer(receive, send)
         try:
             await self._pass(scope, answer)
         except RefusalError as refusal:

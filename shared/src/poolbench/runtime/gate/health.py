@@ -141,4 +141,4 @@ class _Reply:
 
 
 def _dump(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(body, separators=(",", ":")).encode()

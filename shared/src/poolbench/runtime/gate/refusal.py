@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Send
 
 LINGER_S = 1.0
 LINGER_BYTES = 4 << 20
@@ -33,7 +33,7 @@ class RefusalError(Exception):
 
     def body(self) -> bytes:
         """The body of the answer, as the services have it."""
-        return json.dumps({"error": {"code": self.code, "message": str(self)}}, ensure_ascii=False).encode()
+        return json.dumps({"error": {"code": self.code, "message": str(self)}}).encode()
 
     def headers(self, size: int) -> list[tuple[bytes, bytes]]:
         """The headers of the answer, for a body of `size` bytes."""
@@ -50,8 +50,7 @@ class RefusalError(Exception):
 class Answer:
     """The way back to one client; remembers how far an answer is."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._method = scope["method"]
+    def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
         self.started = False
