@@ -106,7 +106,9 @@ def test_health_answers_while_every_place_is_taken_and_work_ends_with_its_client
         assert gated.health()["working"] == NUM_RUNNING
     for client in clients:
         client.close()
-    until(lambda: gated.health() == {"status": "ok", "working": 0, "ended": before + NUM_RUNNING}, within_s=SOON_S)
+    # One that waits may begin before the others' end is known, and ends as they do.
+    until(lambda: gated.health()["working"] == 0, within_s=SOON_S)
+    assert gated.health()["ended"] >= before + NUM_RUNNING
     patient.join(SOON_S)
     assert [answer.json() for answer in waiting] == [{"b": 2}]
 
