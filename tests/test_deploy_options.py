@@ -13,7 +13,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.runtime.serve import AppOptions, build_app
+from poolbench.runtime.serve import SPARE_REQUESTS, AppOptions, build_app
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_a_fixed_number_of_replicas_is_the_default(broker):
     made = deployment(service="steerer")
     config = made._deployment_config
     assert (config.num_replicas, config.autoscaling_config) == (1, None)
-    assert (config.max_ongoing_requests, config.max_queued_requests) == (16, 1000)
+    assert (config.max_ongoing_requests, config.max_queued_requests) == (16 + 1000 + SPARE_REQUESTS, 1000)
     assert made.ray_actor_options["resources"] == {"steerer": 1}
     assert "runtime_env" not in made.ray_actor_options
 

@@ -6,6 +6,6 @@ import sys
 from deploy.local.apps import unhealthy
 
 if __name__ == "__main__":
-    missing = unhealthy("http://127.0.0.1:8000", os.environ["POOLBENCH_TOKEN"])
+    missing = unhealthy("http://127.0.0.1:8000", os.environ["POOLBENCH_TOKEN"], wait_s=10)
     print(f"no answer from {', '.join(missing)}" if missing else "healthy")
     sys.exit(bool(missing))

@@ -18,6 +18,7 @@ from poolbench.runtime.service import SERVICES
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose refusal says more than Serve's
+ANSWER_TIMEOUT_S = 30
 _POLL_S = 0.5
 _MARKS = {"RUNNING": "[green]healthy[/green]", "DEPLOY_FAILED": "[red]failed[/red]"}
 
@@ -93,17 +94,27 @@ def wait(console: Console) -> list[AppState]:
             time.sleep(_POLL_S)
 
 
-def unhealthy(http: str, token: str) -> list[str]:
-    """Services whose `/health` does not answer over HTTP."""
-    found = []
-    for name in SERVICES:
-        try:
-            answer = httpx.get(f"{http}/{name}/health", headers={"Authorization": f"Bearer {token}"}, timeout=10)
-            if not answer.is_success:
-                found.append(name)
-        except httpx.HTTPError:
-            found.append(name)
-    return found
+def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
+    """Services whose `/health` does not answer over HTTP.
+
+    Args:
+        http: address of the services.
+        token: their bearer token.
+        wait_s: how long those that do not answer at first are asked again.
+    """
+    ends_at, left = time.monotonic() + wait_s, list(SERVICES)
+    while left := [name for name in left if not _answers(f"{http}/{name}/health", token)]:
+        if time.monotonic() > ends_at:
+            break
+        time.sleep(_POLL_S)
+    return left
+
+
+def _answers(address: str, token: str) -> bool:
+    try:
+        return httpx.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=10).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _table(seen: list[AppState], elapsed_s: float) -> Table:

@@ -21,6 +21,7 @@ from poolbench.storage import Artifacts, open_store
 
 _CONSOLE = Console()
 _START_ATTEMPTS = 3
+_ALREADY_UP_S = 3  # a service that is busy answers late
 
 
 def up(state: Path) -> None:
@@ -29,7 +30,7 @@ def up(state: Path) -> None:
     cluster = _living(state)
     if cluster is None:
         cluster = _start(state)
-    elif not apps.unhealthy(cluster.http, _token(cluster)):
+    elif not apps.unhealthy(cluster.http, _token(cluster), _ALREADY_UP_S):
         _CONSOLE.print("already up")
         return _print_addresses(cluster)
     else:
@@ -38,7 +39,7 @@ def up(state: Path) -> None:
         _CONSOLE.print(f"deploying {', '.join(missing)}")
         apps.deploy(cluster.http, missing)
     apps.wait(_CONSOLE)
-    if still := apps.unhealthy(cluster.http, _token(cluster)):
+    if still := apps.unhealthy(cluster.http, _token(cluster), apps.ANSWER_TIMEOUT_S):
         raise PoolbenchError(f"no answer over HTTP from {', '.join(still)}; logs: {cluster.logs}")
     _CONSOLE.print(f"[green]up[/green] in {time.monotonic() - started:.0f} s")
     _print_addresses(cluster)

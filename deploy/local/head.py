@@ -18,6 +18,7 @@ import psutil
 
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.errors import ConfigError, EndpointError
+from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
 from poolbench.runtime.service import SERVICES
 
 START_TIMEOUT_S = 180
@@ -31,8 +32,9 @@ DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-#: Nothing reports home, whatever the caller's environment says.
+#: Nothing reports home and the gate stands before the services, whatever the caller's environment says.
 FIXED = {
+    CALLBACK_VARIABLE: CALLBACK,
     "DO_NOT_TRACK": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "RAY_AUTH_MODE": "token",

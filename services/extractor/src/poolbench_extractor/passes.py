@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from poolbench.cancellation import check_cancelled
 from poolbench.pooling.context import Words
 from poolbench.pooling.signals import from_source
 from poolbench_extractor.config import BatchLimits
@@ -78,6 +79,7 @@ def run_batches(
     stream = side_stream(decoder)
     overlap = Overlap(forward, consume, stream)
     for batch in make_batches((p for p in encoded if p.error is None), limits):
+        check_cancelled()
         run_halving(batch, overlap.run)
         if stream is None:
             overlap.flush()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from poolbench.cancellation import check_cancelled
 from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
 from poolbench.pooling.relations import to_universal
@@ -190,6 +191,7 @@ def parse(
     tokens = [tokenize(pipeline.nlp, text, name) for text, name in zip(texts, called, strict=True)]
     docs = pipeline.nlp.pipe((item.doc for item in tokens), batch_size=batch_size)
     for item, doc in zip(tokens, docs, strict=True):
+        check_cancelled()
         yield _columns(doc, item.starts)
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from scipy.special import expit
 
+from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import SCORES
 from poolbench_scorer.batches import Window, length_batches, pad_ids
 from poolbench_scorer.config import ScoreParams
@@ -83,6 +84,7 @@ def _margins(
     found = {name: np.zeros(len(windows)) for name in scorers}
     done = 0
     for batch in length_batches(list(map(len, windows)), params.batch_tokens):
+        check_cancelled()
         ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
         states = first.trunk(ids_BT, mask_BT)
         for name, scorer in scorers.items():

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from poolbench.cancellation import check_cancelled
 from poolbench_scorer.batches import Window, length_batches, pad_ids, pad_states
 from poolbench_scorer.config import TrainParams
 
@@ -50,6 +51,7 @@ def frozen_batcher(trunk: nn.Module, windows: Sequence[Window], device: torch.de
     states: list[Tensor] = [torch.empty(0)] * len(windows)
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
+            check_cancelled()
             ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
             for index, hidden_TD in zip(batch, trunk(ids_BT, mask_BT), strict=True):
                 states[index] = hidden_TD[: len(windows[index])].clone()
@@ -164,6 +166,7 @@ def _epoch(
     crown.train()
     losses = []
     for batch in couple_batches(examples, batch_size, rng):
+        check_cancelled()
         hidden_BTD, mask_BT = batcher(batch)
         labels_B = torch.as_tensor(examples.labels[batch], dtype=torch.long, device=hidden_BTD.device)
         loss = cross_entropy(crown(hidden_BTD, mask_BT), labels_B)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from poolbench.cancellation import check_cancelled
 from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
@@ -59,6 +60,7 @@ def _pool_shard(
 ) -> VectorCollector:
     collector = VectorCollector([p.passage_id for p in passages], [request.id for request in requests], width)
     for index, passage in enumerate(passages):
+        check_cancelled()
         if passage.error is not None:
             collector.fail(index, passage.error)
         elif passage.hidden_TD is not None:

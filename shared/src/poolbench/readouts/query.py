@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
 
+from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
 from poolbench.readouts.registry import FittedReadout, Training, readout
 
@@ -110,6 +111,7 @@ def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndar
     penalised = theta * (np.arange(len(theta)) < len(theta) - 1)
     loss, gradient = PENALTY * penalised @ penalised / 2, PENALTY * penalised
     for rows, x_ND, starts in tokens.blocks():
+        check_cancelled()
         sizes, signs = np.diff(np.append(starts, len(x_ND))), 2 * labels_n[rows] - 1
         # Matrix times vector twice: BLAS is several times slower for a matrix of two columns.
         s_N, u_N = x_ND @ a_D, x_ND @ v_D

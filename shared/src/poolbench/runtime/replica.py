@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
+from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
 
 class Replica:
-    """One replica of one service; a plain class, so that it runs without Ray in tests."""
+    """One replica of one service; a plain class, so that it runs without Ray in tests.
+
+    Attributes:
+        num_running: HTTP requests at once.
+        num_waiting: HTTP requests that wait beyond those.
+    """
 
     _adapter: Any = None  # set by Serve's task consumer
+
+    num_running = 16
+    num_waiting = 1000
 
     def __init__(self, service: str, module: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
         self.settings = ClusterSettings.load()
+        self.limits = BorderLimits.load(self.num_running, self.num_waiting)
         self.service = load_service(service, module)
         artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
@@ -45,7 +52,7 @@ class Replica:
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
+    def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        return build_api(self.service, self.settings.token)
+        return Border(build_api(self.service, self.settings.token), self.limits)

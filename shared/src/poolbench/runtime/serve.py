@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ray.serve import Application
 
 
+SPARE_REQUESTS = 64  # health checks, and refusals
 GPU_MEMORY_VARIABLE = "POOLBENCH_STEERER_GPU_MEMORY_SHARE"
 
 
@@ -35,7 +36,7 @@ class AppOptions(BaseModel):
         idle_s: how long a replica must have been unneeded before it is ended; longer than a task takes.
         tasks_at_once: queue tasks at once in a replica.
         max_ongoing_requests: HTTP requests at once in a replica.
-        max_queued_requests: HTTP requests that each proxy keeps beyond those; more are refused with 503.
+        max_queued_requests: HTTP requests that wait in a replica beyond those; more are refused with 429.
         num_cpus: logical CPU slots that a replica takes.
         num_gpus: GPUs that a replica takes, or the share of one; whole ones under tensor parallelism.
         tensor_parallel: GPUs over which the steerer's model is split.
@@ -93,6 +94,9 @@ def app(options: AppOptions) -> Application:
     class ConsumingReplica(Replica):
         """A replica with its queue handler; the decorator looks for handlers on the class itself."""
 
+        num_running = options.max_ongoing_requests
+        num_waiting = options.max_queued_requests
+
         def __init__(self, service: str, module: str = "") -> None:
             limit_replica(service, num_replicas)
             super().__init__(service, module)
@@ -109,7 +113,9 @@ def app(options: AppOptions) -> Application:
     configure = serve.deployment(
         name=options.service,
         **_scale(options),
-        max_ongoing_requests=options.max_ongoing_requests,
+        # The replica's border limits and queues the verbs. Serve's own limit must never be reached, because `/health`
+        # would wait behind it too.
+        max_ongoing_requests=options.max_ongoing_requests + options.max_queued_requests + SPARE_REQUESTS,
         max_queued_requests=options.max_queued_requests,
         ray_actor_options=_actor_options(options),
         health_check_period_s=5,

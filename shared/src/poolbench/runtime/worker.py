@@ -18,6 +18,7 @@ from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
 from poolbench.runtime.taskio import TaskIO, progress_path
+from poolbench.runtime.taskwork import handling
 from poolbench.storage.artifacts import Artifacts
 
 _LOG = logging.getLogger("poolbench.task")
@@ -124,7 +125,8 @@ class Worker:
     def _execute(self, handler: Handler, task: Task, io: TaskIO) -> str:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
         io.check_cancelled()
-        handler(task, io)
+        with handling(io):
+            handler(task, io)
         if io.missing:
             raise PoolbenchError(f"{task.kind} ended without its outputs {', '.join(sorted(io.missing))}")
         self.artifacts.store.delete(failure_path(task.task_id))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from poolbench.cancellation import check_cancelled
 from poolbench.statistics.inputs import StatisticError
 
 
@@ -55,6 +56,7 @@ def auroc_resamples(
     positive = np.asarray(labels) == 1
     codes = np.zeros(len(positive), dtype=int) if strata is None else np.asarray(strata)
     for code in np.unique(codes):
+        check_cancelled()
         inside = codes == code
         rows = np.flatnonzero(inside & positive), np.flatnonzero(inside & ~positive)
         found = _concordance(scores, weights_Rn, *rows)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from poolbench.cancellation import check_cancelled
 from poolbench.statistics.inputs import StatisticError, finite_values
 
 #: Up to this many units all sign patterns are counted (2^20: a million sums); beyond, some are drawn.
@@ -69,6 +70,7 @@ def _num_reached(values: np.ndarray, observed: float, num_resamples: int, rng: n
     block = max(1, 4_000_000 // values.size)
     reached = 0
     for start in range(0, num_resamples, block):
+        check_cancelled()
         size = (min(block, num_resamples - start), values.size)
         signs = rng.integers(0, 2, size=size, dtype=np.int8) * 2.0 - 1.0
         reached += int((np.abs(signs @ values) >= observed).sum())

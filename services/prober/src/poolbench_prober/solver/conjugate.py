@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
 from poolbench_prober.solver.kernel import Kernel
 from poolbench_prober.solver.losses import Curvature
@@ -120,6 +121,7 @@ class NewtonSystem:
         found_rows, found_intercept = 0 * residual.rows, 0 * residual.intercept
         remaining = np.arange(residual.rows.shape[2])
         for _ in range(MAX_STEPS):
+            check_cancelled()
             needed = self._advance(search)
             kept = self._kept(needed)
             if len(kept) < len(remaining):  # those that are done leave the products

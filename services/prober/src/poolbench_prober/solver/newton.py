@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
 from poolbench_prober.solver.conjugate import Dual, NewtonSystem, Projection, columns
 from poolbench_prober.solver.kernel import Kernel
@@ -56,6 +57,7 @@ class Newton:
     def solve(self, tolerance: float) -> None:
         """Steps until every probe has converged, is given up, or the steps are spent."""
         for _ in range(MAX_NEWTON_STEPS):
+            check_cancelled()
             active = ~self.converged(self.norm, tolerance) & ~self.given_up
             if not active.any():
                 return

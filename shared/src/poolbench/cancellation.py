@@ -1,0 +1,81 @@
+"""Ending work that nobody waits for: a client that left, a deadline that passed.
+
+Threads cannot be killed, so long loops ask. Whoever starts the work makes it current with `working`; loops call
+`check_cancelled` between two steps. Without current work the call does nothing, so the same functions serve tasks,
+requests and tests. The current work is a context variable: it follows the code into worker threads of Starlette and
+of `asyncio.to_thread`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from poolbench.errors import PoolbenchError
+
+
+class WorkCancelledError(PoolbenchError):
+    """The work was ended before it was done: its client left, or its deadline passed."""
+
+    code = "deadline"
+    http_status = 504
+    tellable = True
+
+
+class Work:
+    """One piece of work, which any thread may cancel.
+
+    Args:
+        deadline_s: seconds from now after which the work is cancelled; None for no deadline.
+    """
+
+    def __init__(self, deadline_s: float | None = None) -> None:
+        self._deadline_s = deadline_s
+        self._ends_at = None if deadline_s is None else time.monotonic() + deadline_s
+        self._reason = ""
+
+    def cancel(self, reason: str) -> None:
+        """Ends the work at its next check; the first reason stays."""
+        self._reason = self._reason or reason
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the next check raises."""
+        if not self._reason and self._ends_at is not None and time.monotonic() >= self._ends_at:
+            self.cancel(f"the work took longer than its deadline of {self._deadline_s:g} s; ask for less at a time")
+        return bool(self._reason)
+
+    def check(self) -> None:
+        """Raise if the work was cancelled.
+
+        Raises:
+            WorkCancelledError: it was.
+        """
+        if self.cancelled:
+            raise WorkCancelledError(self._reason)
+
+
+_CURRENT: ContextVar[Work | None] = ContextVar("poolbench_work", default=None)
+
+
+@contextmanager
+def working(work: Work) -> Iterator[None]:
+    """Makes `work` the current work of this context, and of threads and tasks started in it."""
+    token = _CURRENT.set(work)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def check_cancelled() -> None:
+    """Raise if the current work was cancelled; for loops to call between two steps.
+
+    Raises:
+        WorkCancelledError: it was.
+    """
+    work = _CURRENT.get()
+    if work is not None:
+        work.check()

@@ -1,0 +1,204 @@
+"""The border of a replica: what an application does inside, stays inside.
+
+Starlette answers an unexpected exception with 500 and raises it again. Ray Serve would then pickle it, and its proxy
+would unpickle it, which imports whatever defined it: for an exception of vLLM that is vLLM itself, and every service
+waits meanwhile. So nothing is raised here but cancellation.
+
+The border also decides how many verbs run at once. Serve's own limit would count `/health` among them, and a health
+check would wait behind long requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poolbench.cancellation import Work, working
+from poolbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOG = logging.getLogger("poolbench.http")
+DEADLINE_VARIABLE = "POOLBENCH_HTTP_DEADLINE_S"
+_DISCONNECT = {"type": "http.disconnect"}
+
+
+@dataclass(frozen=True)
+class BorderLimits:
+    """How much a replica does at once.
+
+    Attributes:
+        running: requests at once; `/health` is not counted.
+        waiting: requests that wait for one of those to end; more are refused with 429.
+        deadline_s: seconds after which a request is answered with 504 and its work cancelled.
+    """
+
+    running: int = 16
+    waiting: int = 1000
+    deadline_s: float = 1800.0
+
+    @classmethod
+    def load(cls, running: int, waiting: int, environment: Mapping[str, str] = os.environ) -> BorderLimits:
+        """The limits of a deployment; the deadline is POOLBENCH_HTTP_DEADLINE_S.
+
+        Raises:
+            ConfigError: it is no positive number.
+        """
+        sent = environment.get(DEADLINE_VARIABLE) or str(cls.deadline_s)
+        try:
+            deadline_s = float(sent)
+        except ValueError:
+            deadline_s = 0
+        if not 0 < deadline_s < float("inf"):
+            raise ConfigError(f"{DEADLINE_VARIABLE} is {sent[:40]!r}; set a number of seconds above 0")
+        return cls(running, waiting, deadline_s)
+
+
+class Border:
+    """ASGI middleware around the whole application of a service."""
+
+    def __init__(self, app: ASGIApp, limits: BorderLimits) -> None:
+        self._app = app
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.running)
+        self._num_waiting = 0
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; never raises but CancelledError."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = _Request(send, Work(self._limits.deadline_s))
+        task = asyncio.create_task(self._admit(scope, request))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        await self._attend(task, request, receive)
+
+    async def _attend(self, task: asyncio.Task[None], request: _Request, receive: Receive) -> None:
+        """Waits for the answer, the client's leave or the deadline.
+
+        The application's task is never cancelled itself: a verb in a thread would run on, uncounted. It is asked to
+        end, and keeps its slot until it has.
+        """
+        listener = asyncio.create_task(request.listen(receive))
+        try:
+            done, _ = await asyncio.wait(
+                {task, request.left}, timeout=self._limits.deadline_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                await request.answer(504, "deadline", f"no answer within {self._limits.deadline_s:g} s; ask for less")
+                request.end("the deadline of the request has passed")
+        except asyncio.CancelledError:
+            request.end("the client has gone")
+            raise
+        finally:
+            listener.cancel()
+            if not request.running:
+                task.cancel()
+
+    async def _admit(self, scope: Scope, request: _Request) -> None:
+        if scope["path"].removeprefix(scope.get("root_path", "")) == "/health":
+            await self._run(scope, request)
+            return
+        if self._slots.locked() and self._num_waiting >= self._limits.waiting:
+            said = f"{self._num_waiting} requests are waiting; at most {self._limits.waiting} may: try again later"
+            await request.answer(429, "busy", said)
+            return
+        self._num_waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._num_waiting -= 1
+        try:
+            await self._run(scope, request)
+        finally:
+            self._slots.release()
+
+    async def _run(self, scope: Scope, request: _Request) -> None:
+        request.running = True
+        with working(request.work):
+            try:
+                await self._app(scope, request.receive, request.send)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # also SystemExit and panics of Rust, which are no Exception
+                await request.fail(scope, error)
+
+
+class _Request:
+    """The two ends of one request: messages of the client, and an answer that may be broken off."""
+
+    def __init__(self, send: Send, work: Work) -> None:
+        self._send = send
+        self.work = work
+        self.running = False
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._messages: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue()
+        self._started = self._finished = self._events = False
+
+    async def listen(self, receive: Receive) -> None:
+        """Takes the client's messages as they come, so that its leave is seen while the verb works."""
+        try:
+            while (message := await receive())["type"] != "http.disconnect":
+                self._messages.put_nowait(message)
+        except Exception as error:
+            _LOG.warning("the client's messages broke off: %s", type(error).__name__)
+        self.end("the client has gone")
+
+    async def receive(self) -> Message:
+        """The next message, as ASGI has it."""
+        message = await self._messages.get()
+        if message["type"] == "http.disconnect":
+            self._messages.put_nowait(message)  # every reader gets it, as often as it asks
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Hands on a part of the answer, unless nobody waits for it."""
+        if self._finished:
+            return
+        if message["type"] == "http.response.start":
+            self._started = True
+            self._events = (b"content-type", b"text/event-stream") in {
+                (name.lower(), value.partition(b";")[0]) for name, value in message["headers"]
+            }
+        elif message["type"] == "http.response.body":
+            self._finished = not message.get("more_body", False)
+        await self._send(message)
+
+    async def answer(self, status: int, code: str, said: str) -> None:
+        """Answers with an error where nothing was sent yet.
+
+        A stream of events gets it as its last event. Any other answer is left without an end, so that the client sees
+        that it was broken off.
+        """
+        body = json.dumps({"error": {"code": code, "message": said}}).encode()
+        if not self._started:
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            if status == 429:
+                headers.append((b"retry-after", b"1"))
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": body})
+        elif self._events and not self._finished:
+            await self.send({"type": "http.response.body", "body": b"data: " + body + b"\n\n", "more_body": True})
+        self._finished = True
+
+    async def fail(self, scope: Scope, error: BaseException) -> None:
+        """Answers with 500 for an exception that the application did not handle; only the log has the details."""
+        if self._finished and self._started:  # Starlette has answered, and raised it again
+            return
+        _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)
+        await self.answer(500, "internal", f"{type(error).__name__}; the service's log has the details")
+
+    def end(self, reason: str) -> None:
+        """Asks the work to end, and tells the application that its client has gone."""
+        self.work.cancel(reason)
+        if not self.left.done():
+            self.left.set_result(None)
+            self._messages.put_nowait(dict(_DISCONNECT))

@@ -1,0 +1,66 @@
+"""All connections of the server: how many there are for each client, and which have waited too long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from poolbench.runtime.gate.clients import address_of
+
+if TYPE_CHECKING:
+    from poolbench.runtime.gate.protocol import GateProtocol
+    from poolbench.runtime.gate.settings import GateSettings
+
+_SWEEP_S = 0.5
+
+
+class Connections:
+    """Admits connections, and looks through them twice a second."""
+
+    def __init__(self, settings: GateSettings) -> None:
+        self.settings = settings
+        self._by_address: dict[str, dict[GateProtocol, None]] = defaultdict(dict)  # ordered sets
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_address.values()))
+
+    def admit(self, connection: GateProtocol) -> bool:
+        """Takes a connection in, at the price of one that has not asked for anything; false when there is none such."""
+        own = self._by_address[address_of(connection.client)]
+        if len(own) >= self.settings.connections_per_client:
+            admitted = _drop_idle(own)
+        elif len(self) >= self.settings.max_connections:
+            admitted = _drop_idle(self._all())
+        else:
+            admitted = True
+        own[connection] = None  # one that is refused counts until it is closed
+        if self._sweeping is None:
+            self._sweeping = connection.loop.call_later(_SWEEP_S, self._sweep, connection.loop)
+        return admitted
+
+    def forget(self, connection: GateProtocol) -> None:
+        """A connection has ended."""
+        address = address_of(connection.client)
+        self._by_address[address].pop(connection, None)
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def _all(self) -> list[GateProtocol]:
+        return [each for own in self._by_address.values() for each in own]
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        for connection in self._all():
+            connection.check(loop.time())
+        self._sweeping = loop.call_later(_SWEEP_S, self._sweep, loop) if self._by_address else None
+
+
+def _drop_idle(connections: Iterable[GateProtocol]) -> bool:
+    """Ends the connection that has been without a request for longest; of equals the oldest."""
+    idle = [each for each in connections if each.idle]
+    if not idle:
+        return False
+    min(idle, key=lambda each: each.last_active).drop()
+    return True

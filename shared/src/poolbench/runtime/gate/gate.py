@@ -1,0 +1,99 @@
+"""The middleware: headers and token first, then the body, then the services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from poolbench.runtime.gate.bodies import Bodies, Body, ClientGoneError
+from poolbench.runtime.gate.clients import Clients, address_of
+from poolbench.runtime.gate.headers import (
+    health_of,
+    holds_token,
+    require_token_or_open_page,
+    sends_body,
+    without_control,
+)
+from poolbench.runtime.gate.health import HealthDesk
+from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from poolbench.runtime.gate.settings import GateSettings
+
+_LOG = logging.getLogger("poolbench.http")
+
+
+class Gate:
+    """ASGI middleware in front of all services.
+
+    Args:
+        app: what stands behind it, the proxy of Ray Serve.
+        token: bearer token of the services.
+        settings: limits.
+        deadline_s: seconds for an answer. The services keep a shorter one; this is for those that are lost.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, settings: GateSettings, deadline_s: float) -> None:
+        self._app = app
+        self._token = token.encode()
+        self._deadline_s = deadline_s
+        self._clients = Clients(settings)
+        self._health = HealthDesk(app, self._token, settings)
+        self.bodies = Bodies(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, or lets pass, one request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = Answer(receive, send)
+        try:
+            await self._pass(scope, answer)
+        except RefusalError as refusal:
+            await answer.refuse(refusal)
+        except ClientGoneError:
+            return
+
+    async def _pass(self, scope: Scope, answer: Answer) -> None:
+        holds, closes = holds_token(scope, self._token), sends_body(scope)
+        if (service := health_of(scope)) is not None:
+            if closes:
+                raise RefusalError(400, "input", "`/health` takes no body; send none", closes=True)
+            await answer.json(*await self._health.look(service, holds))
+            return
+        require_token_or_open_page(scope, holds)
+        with self._clients.request(address_of(scope.get("client")), holds, closes):
+            body = Body()
+            try:
+                await self.bodies.read(scope, answer, body)
+                await self._forward(without_control(scope), body, answer)
+            finally:
+                self.bodies.release(body)
+
+    async def _forward(self, scope: Scope, body: Body, answer: Answer) -> None:
+        handed_on = False
+
+        async def receive() -> Message:
+            nonlocal handed_on
+            if handed_on:
+                return await answer.until_gone()
+            handed_on = True
+            return {"type": "http.request", "body": body.take(), "more_body": False}
+
+        limit = asyncio.timeout(self._deadline_s)
+        try:
+            async with limit:
+                await self._app(scope, receive, in_our_form(answer.send))
+        except Exception as error:
+            if not limit.expired():
+                _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)
+        if limit.expired():  # Serve's proxy ends quietly when it is cancelled
+            raise RefusalError(504, "deadline", f"no answer within {self._deadline_s:g} s")
+        if not answer.started:
+            raise RefusalError(503, "unavailable", "the service broke off; it may be restarting: try again")

@@ -1,0 +1,83 @@
+"""What the headers of a request say: who asks, for what, and how large its body is."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from typing import TYPE_CHECKING, Any
+
+from poolbench.runtime.gate.refusal import RefusalError
+from poolbench.runtime.service import SERVICES
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+#: Read by Ray Serve's proxy. They switch off its time limits and its watch for clients that leave, or choose a replica.
+SERVE_HEADERS = {
+    "x-request-timeout-seconds",
+    "x-request-disconnect-disabled",
+    "x-session-id",
+    "serve-multiplexed-model-id",
+}
+REQUEST_ID = "x-request-id"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_OPEN_PAGES = {"docs", "docs/oauth2-redirect", "openapi.json", "redoc"}
+_OF_SERVE = {"/-/healthz", "/-/routes"}
+_UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
+
+
+def holds_token(scope: Scope, token: bytes) -> bool:
+    """Whether the request carries the token, once; compared in constant time."""
+    sent = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(sent) != 1:
+        return False
+    scheme, _, credentials = sent[0].partition(b" ")
+    return hmac.compare_digest(credentials.strip(), token) and scheme.lower() == b"bearer"
+
+
+def health_of(scope: Scope) -> str | None:
+    """The service whose health is asked for, if the request is such a question."""
+    service, _, verb = scope["path"].removeprefix("/").partition("/")
+    return service if verb == "health" and service in SERVICES and scope["method"] == "GET" else None
+
+
+def require_token_or_open_page(scope: Scope, holds: bool) -> None:
+    """Let only documentation and Serve's own state pass without a token.
+
+    Raises:
+        RefusalError: 401.
+    """
+    service, _, page = scope["path"].removeprefix("/").partition("/")
+    is_open = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] in _OF_SERVE
+    if not holds and not (is_open and scope["method"] in ("GET", "HEAD") and not sends_body(scope)):
+        raise RefusalError(401, "unauthorized", _UNAUTHORIZED, closes=sends_body(scope))
+
+
+def sends_body(scope: Scope) -> bool:
+    """Whether a body follows the headers."""
+    headers = scope["headers"]
+    return any(n == b"transfer-encoding" or (n == b"content-length" and value.strip(b"0 ")) for n, value in headers)
+
+
+def declared_bytes(scope: Scope) -> int | None:
+    """Content-Length; the server has checked that it is a number."""
+    return next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
+
+
+def is_json(scope: Scope) -> bool:
+    """Whether a service would parse the body as JSON; one without a type is."""
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    kind = kind.partition(b";")[0].strip().lower()
+    return kind in (b"", b"application/json") or kind.endswith(b"+json")
+
+
+def without_control(scope: Scope) -> dict[str, Any]:
+    """The scope for the services, without headers that change how Serve treats the request."""
+    kept = [(name, value) for name, value in scope["headers"] if _passes(name.decode("latin-1"), value)]
+    return {**scope, "headers": kept}
+
+
+def _passes(name: str, value: bytes) -> bool:
+    if name == REQUEST_ID:
+        return _REQUEST_ID.fullmatch(value) is not None
+    return name.replace("_", "-") not in SERVE_HEADERS

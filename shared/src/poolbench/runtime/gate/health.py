@@ -1,0 +1,144 @@
+"""`/health` of every service, answered at the gate.
+
+One question at a time is on its way to each service. Whoever asks waits for its answer for a moment; a service that is
+too busy to answer by then is reported as it was last seen. A service that stays silent for long is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message
+
+    from poolbench.runtime.gate.settings import GateSettings
+
+_FRESH_S = 0.2
+_MAX_BYTES = 1 << 20
+
+
+class HealthDesk:
+    """What each service last said of itself.
+
+    Args:
+        app: the application behind the gate.
+        token: bearer token, so that the services give details.
+        settings: limits of the gate.
+    """
+
+    def __init__(self, app: ASGIApp, token: bytes, settings: GateSettings) -> None:
+        self._app = app
+        self._token = token
+        self._settings = settings
+        self._seen: dict[str, _Seen] = {}
+
+    async def look(self, service: str, details: bool) -> tuple[int, bytes]:
+        """Status and body of an answer.
+
+        Args:
+            service: its name.
+            details: whether the client holds the token, and so gets all that the service tells.
+        """
+        seen = self._seen.setdefault(service, _Seen())
+        if details or time.monotonic() - seen.at_s > _FRESH_S:
+            await asyncio.wait({self._question(service, seen)}, timeout=self._settings.health_wait_s)
+        if seen.silent_s() > self._settings.health_silence_s or not seen.body:
+            said = f"no answer for {seen.silent_s():.1f} s"
+            return 503, _dump({"status": "silent", "reason": said} if details else {"status": "silent"})
+        return seen.status, _dump(seen.body if details else {"status": seen.body["status"]})
+
+    def _question(self, service: str, seen: _Seen) -> asyncio.Task[None]:
+        task, now_s = seen.question, time.monotonic()
+        if task is not None and now_s - seen.sent_s > 4 * self._settings.health_silence_s:
+            task.cancel()  # lost on its way
+            task = None
+        if task is None or task.done():
+            seen.sent_s = now_s
+            seen.asked_s = now_s if seen.asked_s is None else seen.asked_s
+            task = seen.question = asyncio.create_task(self._ask(service, seen))
+        return task
+
+    async def _ask(self, service: str, seen: _Seen) -> None:
+        reply = _Reply()
+        try:
+            await self._app(self._scope(service), reply.receive, reply.send)
+        except Exception as error:
+            reply.status, reply.body = 503, type(error).__name__.encode()
+        seen.status, seen.body = reply.read(service)
+        seen.at_s = time.monotonic()
+        seen.asked_s = None
+
+    def _scope(self, service: str) -> dict[str, Any]:
+        path = f"/{service}/health"
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer " + self._token)],
+            "client": ("127.0.0.1", 0),
+            "server": ("127.0.0.1", 0),
+            "state": {},
+        }
+
+
+class _Seen:
+    """The last answer of one service, and the question on its way."""
+
+    def __init__(self) -> None:
+        self.question: asyncio.Task[None] | None = None
+        self.asked_s: float | None = None  # since when there is no answer
+        self.sent_s = 0.0
+        self.at_s = float("-inf")
+        self.status = 503
+        self.body: dict[str, Any] = {}
+
+    def silent_s(self) -> float:
+        """For how long there has been no answer."""
+        return 0.0 if self.asked_s is None else time.monotonic() - self.asked_s
+
+
+class _Reply:
+    """The two ends of a question of the gate's own."""
+
+    def __init__(self) -> None:
+        self.status = 503
+        self.body = b""
+        self._asked = False
+
+    async def receive(self) -> Message:
+        """An empty body, and then nothing: this client does not leave."""
+        if self._asked:
+            await asyncio.Event().wait()
+        self._asked = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Collects the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif len(self.body) < _MAX_BYTES:
+            self.body += message.get("body", b"")
+
+    def read(self, service: str) -> tuple[int, dict[str, Any]]:
+        """Status and details; Serve itself answers with text, where a service is not deployed or not up."""
+        try:
+            body = json.loads(self.body)
+        except ValueError:
+            body = None
+        if isinstance(body, dict) and isinstance(body.get("status"), str):
+            return self.status, body
+        said = f"the {service} is not deployed" if self.status == 404 else self.body.decode(errors="replace")[:200]
+        return 503, {"status": "unavailable", "reason": said}
+
+
+def _dump(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()

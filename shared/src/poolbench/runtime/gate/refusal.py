@@ -1,0 +1,135 @@
+"""Answers of the gate itself: one shape for every error, and a polite end for a body that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import Message, Receive, Send
+
+LINGER_S = 1.0
+LINGER_BYTES = 4 << 20
+_MAX_SAID = 1000
+_CODES = {404: "not_found", 408: "deadline", 429: "busy", 503: "unavailable"}
+
+
+class RefusalError(Exception):
+    """A request that goes no further.
+
+    Attributes:
+        status: HTTP status.
+        code: the code in the body.
+        closes: whether the connection is closed after the answer, because more of the request may come.
+    """
+
+    def __init__(self, status: int, code: str, said: str, *, closes: bool = False) -> None:
+        super().__init__(said)
+        self.status = status
+        self.code = code
+        self.closes = closes
+
+    def body(self) -> bytes:
+        """The body of the answer, as the services have it."""
+        return json.dumps({"error": {"code": self.code, "message": str(self)}}).encode()
+
+    def headers(self, size: int) -> list[tuple[bytes, bytes]]:
+        """The headers of the answer, for a body of `size` bytes."""
+        found = [(b"content-type", b"application/json"), (b"content-length", str(size).encode())]
+        if self.status == 401:
+            found.append((b"www-authenticate", b"Bearer"))
+        if self.status in (429, 503):
+            found.append((b"retry-after", b"1"))
+        if self.closes:
+            found.append((b"connection", b"close"))
+        return found
+
+
+class Answer:
+    """The way back to one client; remembers how far an answer is."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.started = False
+        self.gone = False
+
+    async def receive(self) -> Message:
+        """The client's next message."""
+        message = await self._receive()
+        self.gone = self.gone or message["type"] == "http.disconnect"
+        return message
+
+    async def until_gone(self) -> Message:
+        """The message that the client has gone; what it sends beyond its request is dropped."""
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                return message
+
+    async def send(self, message: Message) -> None:
+        """A part of the answer."""
+        self.started = True
+        await self._send(message)
+
+    async def json(self, status: int, body: bytes) -> None:
+        """A whole answer."""
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+    async def refuse(self, refusal: RefusalError) -> None:
+        """Answers with an error, unless an answer has begun or nobody is there.
+
+        To close a connection with unread bytes resets it, and the client may lose the answer. So the answer goes out
+        first, what still comes is thrown away for a moment, and only then the connection is closed.
+        """
+        if self.started or self.gone:
+            return
+        body = refusal.body()
+        headers = refusal.headers(len(body))
+        await self.send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": refusal.closes})
+        if refusal.closes:
+            await self._linger()
+            await self.send({"type": "http.response.body", "body": b""})
+
+    async def _linger(self) -> None:
+        size, ends_at = 0, time.monotonic() + LINGER_S
+        while size < LINGER_BYTES and (left_s := ends_at - time.monotonic()) > 0:
+            try:
+                message = await asyncio.wait_for(self.receive(), left_s)
+            except TimeoutError:
+                return
+            size += len(message.get("body", b""))
+            if not message.get("more_body", False):
+                return
+
+
+def in_our_form(send: Send) -> Send:
+    """Replaces the plain text of errors that Ray Serve's proxy answers with itself."""
+    held: list[int] = []
+    said = bytearray()
+
+    async def sender(message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_text_error(message):
+            held.append(message["status"])
+        elif held and message["type"] == "http.response.body":
+            said.extend(message.get("body", b"")[:_MAX_SAID])
+            if not message.get("more_body", False):
+                refusal = RefusalError(held[0], _CODES.get(held[0], "http"), said.decode(errors="replace"))
+                body = refusal.body()
+                headers = refusal.headers(len(body))
+                await send({"type": "http.response.start", "status": held[0], "headers": headers})
+                await send({"type": "http.response.body", "body": body})
+        else:
+            await send(message)
+
+    return sender
+
+
+def _is_text_error(message: Message) -> bool:
+    kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
+    return message["status"] >= 400 and all(kind.startswith(b"text/plain") for kind in kinds)

@@ -1,0 +1,46 @@
+"""What Ray Serve's HTTP proxy calls when it starts: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`.
+
+Serve offers a place for middlewares. It offers none for the protocol of its server, which is looked up by name in a
+table of uvicorn, so the entry of that table is replaced in the proxy's process.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING
+
+from poolbench.errors import ConfigError
+from poolbench.runtime.border import BorderLimits
+from poolbench.runtime.gate.gate import Gate
+from poolbench.runtime.gate.settings import GateSettings
+from poolbench.runtime.settings import ClusterSettings
+
+if TYPE_CHECKING:
+    from starlette.middleware import Middleware
+
+#: Seconds that the gate waits beyond the deadline of the services, for those that are lost.
+EXTRA_DEADLINE_S = 30.0
+
+
+def middlewares() -> list[Middleware]:
+    """The gate, and bounded connections for the server that is about to start.
+
+    Raises:
+        ConfigError: there is no token, or a setting is wrong.
+    """
+    import uvicorn.config
+    from starlette.middleware import Middleware
+
+    from poolbench.runtime.gate.protocol import protocol_class
+
+    settings, token = GateSettings.load(), ClusterSettings.load().token
+    if not token:
+        raise ConfigError("POOLBENCH_TOKEN is empty: the gate does not open without a bearer token")
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_class(settings)  # type: ignore[assignment]
+    # Otherwise every client on this machine could name itself another address, with `X-Forwarded-For`.
+    os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    deadline_s = BorderLimits.load(1, 1).deadline_s + EXTRA_DEADLINE_S
+    return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s)]

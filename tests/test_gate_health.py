@@ -1,0 +1,54 @@
+"""`/health` at the gate: of a service that answers, is busy, is silent, or is not there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.servers.door import TOKEN, Door, request, serving, until
+
+
+@pytest.fixture
+def door() -> Iterator[Door]:
+    with serving() as found:
+        yield found
+
+
+def test_health_gives_details_to_the_token_only(door: Door) -> None:
+    assert json.loads(door.ask(request("/prober/health")).body) == {"status": "ok"}
+    assert json.loads(door.ask(request("/prober/health", token=TOKEN)).body) == {"status": "ok", "bytes": 0}
+
+
+def test_a_body_sent_to_health_goes_nowhere(door: Door) -> None:
+    reply = door.ask(request("/prober/health", body=b"x" * 1000, token=TOKEN))
+    assert reply.status == 400 and "no body" in reply.body.decode()
+    assert door.behind.seen == []
+
+
+def test_health_of_a_busy_service_is_what_it_last_said(door: Door) -> None:
+    """A service that does not answer now is as it was, until it has been silent for long."""
+    assert door.ask(request("/prober/health")).status == 200
+    door.behind.held.set()
+    began = time.monotonic()
+    reply = door.ask(request("/prober/health", token=TOKEN))
+    assert (reply.status, json.loads(reply.body)["status"]) == (200, "ok")
+    assert time.monotonic() - began < 5
+    until(lambda: door.ask(request("/prober/health")).status == 503)
+    door.behind.held.clear()
+    until(lambda: door.ask(request("/prober/health")).status == 200)
+
+
+def test_many_questions_are_one(door: Door) -> None:
+    """However many ask, one question at a time reaches the service."""
+    door.behind.held.set()
+    for _ in range(5):
+        door.ask(request("/prober/health"))
+    assert len(door.behind.seen) == 1
+
+
+def test_health_of_a_service_never_heard_of_is_silent(door: Door) -> None:
+    door.behind.held.set()
+    reply = door.ask(request("/prober/health"))
+    assert (reply.status, json.loads(reply.body)) == (503, {"status": "silent"})
