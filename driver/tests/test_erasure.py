@@ -190,7 +190,7 @@ def test_a_neighbour_that_is_added_later_has_them_made_scored_and_deleted_again(
 def test_a_run_that_was_killed_while_it_deleted_goes_on(cluster: Cluster, where: str) -> None:
     plan = plan_of("toxicity")
     loop = cluster.loop(plan)
-    loop.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
+    loop.recovery.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
     loop.run()
     texts = sorted(texts_of(plan, "toxicity"))
     assert set(texts) <= cluster.secrets()
@@ -244,7 +244,7 @@ def test_texts_that_another_run_deletes_under_our_hands_are_made_again(cluster: 
 def test_upkeep_deletes_what_a_run_left_unless_one_at_work_reads_it(cluster: Cluster) -> None:
     plan = plan_of("toxicity")
     loop = cluster.loop(plan)
-    loop.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
+    loop.recovery.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
     loop.run()
     torn = f"restricted/{plan.concepts['toxicity'].texts[NULLS]}/killed/table.arrow"
     cluster.artifacts.store.put(torn, b"torn")

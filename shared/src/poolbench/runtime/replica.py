@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
+from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
@@ -27,6 +28,7 @@ class Replica:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
+        keep_on_loopback()
         self.settings = ClusterSettings.load()
         self.service = load_service(service, module)
         artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
