@@ -50,6 +50,8 @@ def attempts(store: Artifacts) -> list[Callable[[], Any]]:
         lambda: list(store.store.list("restricted/")),
         lambda: store.store.put(path, b"x", if_absent=True),
         lambda: store.store.delete(path),
+        lambda: store.store.move(f"restricted/{KEY}", f"restricted/damaged/{KEY}/now"),
+        lambda: store.store.move(f"restricted/{KEY}", f"damaged/{KEY}/now"),
         store.require_restricted,
     ]
 

@@ -75,6 +75,7 @@ def run(
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
+    from poolbench_driver.cli.upkeep import told_set_aside
     from poolbench_driver.cluster.client import SERVICES
     from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
@@ -90,12 +91,15 @@ def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option(
         for name in SERVICES
     ]
     runs = [{"run": run.id, **run.read_state()} for run in list_runs(output)]
+    aside = told_set_aside(session.artifacts)
     if as_json:
-        typer.echo(json.dumps({"services": services, "runs": runs}, indent=1))
+        typer.echo(json.dumps({"services": services, "runs": runs, "damaged": aside}, indent=1))
         return
     print_table(services, ("service", "health", "waiting", "dead_letters"), "services")
     if runs:
         print_table(runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"), "runs")
+    if aside:
+        typer.echo(aside)
 
 
 def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:

@@ -6,14 +6,18 @@ restricted. ``poolbench-driver gc`` shows them, and removes them with ``--delete
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
 from poolbench.storage.manifest import DAMAGED, FOLDERS, folder_of, manifest_path
+
+_TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def damage_of(artifacts: Artifacts, key: str) -> str | None:
@@ -55,10 +59,16 @@ def set_object_aside(store: ObjectStore, path: str) -> str:
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """All files that were set aside; restricted ones only where this process may see them."""
+    """All files that were set aside, with the time of that; restricted ones only where this process may see them."""
     for root in (DAMAGED, f"{FOLDERS[1]}/{DAMAGED}"):
         try:
-            yield from store.list(f"{root}/")
+            yield from map(_dated, store.list(f"{root}/"))
         except RestrictedError:
             continue
 
+
+def _dated(info: ObjectInfo) -> ObjectInfo:
+    """A move keeps the time of writing in a folder, so the time of the move is read from the path."""
+    if (found := _TIME.search(info.path)) is None:
+        return info
+    return replace(info, modified_s=datetime.strptime(found[1], "%Y%m%dT%H%M%S%z").timestamp())

@@ -69,7 +69,7 @@ class FolderStore:
         yield from sorted(found, key=lambda info: info.path)
 
     def delete(self, path: str) -> None:
-        with _store_errors(path), contextlib.suppress(FileNotFoundError):
+        with _store_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             self._file(path).unlink()
 
     def move(self, source: str, target: str) -> bool:
@@ -122,8 +122,11 @@ def _read_regular(file: Path) -> bytes | None:
         if error.errno in _NO_FILE:
             return None
         raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as opened:
-        return opened.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+        return opened.read()
 
 
 def _replace(name: str, target: Path) -> bool:
