@@ -75,7 +75,7 @@ def test_a_state_that_cannot_be_read_is_said(tmp_path: Path, content: bytes) -> 
     folder = RunFolder.create(tmp_path, CONFIG)
     folder.file("state.json").write_bytes(content)
     assert folder.read_state() == {"state": "damaged"}
-    folder.file("state.json").write_text('{"state": "running", "host": "%s", "pid": "x"}' % socket.gethostname())
+    folder.write_state("running", pid="x")
     assert folder.read_state()["state"] == "died"
 
 
