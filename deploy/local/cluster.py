@@ -30,6 +30,7 @@ def up(state: Path) -> None:
     if cluster is None:
         cluster = _start(state)
     elif not apps.unhealthy(cluster.http, _token(cluster)):
+        require_loopback(cluster)
         _CONSOLE.print("already up")
         return _print_addresses(cluster)
     else:

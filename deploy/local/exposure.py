@@ -42,7 +42,8 @@ def require_loopback(cluster: Cluster) -> None:
     if ports := exposed(cluster):
         raise ConfigError(
             f"{len(ports)} ports can be reached from other machines: {', '.join(ports)}. A local cluster listens on "
-            "loopback only; check that the installed version of Ray is the pinned one (`make install`)"
+            "loopback only: run `make install`, which brings the pinned version of Ray, `make cluster-down` and "
+            "`make cluster-up`"
         )
 
 
