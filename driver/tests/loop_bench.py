@@ -66,7 +66,7 @@ class Consumer(threading.Thread):
         channel = self.queue.broker.celery_app().connection_for_read().default_channel
         while not self.stop.wait(0.01):
             try:
-                message = channel._get(queue_name("prober"))
+                message = channel._get(queue_name(self.worker.service.name))
             except Empty:
                 continue
             self.taken.append(message["headers"]["id"])
