@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import grpc
 import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deploy.local.state import load
+from deploy.local.exposure import exposed
+from deploy.local.state import Cluster, load
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
@@ -136,6 +139,70 @@ def test_deleting_one_artifact_recomputes_only_what_depends_on_it(running: Runni
     done, digest = running.run()
     assert sent(done) == ["scorer.gate"]
     assert digest == first
+
+
+def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running: Running, first: str) -> None:
+    """After a run, so that vLLM's engine and every worker is there."""
+    cluster = load(running.state)
+    assert cluster is not None and first
+    assert exposed(cluster) == []
+    folder = Path(cluster.ray_temp).parent
+    assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
+    answers = [_unauthenticated(port) for port in grpc_ports(cluster)]
+    assert len(answers) >= 10 and all("UNAUTHENTICATED" in seen and "OK" not in seen for seen in answers), answers
+
+
+#: A method of each gRPC service that Ray and Serve open in a local cluster.
+GRPC_METHODS = (
+    "ray.rpc.NodeInfoGcsService/GetAllNodeInfo",
+    "ray.rpc.NodeManagerService/GetSystemConfig",
+    "ray.rpc.ObjectManagerService/Push",
+    "ray.rpc.CoreWorkerService/GetCoreWorkerStats",
+    "ray.rpc.ReporterService/GetTraceback",
+    "ray.rpc.RayletDriver/ClusterInfo",
+    "ray.serve.ASGIService/HandleRequest",
+)
+
+
+def grpc_ports(cluster: Cluster) -> list[int]:
+    """Ports of gRPC servers: those listen on an IPv6 socket, the HTTP servers of Ray on an IPv4 one."""
+    sockets = [one for process in cluster.processes() for one in process.net_connections("inet6")]
+    return sorted({one.laddr.port for one in sockets if one.status == "LISTEN"})
+
+
+def _unauthenticated(port: int) -> set[str]:
+    """What a server says to calls without a token."""
+    seen = set()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for method in GRPC_METHODS:
+            try:
+                channel.unary_unary(f"/{method}")(b"", timeout=10)
+                seen.add("OK")
+            except grpc.RpcError as error:
+                seen.add(error.code().name)
+    return seen
+
+
+def test_damaged_files_are_set_aside_and_made_again(running: Running, first: str) -> None:
+    """All kinds of files of the store and the run at once; the driver and the workers meet them in turn."""
+    store, rng = Path(running.settings.store_uri), random.Random(11)
+    files = sorted(path for path in store.glob("artifacts/**/*") if path.name in ("manifest.json", "table.arrow"))
+    for number, path in enumerate(rng.sample(files, min(60, len(files)))):
+        data = path.read_bytes()
+        middle = len(data) // 2
+        flipped = data[:middle] + bytes([data[middle] ^ 4]) + data[middle + 1 :]
+        path.write_bytes((data[:middle], b"", flipped)[number % 3])
+    gate = next(store.glob("artifacts/scorer.gate.*/manifest.json"))
+    gate.unlink()  # its task reads scorer and continuations again
+    for name in ("results.parquet", "state.json", "manifest.json", "config.resolved.yaml"):
+        (running.output / "latest" / name).write_bytes(b"\xff garbage")
+    done, digest = running.run()
+    assert digest == first
+    told = [line for line in done.stderr.splitlines() if "damaged: " in line]
+    assert told and all("set aside as damaged/" in line for line in told)
+    assert "set aside below damaged/" in running.driver("status", "--output", str(running.output)).stdout
+    again, digest = running.run()
+    assert sent(again) == [] and digest == first
 
 
 def test_killed_replicas_leave_the_results_as_they_were(running: Running, first: str) -> None:

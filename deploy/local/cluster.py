@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.local import apps, head
+from deploy.local.exposure import require_loopback
 from deploy.local.machine import check_machine
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
@@ -31,6 +32,7 @@ def up(state: Path) -> None:
     if cluster is None:
         cluster = _start(state)
     elif not apps.unhealthy(cluster.http, _token(cluster), _ALREADY_UP_S):
+        require_loopback(cluster)
         _CONSOLE.print("already up")
         return _print_addresses(cluster)
     else:
@@ -41,6 +43,7 @@ def up(state: Path) -> None:
     apps.wait(_CONSOLE)
     if still := apps.unhealthy(cluster.http, _token(cluster), apps.ANSWER_TIMEOUT_S):
         raise PoolbenchError(f"no answer over HTTP from {', '.join(still)}; logs: {cluster.logs}")
+    _require_loopback(cluster, state)
     _CONSOLE.print(f"[green]up[/green] in {time.monotonic() - started:.0f} s")
     _print_addresses(cluster)
 
@@ -73,6 +76,16 @@ def status(state: Path) -> None:
         for letter in queue.dead_letters(name, NEWEST_SHOWN):
             _CONSOLE.print(f"dead letter of {name}: {letter.line}", markup=False)
     _print_addresses(cluster)
+
+
+def _require_loopback(cluster: Cluster, state: Path) -> None:
+    """Ends a cluster that other machines can reach."""
+    try:
+        require_loopback(cluster)
+    except ConfigError:
+        head.stop(cluster, _CONSOLE.print)
+        forget(state)
+        raise
 
 
 def _living(state: Path) -> Cluster | None:

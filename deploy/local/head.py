@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
@@ -41,11 +43,14 @@ FIXED = {
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_SERVE_ENABLE_TELEMETRY": "0",
+    # Without it Ray replaces 127.0.0.1 by an address of the machine, and its servers listen on every interface.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_memory_monitor_refresh_ms": "0",  # it may choose a service that is not at fault; replicas have limits instead
     "RAY_worker_niceness": "0",  # replicas are the work, not a background job beside it
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",  # a loaded machine is not a dead proxy
+    "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_NO_USAGE_STATS": "1",
 }
 
@@ -70,6 +75,7 @@ def start(cluster: Cluster, state: Path) -> None:
     Raises:
         ConfigError: it ended, or did not answer in time; the message names the log.
     """
+    make_private(Path(cluster.ray_temp).parent)  # Ray opens its own folders to everyone
     log = Path(cluster.logs) / "ray.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -78,6 +84,7 @@ def start(cluster: Cluster, state: Path) -> None:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            umask=0o077,
         )
     cluster.pid, cluster.pid_started = process.pid, psutil.Process(process.pid).create_time()
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -135,6 +142,8 @@ def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
     if survivors := [process.pid for process in cluster.processes()]:
         note(f"still running: processes {survivors}")
     shutil.rmtree(cluster.ray_temp, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it holds something else
+        Path(cluster.ray_temp).parent.rmdir()
     return len(processes)
 
 

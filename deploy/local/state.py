@@ -130,7 +130,8 @@ def forget(state: Path) -> None:
 def new_cluster(state: Path) -> Cluster:
     """Plans a cluster: addresses from the environment or below the state folder, ports that are free now."""
     logs = state / "logs"
-    logs.mkdir(exist_ok=True)
+    logs.mkdir(mode=0o700, exist_ok=True)
+    logs.chmod(0o700)
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
     return Cluster(
         cluster_id=secrets.token_hex(8),
@@ -141,8 +142,8 @@ def new_cluster(state: Path) -> Cluster:
         token_file=str(_token_file(state / "token", os.environ.get("POOLBENCH_TOKEN", ""))),
         ray_token_file=str(_token_file(state / "ray_token")),
         ray_port=free_port(),
-        # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters.
-        ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}"),
+        # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters. The folder above is private.
+        ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}" / "ray"),
         logs=str(logs),
     )
 

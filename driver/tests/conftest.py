@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from driver.tests.loop_bench import Bench
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
@@ -192,3 +193,12 @@ def driver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
         return CompletedProcess(arguments, int(ended.value.code or 0), shown.out, shown.err)
 
     return run
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    if made.consumer is not None:
+        made.consumer.stop.set()
+        made.consumer.join(10)

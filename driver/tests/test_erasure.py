@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from driver.tests.loop_bench import task_of
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.keys import is_restricted
@@ -19,7 +19,6 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, RestrictedError
 from poolbench.pooling.registry import get_strategy
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.envelope import Message, understand
 from poolbench.runtime.service import SERVICES, Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
@@ -82,13 +81,6 @@ class Everything:
 
     def health(self) -> dict[str, Any]:
         return {}
-
-
-def task_of(message: dict[str, Any]) -> dict[str, Any]:
-    """The task of a message as a consumer gets it."""
-    found = understand(json.dumps(message).encode())
-    assert isinstance(found, Message)
-    return found.task
 
 
 class Cluster(threading.Thread):
@@ -198,7 +190,7 @@ def test_a_neighbour_that_is_added_later_has_them_made_scored_and_deleted_again(
 def test_a_run_that_was_killed_while_it_deleted_goes_on(cluster: Cluster, where: str) -> None:
     plan = plan_of("toxicity")
     loop = cluster.loop(plan)
-    loop.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
+    loop.recovery.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
     loop.run()
     texts = sorted(texts_of(plan, "toxicity"))
     assert set(texts) <= cluster.secrets()
@@ -252,7 +244,7 @@ def test_texts_that_another_run_deletes_under_our_hands_are_made_again(cluster: 
 def test_upkeep_deletes_what_a_run_left_unless_one_at_work_reads_it(cluster: Cluster) -> None:
     plan = plan_of("toxicity")
     loop = cluster.loop(plan)
-    loop.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
+    loop.recovery.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
     loop.run()
     torn = f"restricted/{plan.concepts['toxicity'].texts[NULLS]}/killed/table.arrow"
     cluster.artifacts.store.put(torn, b"torn")

@@ -6,172 +6,18 @@ import json
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from queue import Empty
-from typing import Any
 
 import pyarrow as pa
 import pytest
+from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add
 
-from poolbench.config import ModelRef, RunConfig
-from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, StoreError
-from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.envelope import Message, understand
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO, cancel_path
-from poolbench.runtime.worker import RetryTaskError, Worker
+from poolbench.runtime.taskio import cancel_path
+from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.corpora import LocalStep
-from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan
-from poolbench_driver.run import Pace, RunLoop, TooManyFailuresError, failure_path
-
-FAST = Pace(vanished_s=0.4, max_vanished_s=0.8, tick_s=0.02, outage_s=1.0)
-
-
-class Adder:
-    """Adds one to a number, or fails where its parameters say so."""
-
-    name = "prober"
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {"prober.add": self.add}
-        self.handled: list[str] = []
-
-    def add(self, task: Task, io: TaskIO) -> None:
-        self.handled.append(task.task_id)
-        if status := task.params.get("fail"):
-            raise CellError(status, "only 3 passages; 20 are needed")
-        total = sum(io.table(role)["x"][0].as_py() for role in task.inputs)
-        io.write_table("sum", pa.table({"x": [total + 1]}))
-
-    def routes(self, router: Any) -> None:
-        """No verbs."""
-
-    def health(self) -> dict[str, Any]:
-        return {}
-
-
-def task_of(message: dict[str, Any]) -> dict[str, Any]:
-    """The task of a message as a consumer gets it."""
-    found = understand(json.dumps(message).encode())
-    assert isinstance(found, Message)
-    return found.task
-
-
-class Consumer(threading.Thread):
-    """Takes messages as a replica does; drops the first ``lose`` of them, as a killed one would."""
-
-    def __init__(self, queue: TaskQueue, worker: Worker, lose: int = 0) -> None:
-        super().__init__(daemon=True)
-        self.queue, self.worker, self.lose = queue, worker, lose
-        self.taken: list[str] = []
-        self.stop = threading.Event()
-
-    def run(self) -> None:
-        channel = self.queue.broker.celery_app().connection_for_read().default_channel
-        while not self.stop.wait(0.01):
-            try:
-                message = channel._get(queue_name("prober"))
-            except Empty:
-                continue
-            self.taken.append(message["headers"]["id"])
-            if len(self.taken) > self.lose:
-                self._work(task_of(message))
-
-    def _work(self, task: dict[str, Any]) -> None:
-        try:
-            self.worker.run(task)
-        except RetryTaskError:
-            return
-
-
-@dataclass
-class Notes:
-    """A display that remembers."""
-
-    finished: list[str] = field(default_factory=list)
-    reused: list[str] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    lines: list[str] = field(default_factory=list)
-
-    def start(self, totals: Counter[str]) -> None:
-        """Nothing to show."""
-
-    def done(self, task: Task, *, reused: bool = False) -> None:
-        (self.reused if reused else self.finished).append(task.task_id)
-
-    def failed(self, task_id: str, kind: str, reason: str) -> None:
-        self.failures[task_id] = reason
-
-    def note(self, message: str) -> None:
-        self.lines.append(message)
-
-    def tick(self, in_flight: Mapping[str, Task]) -> None:
-        """Nothing to show."""
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-def add(output: str, *inputs: str, **params: Any) -> Task:
-    return Task(
-        kind="prober.add",
-        inputs={f"x{n}": key for n, key in enumerate(inputs)},
-        outputs={"sum": output},
-        params=params,
-    )
-
-
-A, B, C = add("sum.a", "seed.one"), add("sum.b", "sum.a"), add("sum.c", "sum.a", "sum.b")
-
-
-def plan_of(*tasks: Task) -> Plan:
-    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
-    plan = Plan(RunConfig(), model, [0], 0, [])
-    plan.local["seed.one"] = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
-    for task in tasks:
-        plan.add(task)
-    return plan
-
-
-@dataclass
-class Bench:
-    """Everything a loop needs, in one folder."""
-
-    root: Path
-
-    def __post_init__(self) -> None:
-        self.artifacts = Artifacts(FolderStore(self.root / "store"))
-        self.queue = TaskQueue(Broker(f"filesystem://{self.root}/queue"))
-        self.leases = FolderLeases(self.root / "leases")
-        self.service, self.notes = Adder(), Notes()
-        self.consumer: Consumer | None = None
-
-    def consume(self, lose: int = 0) -> Consumer:
-        self.consumer = Consumer(self.queue, Worker(self.service, self.artifacts, self.leases), lose)
-        self.consumer.start()
-        return self.consumer
-
-    def loop(self, *tasks: Task, pace: Pace = FAST, **options: Any) -> RunLoop:
-        return RunLoop(plan_of(*tasks), self.artifacts, self.queue, self.leases, self.notes, pace=pace, **options)
-
-    def value(self, key: str) -> int:
-        return int(self.artifacts.read_table(key)["x"][0].as_py())
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    if made.consumer is not None:
-        made.consumer.stop.set()
-        made.consumer.join(10)
+from poolbench_driver.run import Pace, TooManyFailuresError, failure_path
 
 
 def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from poolbench.config import RunConfig, load_run_config
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, NotFoundError
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder, list_runs
 
@@ -68,3 +68,24 @@ def test_a_run_whose_driver_is_gone_has_died(tmp_path: Path) -> None:
     assert folder.read_state()["state"] == "done"
     folder.write_state("running", pid=child, host=socket.gethostname() + "-other")
     assert folder.read_state()["state"] == "running"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[1, 2]", b"{", b"{}", b'{"state": 3}', b"[" * 9999, b""])
+def test_a_state_that_cannot_be_read_is_said(tmp_path: Path, content: bytes) -> None:
+    folder = RunFolder.create(tmp_path, CONFIG)
+    folder.file("state.json").write_bytes(content)
+    assert folder.read_state() == {"state": "damaged"}
+    folder.write_state("running", pid="x")
+    assert folder.read_state()["state"] == "died"
+
+
+def test_damaged_tables_and_configurations_are_named_with_what_to_do(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, CONFIG)
+    folder.write_failures([Failure("t", "a.b", "failed", "why")])
+    for content in (b"", b"garbage", folder.file("failures.parquet").read_bytes()[:-9]):
+        folder.file("failures.parquet").write_bytes(content)
+        with pytest.raises(IntegrityError, match=r"failures\.parquet is damaged.*poolbench-driver run"):
+            folder.read_table("failures")
+    folder.file("config.resolved.yaml").write_bytes(b"\xff{")
+    with pytest.raises(ConfigError, match="run the command of"):
+        folder.config()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from poolbench.errors import IntegrityError, NotFoundError, StoreError
+from poolbench.errors import DamagedError, IntegrityError, NotFoundError, StoreError
 from poolbench.storage import Artifacts
+from poolbench.storage.damage import set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
 
 KEY, SECRET = "prober.probe.0001", "restricted.prober.probe.0001"
@@ -67,7 +70,7 @@ def test_restricted_artifacts_lie_apart(artifacts: Artifacts) -> None:
 def test_damage_is_noticed(artifacts: Artifacts) -> None:
     entry = artifacts.write(KEY, {"a": b"payload"}).files["a"]
     artifacts.store.put(entry.path, b"pay1oad")
-    with pytest.raises(IntegrityError, match=f"delete artifacts/{KEY}"):
+    with pytest.raises(IntegrityError, match=f"artifact {KEY}: a does not match.*poolbench-driver run"):
         artifacts.read(KEY, "a")
     artifacts.store.delete(entry.path)
     with pytest.raises(IntegrityError, match="is gone"):
@@ -76,6 +79,32 @@ def test_damage_is_noticed(artifacts: Artifacts) -> None:
     with pytest.raises(IntegrityError, match="manifest is damaged"):
         artifacts.manifest(KEY)
     assert not IntegrityError("").retryable
+
+
+def test_a_link_a_pipe_or_a_folder_is_no_object(artifacts: Artifacts) -> None:
+    entry = artifacts.write(KEY, {"a": b"payload"}).files["a"]
+    file = Path(artifacts.store.uri) / entry.path
+    kept = file.with_name("kept")
+    file.rename(kept)
+    for make in (lambda: os.mkfifo(file), file.mkdir, lambda: file.symlink_to(kept), lambda: file.symlink_to(file)):
+        make()
+        with pytest.raises(DamagedError, match="is gone"):
+            artifacts.read(KEY, "a")
+        assert not artifacts.store.exists(entry.path)
+        assert entry.path not in _files(artifacts)
+        shutil.rmtree(file) if file.is_dir() and not file.is_symlink() else file.unlink()
+
+
+def test_what_is_in_the_way_of_an_artifact_is_its_damage(artifacts: Artifacts) -> None:
+    manifest = Path(artifacts.store.uri) / f"artifacts/{KEY}/manifest.json"
+    manifest.mkdir(parents=True)
+    with pytest.raises(DamagedError, match="in the way"):
+        artifacts.write(KEY, {"a": b"1"})
+    what, place = set_aside_if_damaged(artifacts, KEY)
+    assert place.startswith(f"damaged/{KEY}/manifest.json/") and what
+    artifacts.write(KEY, {"a": b"1"})
+    assert set_aside_if_damaged(artifacts, KEY) == ("", "")
+    assert set_aside_if_damaged(artifacts, "sum.never") == ("something else lies in its place", "")
 
 
 def test_a_deleted_artifact_is_gone_whole(artifacts: Artifacts) -> None:

@@ -82,6 +82,17 @@ def test_deleted_is_gone(store: ObjectStore) -> None:
     assert store.put("gone", b"2", if_absent=True) is True
 
 
+def test_an_object_or_all_below_a_path_is_moved(store: ObjectStore) -> None:
+    for path in ("k/manifest.json", "k/1/table", "kk/other"):
+        store.put(path, path.encode())
+    assert store.move("k", "aside/k/now") is True
+    assert [info.path for info in store.list()] == ["aside/k/now/1/table", "aside/k/now/manifest.json", "kk/other"]
+    assert store.get("aside/k/now/1/table") == b"k/1/table"
+    assert store.move("kk/other", "aside/other/now") is True
+    assert store.get("aside/other/now") == b"kk/other"
+    assert store.move("k", "aside/k/later") is False
+
+
 def test_if_absent_keeps_the_first(store: ObjectStore) -> None:
     assert store.put("once", b"first", if_absent=True) is True
     assert store.put("once", b"second", if_absent=True) is False

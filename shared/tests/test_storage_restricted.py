@@ -50,6 +50,7 @@ def attempts(store: Artifacts) -> list[Callable[[], Any]]:
         lambda: list(store.store.list("restricted/")),
         lambda: store.store.put(path, b"x", if_absent=True),
         lambda: store.store.delete(path),
+        lambda: store.store.move(f"restricted/{KEY}", f"restricted/damaged/{KEY}/now"),
         store.require_restricted,
     ]
 
@@ -61,6 +62,14 @@ def test_the_default_is_a_folder_of_its_own_that_its_owner_alone_may_enter(tmp_p
     store.write_table(KEY, TABLE)
     assert (tmp_path / "store" / "restricted").stat().st_mode & 0o777 == 0o700
     assert all(not file.stat().st_mode & 0o077 for file in tmp_path.rglob("*") if file.is_file())
+
+
+def test_what_is_restricted_is_never_moved_out(tmp_path: Path) -> None:
+    store = artifacts(tmp_path / "store")
+    store.write_table(KEY, TABLE)
+    with pytest.raises(RestrictedError, match="stays below restricted/"):
+        store.store.move(f"restricted/{KEY}", f"damaged/{KEY}")
+    assert store.read_table(KEY) == TABLE
 
 
 def test_restricted_artifacts_can_lie_elsewhere(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
@@ -19,11 +20,14 @@ from poolbench_driver.plan import Plan, make_plan
 from poolbench_driver.plan.generations import generations
 from poolbench_driver.plan.names import left_out, neighbours_of, resolve_names
 from poolbench_driver.report import write_report
-from poolbench_driver.run import Failure, RunLoop, committed_keys, remaining
+from poolbench_driver.run import FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.progress import STAGES, Display
 from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,10 @@ class Job:
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
-        """Runs to the report; returns the exit code: 1 after failures or a cancellation."""
+        """Runs to the report; returns the exit code: 1 after failures or a cancellation.
+
+        Damaged artifacts that are met on the way are set aside and made again.
+        """
         folder.write_state("running", tasks=len(self.plan.tasks))
         if self.left_out:
             display.note(self.left_out)
@@ -69,7 +76,10 @@ class Job:
             run_id=folder.id,
         )
         try:
-            failures = loop.run()
+            tables = self._run_and_assemble(folder, loop)
+        except OutdatedPlanError as error:
+            display.note(str(error))
+            return prepare(self.config, self.session).run(folder, display, max_failures)
         except BaseException as error:
             folder.write_failures(list(loop.failures.values()))
             interrupted = isinstance(error, KeyboardInterrupt)
@@ -77,14 +87,24 @@ class Job:
             raise
         finally:
             display.close()
-        if loop.pending or loop.in_flight:
+        if tables is None:
             folder.write_state("cancelled", **_counts(loop))
             return 1
-        return self._finish(folder, loop, list(failures.values()))
+        return self._finish(folder, loop, tables)
 
-    def _finish(self, folder: RunFolder, loop: RunLoop, failures: list[Failure]) -> int:
-        folder.write_state("assembling", **_counts(loop))
-        tables = assemble(self.plan, self.session.artifacts, {f.task_id: f for f in failures}, folder.id)
+    def _run_and_assemble(self, folder: RunFolder, loop: RunLoop) -> dict[str, pa.Table] | None:
+        """The run's tables; None where it was cancelled."""
+        failures = loop.run()
+        while not loop.unfinished:
+            folder.write_state("assembling", **_counts(loop))
+            try:
+                return assemble(self.plan, self.session.artifacts, failures, folder.id)
+            except FoundDamageError as error:
+                failures = loop.repair(error.damages)
+        return None
+
+    def _finish(self, folder: RunFolder, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
+        failures = list(loop.failures.values())
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)

@@ -19,7 +19,7 @@ import yaml
 
 from poolbench import __version__
 from poolbench.config import RunConfig, load_run_config
-from poolbench.errors import ConfigError, NotFoundError
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,16 +87,31 @@ class RunFolder:
         partial.replace(self.file("state.json"))
 
     def read_state(self) -> dict[str, Any]:
-        """What write_state recorded last, empty when there is nothing; ``died`` where its driver is gone."""
+        """What write_state recorded last; ``died`` where its driver is gone.
+
+        It is empty when there is nothing, and ``damaged`` where it cannot be read: the next run writes it again.
+        """
         try:
-            state = dict(json.loads(self.file("state.json").read_text("utf-8")))
-        except (FileNotFoundError, json.JSONDecodeError):
+            state = json.loads(self.file("state.json").read_text("utf-8"))
+        except FileNotFoundError:
             return {}
+        except (ValueError, OSError, RecursionError):
+            return {"state": "damaged"}
+        if not isinstance(state, dict) or not isinstance(state.get("state"), str):
+            return {"state": "damaged"}
         return state | {"state": "died"} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def config(self) -> RunConfig:
-        """The run's configuration. Raises ConfigError where another version of this program wrote it."""
-        return load_run_config(self.file("config.resolved.yaml"), {})
+        """The run's configuration.
+
+        Raises:
+            ConfigError: It is damaged, or another version of this program wrote it.
+        """
+        try:
+            return load_run_config(self.file("config.resolved.yaml"), {})
+        except ConfigError as error:
+            remedy = f"run the command of {self.id} again, which writes it, or remove the folder"
+            raise ConfigError(f"{error}; {remedy}") from None
 
     def write_table(self, name: str, table: pa.Table) -> None:
         """Writes ``<name>.parquet``, whole or not at all."""
@@ -107,13 +122,23 @@ class RunFolder:
         partial.replace(self.file(f"{name}.parquet"))
 
     def read_table(self, name: str) -> pa.Table:
-        """A table of the run. Raises NotFoundError when the run has not got so far."""
+        """A table of the run.
+
+        Raises:
+            NotFoundError: The run has not got so far.
+            IntegrityError: The file is damaged.
+        """
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         file = self.file(f"{name}.parquet")
         if not file.is_file():
             raise NotFoundError(f"run {self.id} has no {name}.parquet yet; `poolbench-driver run` finishes it")
-        return pq.read_table(file)
+        try:
+            return pq.read_table(file)
+        except (pa.ArrowException, OSError) as error:
+            remedy = "the same `poolbench-driver run` command writes it again, from the object store"
+            raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {remedy}") from None
 
     def write_manifest(self, **facts: Any) -> None:
         """Writes ``manifest.json``: the run's facts, and size and hash of every file, so that a copy can be checked."""
@@ -168,7 +193,7 @@ def _is_gone(state: dict[str, Any]) -> bool:
         return False
     try:
         os.kill(int(state["pid"]), 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, KeyError, TypeError, ValueError, OverflowError):
         return True
     except PermissionError:
         return False

@@ -156,6 +156,29 @@ class IntegrityError(StoreError):
     retryable = False
 
 
+class DamagedError(IntegrityError):
+    """An artifact cannot be read as it was committed.
+
+    Attributes:
+        key: The artifact.
+        what: What is wrong with it.
+    """
+
+    code = "damaged"
+
+    def __init__(self, key: str, what: str, remedy: str = "") -> None:
+        remedy = remedy or "`poolbench-driver run` with the same arguments sets it aside and makes it again"
+        super().__init__(f"artifact {key}: {what}; {remedy}")
+        self.key, self.what = key, what
+
+
+class BlockedPathError(StoreError):
+    """Something that is no file, or no folder, lies where an object belongs."""
+
+    code = "blocked_path"
+    retryable = False
+
+
 class BrokerError(PoolbenchError):
     """The message broker cannot be reached."""
 

@@ -46,7 +46,9 @@ def neighbour_directions(neighbour: str, spec: StrategySpec, plan: Plan, source:
     vectors = source.table(cells.vectors["train", spec.id, layer])
     if isinstance(vectors, Failure):
         return vectors
-    passages = source.artifacts.read_table(cells.passages["train"])
+    passages = source.table(cells.passages["train"])
+    if isinstance(passages, Failure):
+        return passages
     try:
         return _mean_difference(vectors, passages)
     except CellError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ErasedError, NotFoundError
+from poolbench.errors import DamagedError, ErasedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.storage import Artifacts
 from poolbench.suites import Measure, metric_info
@@ -24,11 +24,15 @@ RECENT_TABLES = 128
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from: committed artifacts, and the failures that explain what is missing."""
+    """Where rows come from: committed artifacts, and the failures that explain what is missing.
+
+    Damaged artifacts are collected in ``damaged``; until they are made again they count as missing.
+    """
 
     artifacts: Artifacts
     failures: Mapping[str, Failure]
     producers: Mapping[str, Task]
+    damaged: dict[str, DamagedError] = field(default_factory=dict)
     recent: OrderedDict[str, pa.Table] = field(default_factory=OrderedDict)
 
     def table(self, key: str) -> pa.Table | Failure:
@@ -41,6 +45,9 @@ class Source:
             reason = f"artifact {key} is missing"
             unknown = Failure(task.task_id if task else "", task.kind if task else "", "failed", reason)
             return self.failures.get(unknown.task_id, unknown)
+        except DamagedError as error:
+            self.damaged[key] = error
+            return Failure("", "", "failed", str(error))
         if len(self.recent) > RECENT_TABLES:
             self.recent.popitem(last=False)
         return self.recent[key]
@@ -56,6 +63,9 @@ class Source:
         try:
             producer = self.artifacts.manifest(key).producer
         except NotFoundError:
+            return {}
+        except DamagedError as error:
+            self.damaged[key] = error
             return {}
         return {name: producer.get(name) for name in ("wall_s", "device_s", "peak_bytes")}
 

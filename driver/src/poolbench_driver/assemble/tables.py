@@ -20,7 +20,7 @@ from poolbench_driver.assemble.rows import Row, Source
 from poolbench_driver.assemble.steering_rows import SteeringRows
 from poolbench_driver.corpora import dataset_identity, dataset_revision
 from poolbench_driver.plan import Plan
-from poolbench_driver.run import Failure
+from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
 
 
@@ -28,6 +28,9 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
 
     And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
+
+    Raises:
+        FoundDamageError: Some artifacts are damaged; it names all that were met.
     """
     source = Source(artifacts, failures, plan.producers())
     common = _common_columns(plan, run_id)
@@ -52,7 +55,7 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     complete += [{**common, **row} for row in ranks]
     filled = _filled(complete)
     details = [{"cell_id": cell_id(row), **_details(row)} for row in filled if row.get("details")]
-    return {
+    tables_made = {
         "results": result_table(filled),
         "boards": pa.Table.from_pylist(boards, BOARDS),
         "pairwise": pa.Table.from_pylist(pairwise),
@@ -61,6 +64,9 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
         "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
         **{name: _table(name, content) for name, content in tables.items()},
     }
+    if source.damaged:
+        raise FoundDamageError(list(source.damaged.values()))
+    return tables_made
 
 
 def _published_rows(plan: Plan, source: Source) -> Iterable[Row]:

@@ -57,13 +57,13 @@ def _suites(_: Path) -> Rows:
 
 
 def _scorers(_: Path) -> Rows:
+    from poolbench_driver.cli.upkeep import scorer_pointer
     from poolbench_driver.cluster.session import open_session
 
-    store = open_session().artifacts.store
+    artifacts = open_session().artifacts
     rows = []
-    for info in store.list("scorers/"):
-        pointer, concept = json.loads(store.get(info.path)), info.path.split("/")[1]
-        base = pointer.get("base", Path(info.path).stem)
+    for info in artifacts.store.list("scorers/"):
+        base, concept = scorer_pointer(artifacts, info.path)["base"], info.path.split("/")[1]
         made_at = _iso(info.modified_s)
         rows.append({"id": f"{concept}@{base}", "concept": concept, "base": base, "made_at": made_at})
     return rows

@@ -76,6 +76,7 @@ def run(
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
     from poolbench.queue.letters import NEWEST_SHOWN
+    from poolbench_driver.cli.upkeep import told_set_aside
     from poolbench_driver.cluster.client import SERVICES
     from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
@@ -93,15 +94,19 @@ def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option(
     ]
     letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
     runs = [{"run": run.id, **run.read_state()} for run in list_runs(output)]
+    aside = told_set_aside(session.artifacts)
     if as_json:
         newest = [letter.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
-        typer.echo(json.dumps({"services": services, "newest_dead_letters": newest, "runs": runs}, indent=1))
+        body = {"services": services, "newest_dead_letters": newest, "runs": runs, "damaged": aside}
+        typer.echo(json.dumps(body, indent=1))
         return
     print_table(services, ("service", "health", "waiting", "not_understood", "dead_letters"), "services")
     for letter in letters:
         typer.echo(f"dead letter of {letter.service}: {letter.line}")
     if runs:
         print_table(runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"), "runs")
+    if aside:
+        typer.echo(aside)
 
 
 def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:

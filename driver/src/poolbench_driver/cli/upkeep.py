@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.errors import ConfigError, PoolbenchError, RestrictedError
+from poolbench.errors import ConfigError, IntegrityError, PoolbenchError, RestrictedError
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts
@@ -25,6 +25,7 @@ def gc(
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
     """Remove artifacts that no run below --output needs, and texts of sensitive concepts that are scored."""
+    from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports import imported_keys
     from poolbench_driver.job import prepare
@@ -49,13 +50,17 @@ def gc(
     doomed = unneeded(session.artifacts, keep, older_than_s=older_than_s)
     scored = scored_texts(committed_keys(session.artifacts), idle, busy)
     torn = [path for erasure in idle for path in erasure.torn(older_than_s)]
+    aside = [info for info in objects_set_aside(session.artifacts.store) if info.modified_s <= older_than_s]
     if delete:
-        _delete(session.artifacts, doomed, scored, torn)
+        _delete(session.artifacts, doomed, scored, [*torn, *(info.path for info in aside)])
     verb = "deleted" if delete else "could go (--delete)"
     size = sum(doomed.values()) / 1e6
     typer.echo(f"{len(doomed)} artifacts, {size:.1f} MB, {verb}; {len(runs)} runs need {len(keep)} others")
     if scored or torn:
         typer.echo(f"texts of sensitive concepts: {len(scored)} sets that are scored, {len(torn)} torn files, {verb}")
+    if aside:
+        size = sum(info.size for info in aside) / 1e6
+        typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
 
 
 def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], torn: Iterable[str]) -> None:
@@ -82,8 +87,21 @@ def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> di
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
     """The scorers that ad-hoc requests find by the name of their concept."""
-    store = artifacts.store
-    return {str(json.loads(store.get(info.path)).get("scorer", "")) for info in store.list("scorers/")}
+    return {scorer_pointer(artifacts, info.path)["scorer"] for info in artifacts.store.list("scorers/")}
+
+
+def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
+    """What ``scorers/<concept>/<base>.json`` says.
+
+    Raises:
+        IntegrityError: It is damaged, so that nobody knows which scorer it names.
+    """
+    try:
+        pointer = json.loads(artifacts.store.get(path))
+        return {"scorer": str(pointer["scorer"]), "base": str(pointer.get("base", Path(path).stem))}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        remedy = "import or train that scorer again (`poolbench-driver import scorers`, a run), or remove the file"
+        raise IntegrityError(f"{path} in {artifacts.store.uri} is damaged; {remedy}") from None
 
 
 def doctor() -> int:
@@ -100,9 +118,21 @@ def doctor() -> int:
         return 1
     results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
     results.append(_check_restricted(session.artifacts))
+    if lines := told_set_aside(session.artifacts):
+        typer.echo(f"note  {lines}")
     results.append(_check(f"broker {session.queue.broker.shown}", session.queue.ping))
     results += [_check(name, partial(session.services.health, name)) for name in SERVICES]
     return 0 if all(results) else 1
+
+
+def told_set_aside(artifacts: Artifacts) -> str:
+    """One line on what was set aside as damaged; empty when there is nothing."""
+    from poolbench.storage.damage import objects_set_aside
+
+    found = list(objects_set_aside(artifacts.store))
+    size = sum(info.size for info in found) / 1e6
+    hint = "`poolbench-driver gc --delete` removes those that are older than a day"
+    return f"{len(found)} damaged files ({size:.1f} MB) are set aside below damaged/; {hint}" if found else ""
 
 
 def _check_restricted(artifacts: Artifacts) -> bool:

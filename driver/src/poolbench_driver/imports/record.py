@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from poolbench.config import ModelRef, RunConfig, StrictModel
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.storage import Artifacts
+from poolbench.storage.sealed import seal, unseal
 from poolbench_driver.models import ModelInfo
 
 PREFIX = "import:"
@@ -96,7 +95,7 @@ def checked_name(name: str) -> str:
 def save_import(artifacts: Artifacts, record: ActivationImport) -> None:
     """Notes an import; one of the same name is replaced."""
     stamped = record.model_copy(update={"created_at": datetime.now(UTC).isoformat(timespec="seconds")})
-    artifacts.store.put(f"{_FOLDER}{record.name}.json", stamped.model_dump_json().encode())
+    artifacts.store.put(f"{_FOLDER}{record.name}.json", seal(stamped.model_dump_json()))
 
 
 def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
@@ -108,11 +107,12 @@ def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
     """
     path = f"{_FOLDER}{checked_name(name)}.json"
     try:
-        return ActivationImport.model_validate_json(artifacts.store.get(path))
+        return ActivationImport.model_validate(unseal(artifacts.store.get(path)))
     except NotFoundError:
         raise UnknownNameError("import of activations", name, import_names(artifacts)) from None
-    except ValidationError:
-        raise IntegrityError(f"{path} is damaged; import the activations again") from None
+    except ValueError:
+        command = f"poolbench-driver import activations FOLDER --name {name} --corpus CORPUS --layers LAYERS"
+        raise IntegrityError(f"{path} is damaged; import the activations again: `{command}`") from None
 
 
 def import_names(artifacts: Artifacts) -> list[str]:
@@ -147,6 +147,9 @@ def imported_model(config: RunConfig, artifacts: Artifacts) -> ModelInfo:
         raise ConfigError(f"{config.model} has no concept {unknown[0]}; it has {known} (--concepts)")
     states = {(entry.concept, entry.split, entry.layer): entry.key for entry in record.states}
     if gone := [key for key in states.values() if not artifacts.exists(key)]:
-        raise NotFoundError(f"{config.model}: {len(gone)} of its artifacts are gone; import the activations again")
+        command = f"poolbench-driver import activations FOLDER --name {record.name} --corpus {record.corpus}"
+        raise NotFoundError(
+            f"{config.model}: {len(gone)} of its artifacts are gone; import the activations again: `{command}`"
+        )
     ref = ModelRef(config.model, config.model, record.revision, "as imported")
     return ModelInfo(ref, max(record.layers) + 1, record.width, states)

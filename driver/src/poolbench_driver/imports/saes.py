@@ -10,7 +10,7 @@ from poolbench.config import RunConfig, SaeConfig
 from poolbench.contracts.tasks import step_key
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config, read_folder
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, DamagedError
 from poolbench.storage import Artifacts
 from poolbench_driver.corpora import LocalStep
 from poolbench_driver.models import ModelInfo
@@ -52,7 +52,11 @@ def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dic
 def _stored(sae: SaeConfig, artifacts: Artifacts) -> SaeInput:
     if not artifacts.exists(sae.path):
         raise ConfigError(f"saes: the object store has no {sae.path}; give the folder that the autoencoder lies in")
-    architecture_of(read_config(artifacts.read(sae.path, CONFIG_FILE)))
+    try:
+        architecture_of(read_config(artifacts.read(sae.path, CONFIG_FILE)))
+    except DamagedError as error:
+        remedy = "name the folder that the autoencoder lies in as `path`, and the run imports it again"
+        raise DamagedError(sae.path, error.what, remedy) from None
     return SaeInput(sae.path, sae.num_features)
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Set
 from itertools import chain
 
 from poolbench.contracts.keys import is_restricted
-from poolbench.storage import Artifacts, ObjectInfo
+from poolbench.errors import DamagedError
+from poolbench.storage import Artifacts, Manifest, ObjectInfo
 from poolbench.storage.erasure import erase_texts, receipts_path
 from poolbench.storage.manifest import FOLDERS, manifest_path
 from poolbench_driver.plan import Plan
@@ -41,7 +42,7 @@ class Erasure:
         """
         there = self.companions.keys() & (committed if among is None else committed & set(among))
         unread = [key for key in there if not self.readers[key] <= committed]
-        erased = [key for key in unread if self.artifacts.manifest(key).erased]
+        erased = [key for key in unread if (manifest := self._readable(key)) and manifest.erased]
         return set(erased).union(*(self.companions[key] for key in erased))
 
     def make_missing(self, keys: Iterable[str]) -> None:
@@ -64,10 +65,18 @@ class Erasure:
         found = []
         for key, infos in self._files().items():
             if manifest_path(key) in {info.path for info in infos}:
-                manifest = self.artifacts.manifest(key)
+                if (manifest := self._readable(key)) is None:
+                    continue
                 named = {manifest_path(key), *(entry.path for entry in manifest.files.values())}
                 found += [info.path for info in infos if info.path not in named and info.modified_s <= older_than_s]
         return found
+
+    def _readable(self, key: str) -> Manifest | None:
+        """The manifest of a committed artifact; None where it is damaged, which its readers find out."""
+        try:
+            return self.artifacts.manifest(key)
+        except DamagedError:
+            return None
 
     def _files(self) -> dict[str, list[ObjectInfo]]:
         files: dict[str, list[ObjectInfo]] = defaultdict(list)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import PoolbenchError
+from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore, TaskQueue
 from poolbench.runtime.taskio import cancel_path
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
-from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.outcomes import Failure, committed_keys, failure_path, read_failure
+from poolbench_driver.run.outcomes import Failure, committed_keys, failure_path
 from poolbench_driver.run.pace import InFlight, Pace
 from poolbench_driver.run.progress import Display
+from poolbench_driver.run.recovery import Recovery
 
 
 class TooManyFailuresError(PoolbenchError):
@@ -45,12 +45,11 @@ class RunLoop:
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
         self.display, self.max_failures, self.pace = display, max_failures, pace or Pace()
         self.cancelled, self.run_id = cancelled, run_id
-        self.committed: set[str] = set()
-        self.pending: dict[str, Task] = {}
+        self.recovery = Recovery(plan, artifacts, leases, display.note)
+        self.committed, self.pending = self.recovery.committed, self.recovery.pending
+        self.failures = self.recovery.failures
         self.in_flight: dict[str, InFlight] = {}
-        self.failures: dict[str, Failure] = {}
         self.resent = 0
-        self.erasure = Erasure(plan, artifacts)
         self._away_since_s: float | None = None
 
     def run(self) -> dict[str, Failure]:
@@ -59,28 +58,41 @@ class RunLoop:
         Raises:
             TooManyFailuresError: When more than ``max_failures`` tasks failed.
             StoreError, BrokerError: When one of them stays away for longer than ``pace.outage_s``.
+            DamagedError, OutdatedPlanError: When this run cannot make a damaged artifact again.
             KeyboardInterrupt: Passed on; tasks in work finish by themselves.
         """
-        self.committed = committed_keys(self.artifacts)
-        again = self.erasure.needed_again(self.committed)
-        self.erasure.make_missing(again)
-        self.committed -= again
-        self.erasure.look()
-        self._build_local()
-        self.pending = {t.task_id: t for t in self.plan.tasks.values() if not self._is_done(t)}
+        self.recovery.begin(committed_keys(self.artifacts))
+        self.pending.update((t.task_id, t) for t in self.plan.tasks.values() if not self._is_done(t))
         self.display.start(Counter(t.kind for t in self.plan.tasks.values()))
         for task in self.plan.tasks.values():
             if task.task_id not in self.pending:
                 self.display.done(task, reused=True)
-        while (self.pending or self.in_flight) and not self.cancelled():
+        self._work()
+        return self.failures
+
+    def repair(self, damages: Iterable[DamagedError]) -> dict[str, Failure]:
+        """Makes damaged artifacts again that were found after ``run``; returns and raises what that does."""
+        for damage in damages:
+            self.recovery.repair(damage)
+        self._work()
+        return self.failures
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether tasks are left, as after a cancellation."""
+        return bool(self.pending or self.in_flight)
+
+    def _work(self) -> None:
+        while self.unfinished and not self.cancelled():
             self._step()
             self.display.tick({t: entry.task for t, entry in self.in_flight.items()})
-            if self.pending or self.in_flight:
+            if self.unfinished:
                 time.sleep(self.pace.tick_s)
         if self.cancelled():
             self._cancel_in_flight()
-        self._erase_texts()  # what an earlier run left, and what an outage was in the way of
-        return self.failures
+        self.recovery.erase_texts()  # what an earlier run left, and what an outage was in the way of
+        if self.unfinished and not self.cancelled():  # receipts were damaged
+            self._work()
 
     def _step(self) -> None:
         """One look at everything; a short absence of store or broker is waited out."""
@@ -89,7 +101,7 @@ class RunLoop:
             self._collect(waiting)
             self._fail_blocked()
             self._send_ready(waiting)
-            self._erase_texts()
+            self.recovery.erase_texts()
         except PoolbenchError as error:
             if not error.retryable:
                 raise
@@ -100,34 +112,6 @@ class RunLoop:
                 raise
         else:
             self._away_since_s = None
-
-    def _build_local(self) -> None:
-        for step in self.plan.local.values():
-            if step.key not in self.committed:
-                self.display.note(f"building {step.label}")
-                made, producer = step.build(), {"step": step.label}
-                if isinstance(made, dict):
-                    self.artifacts.write(step.key, made, producer=producer)
-                else:
-                    self.artifacts.write_table(step.key, made, producer=producer)
-                self.committed.add(step.key)
-
-    def _erase_texts(self) -> None:
-        """Deletes the texts of sensitive concepts that everything of this run has been measured on."""
-        if due := self.erasure.due(self.committed):
-            self.erasure.erase(due)
-            self.display.note(f"deleted {len(due)} sets of steered texts of sensitive concepts: they are scored")
-
-    def _make_texts_again(self, task: Task) -> bool:
-        """Whether a task failed because another run had deleted texts that it was to read; then both are done again."""
-        again = self.erasure.needed_again(self.committed, task.inputs.values())
-        if again:
-            self.erasure.make_missing(again)
-            self.committed -= again
-            makers = (maker for maker in self.plan.tasks.values() if again & set(maker.outputs.values()))
-            self.pending |= {each.task_id: each for each in (*makers, task)}
-            self.display.note(f"{task.kind} {task.task_id}: another run deleted texts it reads; they are made again")
-        return bool(again)
 
     def _is_done(self, task: Task) -> bool:
         return self.committed.issuperset(task.outputs.values())
@@ -140,15 +124,15 @@ class RunLoop:
         for task_id, entry in list(self.in_flight.items()):
             task = entry.task
             # The failure is read first: its worker commits nothing after it, so what is committed is complete.
-            failure = read_failure(self.artifacts, task)
+            failure = self.recovery.read_failure(task)
             self._look_for_outputs(task, every=failure is not None)
             if self._is_done(task):
                 del self.in_flight[task_id]
                 self.display.done(task)
             elif failure:
                 del self.in_flight[task_id]
-                if not self._make_texts_again(task):
-                    self._fail(failure)
+                if standing := self.recovery.settle(task, failure):
+                    self._fail(standing)
             elif task_id in waiting[task.service]:
                 entry.seen(leased=False)
             elif self.leases.alive(task_id):

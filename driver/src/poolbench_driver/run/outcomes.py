@@ -7,20 +7,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import NotFoundError
+from poolbench.errors import STATUSES, NotFoundError
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no outputs; ``blocked`` where it was never sent, for want of an input."""
+    """Why a task has no outputs.
+
+    Attributes:
+        blocked: It was never sent, because an input is missing.
+        damaged: Key of the damaged artifact that its worker met.
+    """
 
     task_id: str
     kind: str
     status: str
     reason: str
     blocked: bool = False
+    damaged: str = ""
+
+
+class DamagedRecordError(Exception):
+    """The record of a failure cannot be read; the task is to be done again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 def committed_keys(artifacts: Artifacts) -> set[str]:
@@ -34,17 +48,22 @@ def failure_path(task_id: str) -> str:
 
 
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
-    """The recorded failure of a task, if its worker wrote one."""
+    """The recorded failure of a task, if its worker wrote one.
+
+    Raises:
+        DamagedRecordError: What is recorded cannot be read.
+    """
+    path = failure_path(task.task_id)
     try:
-        raw = artifacts.store.get(failure_path(task.task_id))
+        record = json.loads(artifacts.store.get(path))
+        status, reason, damaged = (str(record.get(name, "")) for name in ("status", "reason", "damaged"))
     except NotFoundError:
         return None
-    try:
-        record = dict(json.loads(raw))
-    except (ValueError, TypeError, RecursionError):
-        reason = f"its failure was recorded, but {failure_path(task.task_id)} in the store is damaged"
-        return Failure(task.task_id, task.kind, "failed", reason)
-    return Failure(task.task_id, task.kind, str(record.get("status", "failed")), str(record.get("reason", "")))
+    except (ValueError, AttributeError, RecursionError):
+        raise DamagedRecordError(path) from None
+    if status not in STATUSES:
+        raise DamagedRecordError(path)
+    return Failure(task.task_id, task.kind, status, reason, damaged=damaged)
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:

@@ -20,7 +20,8 @@ class Recording:
 
     def __init__(self, display: Display, write_state: Callable[..., None], num_tasks: int) -> None:
         self._display, self._write_state, self._total = display, write_state, num_tasks
-        self._done = self._failed = 0
+        self._done: set[str] = set()  # a task whose output was damaged is done twice
+        self._failed = 0
         self._written: tuple[int, int] | None = None
         self.note, self.close = display.note, display.close
 
@@ -28,7 +29,7 @@ class Recording:
         self._display.start(totals)
 
     def done(self, task: Task, *, reused: bool = False) -> None:
-        self._done += 1
+        self._done.add(task.task_id)
         self._display.done(task, reused=reused)
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
@@ -36,8 +37,8 @@ class Recording:
         self._display.failed(task_id, kind, reason)
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
-        if self._written != (self._done, self._failed):
-            self._written = (self._done, self._failed)
-            counts = {"tasks": self._total, "tasks_done": self._done, "failures": self._failed}
+        if self._written != (len(self._done), self._failed):
+            self._written = (len(self._done), self._failed)
+            counts = {"tasks": self._total, "tasks_done": len(self._done), "failures": self._failed}
             self._write_state("running", **counts)
         self._display.tick(in_flight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError, UnknownNameError, shown
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.base import ObjectStore
+from poolbench.storage.base import ObjectInfo, ObjectStore
 from poolbench_scorer.config import TrainParams
 from poolbench_scorer.model import CONFIG, REPORT, Scorer, load_scorer, pick_device
 
+_LOG = logging.getLogger("poolbench.scorer")
 #: What an artifact key of ours begins with; no concept or base does.
 _KEYS = ("scorer.", "restricted.")
 
@@ -126,12 +128,19 @@ def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
 
 
 def pointers(store: ObjectStore, concept: str = "") -> list[Pointer]:
-    """The pointers of a concept, or of all."""
+    """The pointers of a concept, or of all; a damaged one is logged and left out."""
     found = []
     for info in store.list(f"scorers/{concept}/" if concept else "scorers/"):
-        body, parts = json.loads(store.get(info.path)), info.path.removesuffix(".json").split("/")
-        found.append(Pointer(parts[1], body.get("base", parts[2]), body["scorer"], info.modified_s))
+        try:
+            found.append(_pointer(info, store.get(info.path)))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            _LOG.error("%s is damaged: train or import that scorer again", info.path)
     return sorted(found, key=lambda one: one.id)
+
+
+def _pointer(info: ObjectInfo, data: bytes) -> Pointer:
+    body, (_, concept, name) = json.loads(data), info.path.split("/")
+    return Pointer(concept, str(body.get("base", name.removesuffix(".json"))), str(body["scorer"]), info.modified_s)
 
 
 def refuse_sensitive(concept: str) -> None:

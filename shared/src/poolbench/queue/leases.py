@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import threading
 import time
 import uuid
@@ -74,6 +75,7 @@ class FolderLeases:
         """Claim a task; None if someone else holds it."""
         path = self._path(task_id)
         for _ in range(_ACQUIRE_ATTEMPTS):
+            _clear(path)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             if not _try_lock(descriptor, fcntl.LOCK_EX):
                 os.close(descriptor)
@@ -88,8 +90,10 @@ class FolderLeases:
         """Whether some live process holds the task."""
         try:
             descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return False
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):  # nothing there, a link, a socket
+            if error.errno in (errno.ELOOP, errno.ENXIO):  # a link or a socket: no lease of ours
                 return False
             raise
         try:
@@ -136,6 +140,13 @@ def _forget_in_child() -> None:
 
 # A forked child would keep its parent's lock alive after the parent is killed.
 os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def _clear(path: Path) -> None:
+    """Renames whatever is no file in the place of a lease, such as a folder or a link."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.lstat().st_mode):
+            path.rename(path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:6]}"))
 
 
 def _try_lock(descriptor: int, mode: int) -> bool:

@@ -9,6 +9,7 @@ from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
+from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
@@ -33,6 +34,7 @@ class Replica:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
+        keep_on_loopback()
         self.settings = ClusterSettings.load()
         self.limits = BorderLimits.load(self.num_running, self.num_waiting)
         self.service = load_service(service, module)

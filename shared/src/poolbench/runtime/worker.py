@@ -13,7 +13,7 @@ from typing import Any
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
-from poolbench.errors import CancelledTaskError, PoolbenchError, UnknownNameError
+from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
@@ -38,18 +38,20 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed, as it is recorded."""
+    """Why a task failed, as it is recorded; ``damaged`` is the key of an artifact that could not be read."""
 
     code: str
     status: str
     reason: str
     retryable: bool
+    damaged: str = ""
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """What an exception means: an error of ours says itself; a lost connection passes; a defect stays."""
         if isinstance(error, PoolbenchError):
-            return cls(error.code, error.status, str(error), error.retryable)
+            damaged = error.key if isinstance(error, DamagedError) else ""
+            return cls(error.code, error.status, str(error), error.retryable, damaged)
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, ConnectionError | TimeoutError | MemoryError):
             return cls("infrastructure", "failed", reason, True)

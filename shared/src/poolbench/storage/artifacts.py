@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pydantic import ValidationError
 
 from poolbench.contracts.tables import without_texts
-from poolbench.errors import ErasedError, IntegrityError, NotFoundError, RestrictedError
+from poolbench.errors import DamagedError, ErasedError, NotFoundError, RestrictedError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import FOLDERS, RECEIPTS_FILE, Manifest, folder_of, manifest_path
+from poolbench.storage.manifest import DAMAGED, FOLDERS, RECEIPTS_FILE, Manifest, folder_of, manifest_path
 from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
 __all__ = ["Artifacts", "Manifest"]
@@ -34,10 +33,14 @@ class Artifacts:
         return self.store.exists(manifest_path(key))
 
     def objects(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """All objects of artifacts with the key of each; restricted ones only where this process may see them."""
+        """All objects of artifacts with the key of each; restricted ones only where this process may see them.
+
+        What was set aside as damaged is not among them.
+        """
         for folder in FOLDERS:
             try:
-                yield from ((info.path.split("/")[1], info) for info in self.store.list(f"{folder}/"))
+                found = ((info.path.split("/")[1], info) for info in self.store.list(f"{folder}/"))
+                yield from ((key, info) for key, info in found if key != DAMAGED)
             except RestrictedError:
                 continue
 
@@ -46,13 +49,13 @@ class Artifacts:
         self.store.exists(f"{FOLDERS[1]}/none")
 
     def manifest(self, key: str) -> Manifest:
-        """The manifest of ``key``. Raises NotFoundError when it is not committed."""
+        """The manifest of ``key``. Raises NotFoundError when it is not committed, DamagedError when it is damaged."""
         try:
-            return Manifest.model_validate_json(self.store.get(manifest_path(key)))
+            return Manifest.from_bytes(self.store.get(manifest_path(key)), key)
         except NotFoundError:
             raise NotFoundError(f"artifact {key} does not exist in {self.store.uri}") from None
-        except ValidationError:
-            raise IntegrityError(f"artifact {key}: its manifest is damaged; {self._remedy(key)}") from None
+        except ValueError:
+            raise DamagedError(key, "its manifest is damaged") from None
 
     def write(
         self,
@@ -77,7 +80,7 @@ class Artifacts:
         return ArtifactWriter(self.store, key)
 
     def read(self, key: str, name: str) -> bytes:
-        """One file of an artifact. Raises NotFoundError, or IntegrityError when it was damaged."""
+        """One file of an artifact. Raises NotFoundError, or DamagedError."""
         return self._read(self.manifest(key), name)
 
     def _read(self, manifest: Manifest, name: str) -> bytes:
@@ -88,13 +91,19 @@ class Artifacts:
         try:
             data = self.store.get(entry.path)
         except NotFoundError:
-            raise IntegrityError(f"artifact {key}: {name} is gone; {self._remedy(key)}") from None
+            raise DamagedError(key, f"{name} is gone") from None
+        if len(data) != entry.num_bytes:
+            raise DamagedError(key, f"{name} has {len(data)} bytes, its manifest says {entry.num_bytes}")
         if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise IntegrityError(f"artifact {key}: {name} does not match the hash in its manifest; {self._remedy(key)}")
+            raise DamagedError(key, f"{name} does not match the hash in its manifest")
         return data
 
-    def _remedy(self, key: str) -> str:
-        return f"delete {folder_of(key)} in {self.store.uri} and run the same command again"
+    def _table(self, manifest: Manifest, name: str) -> pa.Table:
+        data = self._read(manifest, name)
+        try:
+            return table_from_bytes(data)
+        except (pa.ArrowException, OSError):
+            raise DamagedError(manifest.key, f"{name} is no table") from None
 
     def write_table(
         self,
@@ -116,7 +125,7 @@ class Artifacts:
         """A TEXTS table without its texts, whether or not they were deleted meanwhile."""
         manifest = self.manifest(key)
         if manifest.erased:
-            return table_from_bytes(self._read(manifest, RECEIPTS_FILE))
+            return self._table(manifest, RECEIPTS_FILE)
         return without_texts(self.read_table(key))
 
     def read_shards(self, key: str) -> Iterator[pa.Table]:
@@ -129,8 +138,10 @@ class Artifacts:
         if manifest.erased:
             raise ErasedError(f"the texts of {key} were deleted after they had been scored; run the same command again")
         names = [name for name in sorted(manifest.files) if name.endswith(".arrow")]
+        if not names and len(manifest.files) == 0:
+            raise DamagedError(key, "its manifest names no file")
         for name in names or [TABLE_FILE]:
-            yield table_from_bytes(self._read(manifest, name))
+            yield self._table(manifest, name)
 
     def delete(self, key: str) -> None:
         """Removes an artifact, manifest first so that a reader never sees half of it."""

@@ -38,3 +38,9 @@ class ObjectStore(Protocol):
 
     def delete(self, path: str) -> None:
         """Removes an object; a missing one is no error."""
+
+    def move(self, source: str, target: str) -> bool:
+        """Moves an object, or everything below a path; False when nothing is there.
+
+        An interrupted move of several objects leaves some in either place, and ``manifest.json`` moves first.
+        """

@@ -12,7 +12,15 @@ from datetime import UTC, datetime
 from poolbench.contracts.tables import without_texts
 from poolbench.errors import ErasedError, IntegrityError
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.manifest import ERASED_AT, RECEIPTS_FILE, FileEntry, Manifest, folder_of, manifest_path
+from poolbench.storage.manifest import (
+    ERASED_AT,
+    MANIFEST_VERSION,
+    RECEIPTS_FILE,
+    FileEntry,
+    Manifest,
+    folder_of,
+    manifest_path,
+)
 from poolbench.storage.writer import table_to_bytes
 
 _DOOMED = "erased_files"
@@ -58,6 +66,12 @@ def _committed_erasure(artifacts: Artifacts, manifest: Manifest) -> Manifest:
         ERASED_AT: datetime.now(UTC).isoformat(timespec="seconds"),
         _DOOMED: sorted(set(doomed) - {manifest_path(key), receipts}),
     }
-    erased = manifest.model_copy(update={"files": {RECEIPTS_FILE: entry}, "meta": {**manifest.meta, **notes}})
-    store.put(manifest_path(key), erased.model_dump_json().encode())
+    erased = manifest.model_copy(
+        update={
+            "schema_version": MANIFEST_VERSION,
+            "files": {RECEIPTS_FILE: entry},
+            "meta": {**manifest.meta, **notes},
+        }
+    )
+    store.put(manifest_path(key), erased.to_bytes())
     return erased

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError, shown
+from poolbench.errors import AccessDeniedError, BlockedPathError, ConfigError, NotFoundError, StoreError, shown
 from poolbench.storage.base import ObjectInfo
 
 _TEMPORARY = ".partial-"
 #: Bytes of one part of a path: what file systems take.
 _MAX_PART = 255
+_NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_HINT = "free space (`poolbench-driver gc --delete` helps), then run the same command again"
 
@@ -31,7 +33,7 @@ class FolderStore:
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
         target = self._file(path)
         with _store_errors(path):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_parent(target)
             handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -45,14 +47,14 @@ class FolderStore:
 
     def get(self, path: str) -> bytes:
         with _store_errors(path):
-            try:
-                return self._file(path).read_bytes()
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                raise NotFoundError(f"no object {path!r} in {self.uri}") from None
+            data = _read_regular(self._file(path))
+        if data is None:
+            raise NotFoundError(f"no object {path!r} in {self.uri}")
+        return data
 
     def exists(self, path: str) -> bool:
         with _store_errors(path):
-            return self._file(path).is_file()
+            return _is_regular(self._file(path))
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         base = self._file(prefix.rpartition("/")[0]) if "/" in prefix else self.root
@@ -63,13 +65,25 @@ class FolderStore:
                 path = file.relative_to(self.root).as_posix()
                 if path.startswith(prefix) and not name.startswith(_TEMPORARY):
                     with contextlib.suppress(FileNotFoundError):  # deleted while we list
-                        status = file.stat()
-                        found.append(ObjectInfo(path, status.st_size, status.st_mtime))
+                        status = file.lstat()
+                        if stat.S_ISREG(status.st_mode):
+                            found.append(ObjectInfo(path, status.st_size, status.st_mtime))
         yield from sorted(found, key=lambda info: info.path)
 
     def delete(self, path: str) -> None:
-        with _store_errors(path), contextlib.suppress(FileNotFoundError):
+        with _store_errors(path), contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
             self._file(path).unlink()
+
+    def move(self, source: str, target: str) -> bool:
+        """Moves an object, a folder or whatever lies at a path; False when nothing is there."""
+        origin, place = self._file(source), self._file(target)
+        with _store_errors(source):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                origin.rename(place)
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
 
     def make_private(self, name: str) -> None:
         """Creates a folder of the store that its owner alone may enter; one that is there is closed to others.
@@ -96,9 +110,43 @@ class FolderStore:
         return self.root.joinpath(*parts)
 
 
+def _is_regular(file: Path) -> bool:
+    """Whether a file of the store lies there; a link, a pipe or a folder is none."""
+    return file.is_file() and not file.is_symlink()
+
+
+def _make_parent(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise _blocked(target.parent) from None
+
+
+def _read_regular(file: Path) -> bytes | None:
+    """The bytes of a regular file; None for whatever else lies there, such as a pipe that would block its reader."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    with os.fdopen(descriptor, "rb") as opened:
+        return opened.read()
+
+
 def _replace(name: str, target: Path) -> bool:
-    os.replace(name, target)
+    try:
+        os.replace(name, target)
+    except IsADirectoryError:
+        raise _blocked(target) from None
     return True
+
+
+def _blocked(path: Path) -> BlockedPathError:
+    return BlockedPathError(f"object store: {path} is in the way: it is no file, or no folder, of the store; move it")
 
 
 def _link_once(name: str, target: Path) -> bool:
@@ -106,6 +154,8 @@ def _link_once(name: str, target: Path) -> bool:
     try:
         os.link(name, target)
     except FileExistsError:
+        if not stat.S_ISREG(target.lstat().st_mode):
+            raise _blocked(target) from None
         return False
     return True
 

@@ -58,6 +58,12 @@ class GuardedStore:
         with self._of(path) as store:
             store.delete(path)
 
+    def move(self, source: str, target: str) -> bool:
+        if is_below_restricted(source) != is_below_restricted(target):
+            raise RestrictedError(f"{source} may not move to {target}: what is restricted stays below restricted/")
+        with self._of(source) as store:
+            return store.move(source, target)
+
     @contextmanager
     def _of(self, path: str) -> Iterator[ObjectStore]:
         """The store that a path belongs to; a refusal of the restricted one is named as such."""

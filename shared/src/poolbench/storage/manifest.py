@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from poolbench.contracts.keys import is_restricted
+from poolbench.storage.sealed import seal, unseal
 
-MANIFEST_VERSION = 1
+#: Manifests of version 1 have no checksum; they stay readable.
+MANIFEST_VERSION = 2
 
 #: Where artifacts lie: the ordinary ones, and those of sensitive concepts.
 FOLDERS = ("artifacts", "restricted")
 
+
+#: Below this folder, and below ``restricted/`` in a folder of this name, lies what was set aside as damaged.
+DAMAGED = "damaged"
 
 ERASED_AT = "erased_at"
 #: What is left of an erased artifact: its table without the columns that hold text.
@@ -42,6 +47,27 @@ class Manifest(BaseModel):
     meta: dict[str, Any] = Field(default_factory=dict)  # what readers need to know: width, model ...
     producer: dict[str, Any] = Field(default_factory=dict)  # task, host, versions, timings
     created_at: str
+
+    def to_bytes(self) -> bytes:
+        """The manifest as it is stored, with its checksum."""
+        return seal(self.model_dump_json())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, key: str) -> Self:
+        """The manifest that was stored under ``key``.
+
+        Raises:
+            ValueError: It is damaged, or belongs to another artifact. pydantic's ValidationError is one.
+        """
+        content = unseal(data)
+        manifest = cls.model_validate(content)
+        if manifest.schema_version > 1:
+            unseal(data, required=True)
+        if manifest.key != key:
+            raise ValueError(f"it is the manifest of {manifest.key[:80]}")
+        if not all(entry.path.startswith(f"{folder_of(key)}/") for entry in manifest.files.values()):
+            raise ValueError("it names a file outside of the artifact")
+        return manifest
 
     @property
     def erased(self) -> bool:

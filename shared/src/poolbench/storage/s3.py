@@ -13,6 +13,7 @@ from urllib.parse import urlparse
 
 import urllib3
 from minio import Minio
+from minio.commonconfig import CopySource
 from minio.error import MinioException, S3Error
 
 from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError
@@ -126,6 +127,17 @@ class S3Store:
         """Removes an object; a missing one is no error."""
         with self._errors(f"deleting {path}"):
             self._client.remove_object(self._bucket, self._name(path))
+
+    def move(self, source: str, target: str) -> bool:
+        """Moves an object, or everything below a path; False when nothing is there."""
+        below = [info.path for info in self.list(f"{source}/")]
+        found = [*([source] if self.exists(source) else []), *below]
+        for path in sorted(found, key=lambda path: not path.endswith("/manifest.json")):
+            with self._errors(f"moving {path}"):
+                origin = CopySource(self._bucket, self._name(path))
+                self._client.copy_object(self._bucket, self._name(target + path.removeprefix(source)), origin)
+            self.delete(path)
+        return bool(found)
 
     def _put_if_absent(self, name: str, data: bytes) -> bool:
         """PUT with `If-None-Match: *`, presigned because the client's `put_object` takes no such header."""

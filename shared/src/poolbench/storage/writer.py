@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from poolbench import __version__
+from poolbench.errors import BlockedPathError, DamagedError
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path
 
@@ -34,7 +36,8 @@ class ArtifactWriter:
     def put(self, name: str, data: bytes) -> None:
         """Writes one file."""
         path = f"{folder_of(self.key)}/{self._attempt}/{name}"
-        self._store.put(path, data)
+        with self._blocked_is_damage():
+            self._store.put(path, data)
         sha256 = hashlib.sha256(data).hexdigest()
         self._files[name] = FileEntry(path=path, num_bytes=len(data), sha256=sha256)
 
@@ -60,10 +63,18 @@ class ArtifactWriter:
             producer={"code_version": __version__, **(producer or {})},
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        won = self._store.put(manifest_path(self.key), manifest.model_dump_json().encode(), if_absent=True)
+        with self._blocked_is_damage():
+            won = self._store.put(manifest_path(self.key), manifest.to_bytes(), if_absent=True)
         if not won:
             self.discard()
         return won
+
+    @contextmanager
+    def _blocked_is_damage(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockedPathError as error:
+            raise DamagedError(self.key, str(error)) from None
 
     def discard(self) -> None:
         """Removes what was written."""

@@ -1,0 +1,101 @@
+"""Damaged artifacts of a run: set aside, and given back to what makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import DamagedError, PoolbenchError
+from poolbench.queue import LeaseStore
+from poolbench.storage import Artifacts
+from poolbench.storage.damage import set_aside_if_damaged, set_object_aside
+from poolbench_driver.corpora import LocalStep
+from poolbench_driver.plan import Plan
+
+#: How often one artifact is made again within a run.
+MAX_REPAIRS = 3
+#: How long another driver may take to set the same artifact aside.
+LEASE_WAIT_S = 60.0
+
+
+class OutdatedPlanError(PoolbenchError):
+    """A kept artifact that the plan started from is gone: another plan makes its figures without it."""
+
+
+class FoundDamageError(PoolbenchError):
+    """Tables could not be assembled, because some artifacts are damaged."""
+
+    def __init__(self, damages: list[DamagedError]) -> None:
+        super().__init__(str(damages[0]))
+        self.damages = damages
+
+
+class Mending:
+    """Sets damaged artifacts of a plan aside.
+
+    Args:
+        plan: Says what makes each artifact.
+        artifacts: Where they lie.
+        leases: Let one driver at a time set an artifact aside.
+        note: Takes one line for each artifact.
+    """
+
+    def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
+        self.plan, self.artifacts, self.leases, self.note = plan, artifacts, leases, note
+        self._repairs: Counter[str] = Counter()
+
+    def repair(self, damage: DamagedError) -> Task | LocalStep:
+        """Sets an artifact aside and returns what makes it again.
+
+        Raises:
+            DamagedError: Nothing makes it, or it was damaged again too often. The message says what to do.
+            OutdatedPlanError: This plan does not make it, and another plan does not need it.
+        """
+        key = damage.key
+        self._repairs[key] += 1
+        if self._repairs[key] > MAX_REPAIRS:
+            what = f"{damage.what}, after it was made again {MAX_REPAIRS} times"
+            raise DamagedError(key, what, "check the disk of the object store, and who else writes to it")
+        what, place = self._set_aside(key)
+        maker = self.plan.producers().get(key) or self.plan.local.get(key)
+        then = f"{_label(maker)} makes it again" if maker else "this run does not make it"
+        if place:
+            self.note(f"damaged: {key}: {what}; set aside as {place}, {then}")
+        if maker is not None:
+            return maker
+        if remedy := _import_remedy(self.plan, key):
+            raise DamagedError(key, damage.what, remedy)
+        raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
+
+    def set_record_aside(self, path: str) -> None:
+        """The same for a record that is no artifact."""
+        if place := set_object_aside(self.artifacts.store, path):
+            self.note(f"damaged: {path} cannot be read; set aside as {place}, its task is done again")
+
+    def _set_aside(self, key: str) -> tuple[str, str]:
+        """What was wrong and where it lies now; no place when it is sound or gone, as after another driver."""
+        deadline = time.monotonic() + LEASE_WAIT_S
+        while (lease := self.leases.acquire(f"damaged/{key}")) is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        with lease or contextlib.nullcontext():
+            return set_aside_if_damaged(self.artifacts, key)
+
+
+def _label(maker: Task | LocalStep | None) -> str:
+    return f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"
+
+
+def _import_remedy(plan: Plan, key: str) -> str:
+    """How an imported artifact is brought in again; "" for one that was not imported."""
+    imported = plan.model.imported
+    if key in imported.values():
+        name, source = plan.config.model.partition(":")[2], plan.config.corpus.source
+        layers = ",".join(str(layer) for layer in sorted({layer for _, _, layer in imported}))
+        command = f"poolbench-driver import activations FOLDER --name {name} --corpus {source} --layers {layers}"
+        return f"no task makes it again: import it with `{command}`"
+    if any(key == sae for sae, _ in plan.saes.values()):
+        return "no task makes it again: name the folder of the autoencoder as `path` in `saes`, and the run imports it"
+    return ""

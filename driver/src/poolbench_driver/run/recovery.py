@@ -1,0 +1,111 @@
+"""What brings a run back on its way: inputs that were deleted or damaged are made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import DamagedError
+from poolbench.queue import LeaseStore
+from poolbench.storage import Artifacts
+from poolbench_driver.plan import Plan
+from poolbench_driver.run.erasure import Erasure
+from poolbench_driver.run.mending import Mending
+from poolbench_driver.run.outcomes import DamagedRecordError, Failure, read_failure
+
+
+class Recovery:
+    """Local steps, deleted texts and damaged artifacts of a run.
+
+    Attributes:
+        committed: Keys of the committed artifacts; shared with the loop.
+        pending: Tasks still to send; shared with the loop.
+        failures: Failed tasks; shared with the loop.
+    """
+
+    def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
+        self.plan, self.artifacts, self.note = plan, artifacts, note
+        self.committed: set[str] = set()
+        self.pending: dict[str, Task] = {}
+        self.failures: dict[str, Failure] = {}
+        self.erasure = Erasure(plan, artifacts)
+        self.mending = Mending(plan, artifacts, leases, note)
+
+    def begin(self, committed: set[str]) -> None:
+        """Takes what is committed, and brings about what the tasks start from."""
+        again = self.erasure.needed_again(committed)
+        self.erasure.make_missing(again)
+        self.committed |= committed - again
+        self.erasure.look()
+        self.mended(self._build_local)
+
+    def read_failure(self, task: Task) -> Failure | None:
+        """The recorded failure of a task; a record that cannot be read is set aside, and its task is sent again."""
+        try:
+            return read_failure(self.artifacts, task)
+        except DamagedRecordError as error:
+            self.mending.set_record_aside(error.path)
+            return None
+
+    def settle(self, task: Task, failure: Failure) -> Failure | None:
+        """The failure where it stands; None where what the task reads is made again, and then the task."""
+        if self._make_texts_again(task):
+            return None
+        if failure.damaged not in {*task.inputs.values(), *task.outputs.values()}:
+            return failure
+        try:
+            self.repair(DamagedError(failure.damaged, "it cannot be read"))
+        except DamagedError as error:
+            return replace(failure, reason=str(error))
+        self.pending[task.task_id] = task
+        return None
+
+    def repair(self, damage: DamagedError) -> None:
+        """Sets a damaged artifact aside, and plans again what makes it; for errors see ``Mending.repair``."""
+        maker = self.mending.repair(damage)
+        self.committed.discard(damage.key)
+        self.erasure.erased.discard(damage.key)
+        if not isinstance(maker, Task):
+            self.mended(self._build_local)
+        elif maker.task_id not in self.failures:
+            self.pending[maker.task_id] = maker
+
+    def erase_texts(self) -> None:
+        """Deletes the texts of sensitive concepts that everything of this run has been measured on."""
+        self.mended(self._erase_due)
+
+    def mended(self, act: Callable[[], None]) -> None:
+        """Does something, again where it met damage that is made good."""
+        while True:
+            try:
+                return act()
+            except DamagedError as error:
+                self.repair(error)
+
+    def _erase_due(self) -> None:
+        if due := self.erasure.due(self.committed):
+            self.erasure.erase(due)
+            self.note(f"deleted {len(due)} sets of steered texts of sensitive concepts: they are scored")
+
+    def _build_local(self) -> None:
+        for step in self.plan.local.values():
+            if step.key not in self.committed:
+                self.note(f"building {step.label}")
+                made, producer = step.build(), {"step": step.label}
+                if isinstance(made, dict):
+                    self.artifacts.write(step.key, made, producer=producer)
+                else:
+                    self.artifacts.write_table(step.key, made, producer=producer)
+                self.committed.add(step.key)
+
+    def _make_texts_again(self, task: Task) -> bool:
+        """Whether a task failed because another run had deleted texts that it was to read; then both are done again."""
+        again = self.erasure.needed_again(self.committed, task.inputs.values())
+        if again:
+            self.erasure.make_missing(again)
+            self.committed -= again
+            makers = (maker for maker in self.plan.tasks.values() if again & set(maker.outputs.values()))
+            self.pending |= {each.task_id: each for each in (*makers, task)}
+            self.note(f"{task.kind} {task.task_id}: another run deleted texts it reads; they are made again")
+        return bool(again)

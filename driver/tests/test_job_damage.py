@@ -1,0 +1,95 @@
+"""A whole run whose stored results are damaged: the same command makes them again, and the digest is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from driver.tests.conftest import SteeredArtifacts
+from driver.tests.loop_bench import Bench, Notes
+
+from poolbench.contracts.results import results_digest
+from poolbench.contracts.tasks import Task
+from poolbench.runtime.taskio import TaskIO
+from poolbench_driver.assemble import assemble
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.job import Job
+from poolbench_driver.plan import Plan
+from poolbench_driver.run import FoundDamageError
+from poolbench_driver.rundir import RunFolder
+
+RUN = "run"
+
+
+def flip(artifacts: Any, key: str, name: str = "table.arrow") -> None:
+    path = artifacts.manifest(key).files[name].path
+    data = bytearray(artifacts.store.get(path))
+    data[len(data) // 3] ^= 1
+    artifacts.store.put(path, bytes(data))
+
+
+@pytest.fixture
+def complete(bench: Bench, steered: Callable[..., SteeredArtifacts]) -> tuple[SteeredArtifacts, dict[str, pa.Table]]:
+    """Every artifact of a plan, and a worker that makes the prober's again from copies."""
+    made = steered().write(lambda key, opening, strength, scorer: 0.3 + 0.1 * strength)
+    keys = {key for task in made.plan.tasks.values() for key in task.outputs.values()} | set(made.plan.local)
+    for key in keys:
+        if not made.artifacts.exists(key):
+            made.artifacts.write_table(key, pa.table({"unread": [1]}))
+    copies = {key: made.artifacts.read_table(key) for key in keys}
+
+    def copy(task: Task, io: TaskIO) -> None:
+        for role in list(io.missing):
+            io.write_table(role, copies[task.outputs[role]])
+
+    bench.artifacts = made.artifacts
+    bench.service.handlers = {task.kind: copy for task in made.plan.tasks.values()}
+    return made, copies
+
+
+def digest_of(plan: Plan, artifacts: Any) -> str:
+    return results_digest(assemble(plan, artifacts, {}, RUN)["results"])
+
+
+def job_of(bench: Bench, plan: Plan) -> Job:
+    session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
+    return Job(plan.config, plan, session)
+
+
+def test_all_damage_that_rows_meet_is_named_at_once(complete: tuple[SteeredArtifacts, Any]) -> None:
+    made, _ = complete
+    (cells,) = made.plan.concepts.values()
+    damaged = [next(iter(cells.measures.values())), cells.scores["A1_mean"], made.plan.unsteered[0]]
+    for key in damaged:
+        flip(made.artifacts, key)
+    with pytest.raises(FoundDamageError) as found:
+        assemble(made.plan, made.artifacts, {}, RUN)
+    assert {error.key for error in found.value.damages} == set(damaged)
+
+
+def test_the_same_command_mends_and_gives_the_same_digest(
+    bench: Bench, complete: tuple[SteeredArtifacts, dict[str, pa.Table]], tmp_path: Path
+) -> None:
+    made, copies = complete
+    before = digest_of(made.plan, made.artifacts)
+    (cells,) = made.plan.concepts.values()
+    damaged = [*cells.measures.values(), *cells.directions.values(), *cells.probe_scores.values()]
+    for key in damaged:
+        flip(made.artifacts, key)
+    unread = next(key for key in made.plan.local if copies[key].column_names == ["unread"])
+    flip(made.artifacts, unread)
+    bench.consume()
+    folder = RunFolder.create(tmp_path / "runs", made.plan.config)
+    folder.write_table("results", pa.table({"x": [1]}))
+    for name in ("results.parquet", "state.json", "manifest.json"):
+        folder.file(name).write_bytes(b"garbage \xff")
+    notes = Notes()
+    assert job_of(bench, made.plan).run(folder, notes, None) == 0
+    assert folder.read_state()["results_digest"] == before == results_digest(folder.read_table("results"))
+    told = [line.split(":")[1].strip() for line in notes.lines if line.startswith("damaged: ")]
+    assert sorted(told) == sorted(damaged)
+    assert all(made.artifacts.read_table(key) == copies[key] for key in damaged)
+    assert not (Path(made.artifacts.store.uri) / "damaged" / unread).exists()

@@ -1,0 +1,242 @@
+"""Damage in the object store: set aside, made again by the same run, and never more than that."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driver.tests.loop_bench import A, B, Bench, C, Notes, add
+
+from poolbench.errors import CancelledTaskError, DamagedError
+from poolbench.storage.damage import objects_set_aside
+from poolbench.storage.manifest import manifest_path
+from poolbench_driver.run import OutdatedPlanError, failure_path
+
+Damage = Callable[[Path], None]
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x20
+    file.write_bytes(bytes(data))
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def make_folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def make_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def write_garbage(file: Path) -> None:
+    file.write_bytes(random.Random(0).randbytes(200))
+
+
+def write_other_json(file: Path) -> None:
+    file.write_text("[" * 5000)
+
+
+DAMAGES: dict[str, Damage] = {
+    "flipped": flip,
+    "truncated": truncate,
+    "garbage": write_garbage,
+    "deep": write_other_json,
+    "empty": lambda file: file.write_bytes(b""),
+    "gone": lambda file: file.unlink(),
+    "folder": make_folder,
+    "pipe": make_pipe,
+    "longer": lambda file: file.write_bytes(file.read_bytes() + b"x"),
+}
+
+
+def manifest_of(made: Bench, key: str) -> Path:
+    return made.root / "store" / manifest_path(key)
+
+
+def table_of(made: Bench, key: str) -> Path:
+    return made.root / "store" / made.artifacts.manifest(key).files["table.arrow"].path
+
+
+@pytest.fixture
+def done(bench: Bench) -> Bench:
+    """A finished run of A and B; C, which reads both, is still to do."""
+    bench.consume()
+    bench.loop(A, B).run()
+    bench.service.handled.clear()
+    bench.notes.lines.clear()
+    return bench
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("part", [manifest_of, table_of])
+def test_a_damaged_input_is_made_again_and_the_result_is_the_same(
+    done: Bench, name: str, part: Callable[[Bench, str], Path]
+) -> None:
+    DAMAGES[name](part(done, "sum.b"))
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.c") == 6
+    assert done.service.handled.count(A.task_id) == 0
+    blocked = name in ("folder", "pipe") and part is manifest_of  # found when the artifact is to be committed
+    assert done.service.handled.count(B.task_id) == (2 if blocked else 1)
+    if (name, part) == ("gone", manifest_of):  # simply not committed any more
+        return
+    told = [line for line in done.notes.lines if line.startswith("damaged: sum.b")]
+    assert len(told) == 1 and f"{B.kind} {B.task_id} makes it again" in told[0]
+    assert (done.root / "store/damaged/sum.b").is_dir()
+
+
+@pytest.mark.parametrize("field", ["num_rows", "meta", "created_at", "producer", "schema_version"])
+def test_a_manifest_with_a_changed_field_is_damaged(done: Bench, field: str) -> None:
+    path = manifest_of(done, "sum.b")
+    content = json.loads(path.read_text())
+    content[field] = {"num_rows": 7, "meta": {"width": 9}, "schema_version": 1}.get(field, content.get(field) and "x")
+    path.write_text(json.dumps(content | ({"producer": {}} if field == "producer" else {})))
+    with pytest.raises(DamagedError, match=r"sum\.b.*manifest is damaged.*poolbench-driver run"):
+        done.artifacts.manifest("sum.b")
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.c") == 6
+
+
+def test_swapped_files_and_manifests_are_damaged(done: Bench) -> None:
+    one, two = table_of(done, "sum.a"), table_of(done, "sum.b")
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.c") == 6
+    other = add("sum.d", "sum.b")
+    shutil.copy(manifest_of(done, "sum.a"), manifest_of(done, "sum.b"))
+    assert done.loop(A, B, C, other).run() == {}
+    assert (done.value("sum.b"), done.value("sum.d")) == (3, 4)
+
+
+def test_manifests_of_earlier_versions_stay_readable_and_are_checked(done: Bench) -> None:
+    path = manifest_of(done, "sum.b")
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_text(json.dumps(content | {"schema_version": 1}))
+    assert done.value("sum.b") == 3
+    path.write_text(json.dumps(content | {"schema_version": 1, "key": "sum.x"}))
+    with pytest.raises(DamagedError):
+        done.artifacts.manifest("sum.b")
+
+
+def test_what_the_driver_put_is_put_again(done: Bench) -> None:
+    flip(table_of(done, "seed.one"))
+    late = add("sum.late", "seed.one")
+    assert done.loop(A, B, late).run() == {}
+    assert done.value("sum.late") == 2 and done.service.handled == [late.task_id, late.task_id]
+    assert any("damaged: seed.one" in line and "the driver makes it again" in line for line in done.notes.lines)
+
+
+def test_damage_that_nothing_reads_recomputes_nothing(done: Bench) -> None:
+    flip(table_of(done, "sum.a"))
+    write_garbage(manifest_of(done, "seed.one"))
+    assert done.loop(A, B).run() == {}
+    assert done.service.handled == [] and done.notes.lines == []
+
+
+def test_damage_found_after_the_run_is_mended_with_all_it_needs(done: Bench) -> None:
+    flip(table_of(done, "sum.b"))
+    flip(table_of(done, "sum.a"))
+    loop = done.loop(A, B)
+    loop.run()
+    assert loop.repair([DamagedError("sum.b", "table.arrow does not match")]) == {}
+    assert done.value("sum.b") == 3
+    assert set(done.service.handled) == {A.task_id, B.task_id}
+
+
+def test_an_artifact_that_is_damaged_again_and_again_fails_its_reader(done: Bench) -> None:
+    original = done.service.add
+
+    def spoil(task: object, io: object) -> None:
+        original(task, io)  # type: ignore[arg-type]
+        if getattr(task, "task_id", "") == B.task_id:
+            flip(table_of(done, "sum.b"))
+
+    done.service.handlers["prober.add"] = spoil
+    flip(table_of(done, "sum.b"))
+    failures = done.loop(A, B, C).run()
+    assert set(failures) == {C.task_id}
+    assert "sum.b" in failures[C.task_id].reason and "3 times" in failures[C.task_id].reason
+
+
+def test_what_no_task_makes_is_set_aside_and_another_plan_is_asked_for(done: Bench) -> None:
+    done.artifacts.write_table("kept.states", done.artifacts.read_table("sum.a"))
+    flip(table_of(done, "kept.states"))
+    with pytest.raises(OutdatedPlanError, match=r"kept\.states"):
+        done.loop(add("sum.late", "kept.states")).run()
+    assert not done.artifacts.exists("kept.states")
+
+
+def test_imported_states_are_named_with_the_command_that_imports_them(done: Bench) -> None:
+    done.artifacts.write_table("kept.states", done.artifacts.read_table("sum.a"))
+    flip(table_of(done, "kept.states"))
+    late = add("sum.late", "kept.states")
+    loop = done.loop(late)
+    loop.plan.model.imported["contrast", "train", 3] = "kept.states"
+    try:
+        failures = loop.run()
+    finally:
+        loop.plan.model.imported.clear()
+    assert "poolbench-driver import activations FOLDER --name" in failures[late.task_id].reason
+
+
+@pytest.mark.parametrize("name", ["garbage", "empty", "deep", "folder", "pipe"])
+def test_a_failure_record_that_cannot_be_read_is_no_failure(done: Bench, name: str) -> None:
+    path = done.root / "store" / failure_path(C.task_id)
+    original = done.service.add
+
+    def leave_garbage(task: object, io: object) -> None:
+        path.parent.mkdir(exist_ok=True)
+        if not list((done.root / "store").glob("damaged/failures/*")) and name not in ("folder", "pipe"):
+            path.write_bytes(b"old")
+            DAMAGES[name](path)
+            raise CancelledTaskError("nothing else is recorded")
+        original(task, io)  # type: ignore[arg-type]
+
+    done.service.handlers["prober.add"] = leave_garbage
+    if name in ("folder", "pipe"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"old")
+        DAMAGES[name](path)
+    assert done.loop(A, B, C).run() == {}
+    assert done.value("sum.c") == 6
+
+
+def test_two_drivers_that_meet_the_same_damage_agree(done: Bench) -> None:
+    flip(table_of(done, "sum.b"))
+    loops, results = [done.loop(A, B, C), done.loop(A, B, C)], []
+    threads = [threading.Thread(target=lambda loop=loop: results.append(loop.run())) for loop in loops]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [{}, {}]
+    assert done.value("sum.c") == 6
+    assert len({info.path.split("/")[2] for info in objects_set_aside(done.artifacts.store)}) == 1
+
+
+def test_restricted_artifacts_stay_below_restricted(done: Bench) -> None:
+    secret, reader = add("restricted.sum.s", "seed.one"), add("restricted.sum.t", "restricted.sum.s")
+    done.loop(secret).run()
+    flip(table_of(done, "restricted.sum.s"))
+    done.notes = Notes()
+    assert done.loop(secret, reader).run() == {}
+    assert (done.root / "store/restricted/damaged/restricted.sum.s").is_dir()
+    assert not (done.root / "store/damaged").exists()
+    assert {key for key, _ in done.artifacts.objects()} >= {"restricted.sum.s", "restricted.sum.t"}
+    assert "damaged" not in {key for key, _ in done.artifacts.objects()}

@@ -1,0 +1,28 @@
+"""Pointers to scorers that cannot be read: left out, and no answer fails with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from poolbench.errors import NotFoundError
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_scorer.config import TrainParams
+from poolbench_scorer.shelf import ScorerShelf, point_at, pointers
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff garbage", b"[]", b"null", b'{"base": "minilm"}', b"[" * 9999])
+def test_a_damaged_pointer_is_left_out_and_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    store = FolderStore(tmp_path)
+    point_at(store, "scorer.train.1", TrainParams(concept="hedging"))
+    (sound,) = pointers(store)
+    store.put("scorers/contrast/minilm.json", content)
+    store.put("scorers/stray.json", b"{}")
+    assert pointers(store) == [sound]
+    assert "scorers/contrast/minilm.json is damaged: train or import that scorer again" in caplog.text
+    with pytest.raises(NotFoundError, match=r"no scorer 'contrast'.*Train one"):
+        ScorerShelf(Artifacts(store)).resolve("contrast")

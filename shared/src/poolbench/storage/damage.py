@@ -1,0 +1,74 @@
+"""Damaged artifacts and records: how they are recognised, and where they go.
+
+They are moved, never deleted: to ``damaged/<name>/<time>``, or ``restricted/damaged/<name>/<time>`` for what is
+restricted. ``poolbench-driver gc`` shows them, and removes them with ``--delete``.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from poolbench.errors import DamagedError, NotFoundError, RestrictedError
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.manifest import DAMAGED, FOLDERS, folder_of, manifest_path
+
+_TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
+
+
+def damage_of(artifacts: Artifacts, key: str) -> str | None:
+    """What is damaged in a committed artifact; None where every file is as its manifest says.
+
+    Raises:
+        NotFoundError: It is not committed.
+    """
+    try:
+        for name in artifacts.manifest(key).files:
+            artifacts.read(key, name)
+    except DamagedError as error:
+        return error.what
+    return None
+
+
+def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
+    """Moves a damaged artifact away, so that it can be made again.
+
+    Returns:
+        What was wrong, and where it lies now; the place is "" where the artifact is sound or already gone.
+    """
+    store, folder = artifacts.store, folder_of(key)
+    try:
+        damage = damage_of(artifacts, key)
+    except NotFoundError:
+        # Another attempt may be under way in the folder: only what stands in its way is moved.
+        blocking = folder if store.exists(folder) else manifest_path(key)
+        return "something else lies in its place", set_object_aside(store, blocking)
+    return ("", "") if damage is None else (damage, set_object_aside(store, folder))
+
+
+def set_object_aside(store: ObjectStore, path: str) -> str:
+    """Moves a folder or any record of the store away; returns where it lies now, or "" if nothing is there."""
+    top, _, rest = path.partition("/")
+    root, name = {FOLDERS[0]: (DAMAGED, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED}", rest)}.get(top, (DAMAGED, path))
+    target = f"{root}/{name}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+    return target if store.move(path, target) else ""
+
+
+def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
+    """All files that were set aside, with the time of that; restricted ones only where this process may see them."""
+    for root in (DAMAGED, f"{FOLDERS[1]}/{DAMAGED}"):
+        try:
+            yield from map(_dated, store.list(f"{root}/"))
+        except RestrictedError:
+            continue
+
+
+def _dated(info: ObjectInfo) -> ObjectInfo:
+    """A move keeps the time of writing in a folder, so the time of the move is read from the path."""
+    if (found := _TIME.search(info.path)) is None:
+        return info
+    return replace(info, modified_s=datetime.strptime(found[1], "%Y%m%dT%H%M%S%z").timestamp())

@@ -1,0 +1,81 @@
+"""A run of the real pooler, extractor and prober whose files are damaged: the same command gives the same digest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from driver.tests.loop_bench import Consumer, Notes
+
+from poolbench.config import load_run_config
+from poolbench.queue import Broker, FolderLeases, TaskQueue
+from poolbench.runtime.service import load_service
+from poolbench.runtime.worker import Worker
+from poolbench.storage import Artifacts, open_store
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.job import prepare
+from poolbench_driver.rundir import RunFolder
+
+SETTINGS = {
+    "preset": "demo",
+    "limit": 60,
+    "concepts": ["contrast", "depression"],  # one of them is restricted
+    "strategies": ["A1_mean", "L5_keyword"],
+    "metrics": ["d1"],
+    "layers": [2],
+}
+DAMAGES: list[Callable[[bytes], bytes]] = [
+    lambda data: data[: len(data) // 2],
+    lambda data: b"",
+    lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :],
+    lambda data: b"\xff garbage",
+]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A store, a queue and one consumer for each service."""
+    monkeypatch.setenv("POOLBENCH_STORE", str(tmp_path / "store"))
+    artifacts = Artifacts(open_store(str(tmp_path / "store")))
+    queue, leases = TaskQueue(Broker(f"filesystem://{tmp_path}/queue")), FolderLeases(tmp_path / "leases")
+    services = [load_service(name) for name in ("pooler", "extractor", "prober")]
+    consumers = [Consumer(queue, Worker(service, artifacts, leases)) for service in services]
+    for consumer in consumers:
+        consumer.start()
+    yield Session(None, artifacts, queue, leases, None)  # type: ignore[arg-type]
+    for consumer in consumers:
+        consumer.stop.set()
+        consumer.join(30)
+
+
+def digest_of(session: Session, output: Path, notes: Notes) -> str:
+    job = prepare(load_run_config(None, SETTINGS), session)
+    folder = RunFolder.create(output, job.config)
+    assert job.run(folder, notes, None) == 0, notes.failures
+    return str(folder.read_state()["results_digest"])
+
+
+def test_the_same_command_mends_every_kind_of_file(session: Session, tmp_path: Path) -> None:
+    first = digest_of(session, tmp_path / "runs", Notes())
+    store, rng = Path(session.artifacts.store.uri), random.Random(0)
+    measures = {key for key, _ in session.artifacts.objects() if key.removeprefix("restricted.").startswith("prober.")}
+    for key in measures:  # all that rows are made from is gone or damaged, so that everything below is read again
+        if rng.random() < 0.5:
+            session.artifacts.delete(key)
+    files = [
+        path for part in ("artifacts", "restricted") for path in sorted((store / part).rglob("*")) if path.is_file()
+    ]
+    for path in files:
+        if rng.random() < 0.6:
+            path.write_bytes(rng.choice(DAMAGES)(path.read_bytes()))
+    notes = Notes()
+    assert digest_of(session, tmp_path / "runs", notes) == first
+    told = [line for line in notes.lines if line.startswith("damaged: ")]
+    kinds = {line.split()[1].removeprefix("restricted.").rpartition(".")[0] for line in told}
+    assert {"corpus.passages", "pooler.annotate", "extractor.extract", "prober.probe"} <= kinds
+    assert all(("restricted/damaged/" in line) == ("damaged: restricted." in line) for line in told)
+    again = Notes()
+    assert digest_of(session, tmp_path / "runs", again) == first
+    assert again.finished == []
