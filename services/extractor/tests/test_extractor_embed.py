@@ -114,9 +114,11 @@ def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: d
     [
         ({"strategy": "L1_pos_filtered"}, 400, "POST /pooler/annotate"),
         ({"strategy": "L1_pos_filtered", "annotations": [NOTE]}, 400, "1 entries for 5 texts"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{}] * 5}, 400, "lacks the list 'word_start'"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{}] * 5}, 422, "annotations.0.word_start: Field required"),
         ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [1]}] * 5}, 400, "differ in length"),
-        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 400, "annotations"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": ["x", 1]}] * 5}, 422, "annotations.0.head.0"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "head": [0, 2]}] * 5}, 400, "from 0 to 1"),
+        ({"strategy": "L1_pos_filtered", "annotations": [{**NOTE, "word_end": [3, 2**70]}] * 5}, 422, "word_end.1"),
         ({"strategy": "S3_iti_probe"}, 400, "is supervised"),
         ({"strategy": "S4_sif"}, 400, "train passages of all concepts"),
         ({"strategy": "W2_last_k", "params": {"j": 2}}, 400, "allowed: k"),

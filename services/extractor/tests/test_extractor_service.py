@@ -126,7 +126,7 @@ def test_tokens_are_counted_and_weigh(service: ExtractorService, artifacts: Arti
         (["A1_meen/0"], {}, UnknownStrategyError, "A1_mean"),
         (["nonsense"], {"strategies": []}, ConfigError, "<name>/<layer>"),
         (["A1_mean/0"], {"layerz": [0]}, ConfigError, "layerz"),
-        (["A1_mean/0"], {"dtype": "int3"}, ModelError, "float32, bfloat16"),
+        (["A1_mean/0"], {"dtype": "int3"}, ConfigError, "'float32', 'bfloat16' or"),
     ],
 )
 def test_wrong_parameters_say_what_is_allowed(
