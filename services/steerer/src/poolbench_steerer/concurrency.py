@@ -26,7 +26,8 @@ async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(counted(coroutine)) for coroutine in coroutines]
     except BaseExceptionGroup as group_error:
-        raise group_error.exceptions[0] from None
+        first = group_error.exceptions[0]
+        raise first from first.__cause__  # the group is no context of it, but its own cause says what happened
     return [task.result() for task in tasks]
 
 

@@ -38,6 +38,7 @@ def complete(client: openai.OpenAI, tiny_model: Path) -> Any:
     def ask(prompt: Any = PROMPT, *, steering: Any = None, **options: Any) -> Any:
         options = {"max_tokens": 12, "temperature": 0.0} | options
         extra = {"ignore_eos": True} | ({"steering": steering} if steering is not None else {})
+        extra |= options.pop("extra_body", {})
         return client.completions.create(model=str(tiny_model), prompt=prompt, extra_body=extra, **options)
 
     return ask
@@ -179,8 +180,7 @@ def test_what_vllm_bench_serve_sends_is_answered(complete):
     """Its client marks a request as failed that holds an option the server refuses."""
     options = {"stream": True, "stream_options": {"include_usage": True}, "logprobs": None}
     neutral = {"repetition_penalty": 1.0, "top_k": -1, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0}
-    extra = {"extra_body": neutral | {"ignore_eos": True}}
-    chunks = list(complete(**options | extra))
+    chunks = list(complete(extra_body=neutral, **options))
     assert chunks[-1].usage.completion_tokens == 12
     assert "".join(chunk.choices[0].text for chunk in chunks[:-1]) == complete().choices[0].text
 
