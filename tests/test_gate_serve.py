@@ -116,7 +116,9 @@ def test_health_answers_while_every_place_is_taken_and_work_ends_with_its_client
 def test_the_gate_stands_in_the_proxy(gated: Gated) -> None:
     """One refusal of each part: protocol, headers, body."""
     assert gated.client.post("/echo", json={}, headers={"Authorization": "Bearer wrong"}).status_code == 401
-    assert gated.client.post("/echo", content=b"x", headers={"Content-Length": str(2**31)}).status_code == 413
+    with gated.connect() as client:
+        client.sendall(request("/prober/echo", f"Content-Length: {2**31}", method="POST", token=gated.token))
+        assert read_reply(client).status == 413
     with gated.connect() as client:
         upgrade = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
         client.sendall(request("/prober/echo", *upgrade).replace(b"Connection: close", b"Connection: Upgrade"))
