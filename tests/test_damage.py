@@ -18,6 +18,8 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import prepare
 from poolbench_driver.rundir import RunFolder
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "preset": "demo",
     "limit": 60,
