@@ -73,17 +73,18 @@ def running() -> Iterator[Target]:
     """The cluster of the state folder; started, and stopped again, where none runs.
 
     Raises:
-        ConfigError: Its store or broker is no folder of this machine or its Redis.
+        ConfigError: It is not recorded, or its store is no folder of this machine, whose files can be damaged.
     """
     state = state_folder()
     found = load(state)
     started = found is None or not found.runs()
-    if started:
-        _command("up")
     try:
+        _command("up")  # does nothing where all runs, and waits for what is about to
         record = load(state)
         if record is None:
             raise ConfigError(f"no cluster is recorded in {state}: start one with `make cluster-up`")
+        if not Path(record.store).is_dir():
+            raise ConfigError(f"the store {record.store} is no folder: the trial damages files of a folder store")
         yield Target(record, Path(record.token_file).read_text().strip())
     finally:
         if started:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
@@ -52,7 +52,7 @@ def watched(address: str) -> Iterator[Pulse]:
     with TemporaryDirectory(prefix="poolbench-hostile-") as folder:
         log = Path(folder) / "beats.jsonl"
         with log.open("w") as output:
-            process = Popen([sys.executable, "-m", __name__, address], stdout=output, stdin=DEVNULL)
+            process = Popen([sys.executable, "-m", __name__, address], stdout=output, stdin=PIPE)
         try:
             yield pulse
         finally:
@@ -88,12 +88,11 @@ def _watch(address: str, service: str) -> None:
 
 
 def main() -> None:
-    """Asks until it is ended."""
+    """Asks until it is ended, or until whoever started it is gone and its input closes."""
     threads = [threading.Thread(target=_watch, args=(sys.argv[1], name), daemon=True) for name in SERVICES]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    sys.stdin.read()
 
 
 if __name__ == "__main__":
