@@ -90,3 +90,28 @@ class VectorList(StrictModel):
     capacity: int
     num_in_use: int
     vectors: list[RegisteredVector]
+
+
+class TokenizeAnswer(StrictModel):
+    """Token ids of a text."""
+
+    tokens: list[int]
+    count: int
+
+
+class DetokenizeAnswer(StrictModel):
+    """Text of token ids."""
+
+    prompt: str
+
+
+class TokenizerInfo(StrictModel):
+    """What a tokenizer says of itself; null for special tokens that it does not have."""
+
+    tokenizer_class: str
+    vocab_size: int
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None

@@ -10,7 +10,9 @@ from pydantic import Field
 
 from poolbench.config import resolve_model
 from poolbench.errors import InputError
+from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http.answers import DetokenizeAnswer, TokenizeAnswer, TokenizerInfo
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
 from poolbench_steerer.tokens import Tokens, loaded_tokens
 
@@ -38,9 +40,16 @@ class TokenizerVerbs:
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
-        router.post("/tokenize")(self.tokenize)
-        router.post("/detokenize")(self.detokenize)
-        router.get("/tokenizer_info")(self.info)
+        text, tokens = example({"prompt": "The tide was"}), example({"tokens": [1, 2]})
+        router.post("/tokenize", response_model=TokenizeAnswer, responses=errors(404), openapi_extra=text)(
+            self.tokenize
+        )
+        router.post("/detokenize", response_model=DetokenizeAnswer, responses=errors(404), openapi_extra=tokens)(
+            self.detokenize
+        )
+        router.get("/tokenizer_info", response_model=TokenizerInfo, responses=errors(400, 404, 422, body=False))(
+            self.info
+        )
 
     async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         """Token ids of a text."""

@@ -86,6 +86,7 @@ class ModelObject(StrictModel):
     object: Literal["model"]
     created: int
     owned_by: str
+    root: str
 
 
 class ModelList(StrictModel):

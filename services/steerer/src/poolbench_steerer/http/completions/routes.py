@@ -6,10 +6,20 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NoReturn
 
 from fastapi import Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 
 METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+
+
+class AnyPath(PathConvertor):
+    """The rest of a path, line breaks included: Starlette's own convertor stops at the first."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_path", AnyPath())
 
 
 def refusal(known: Sequence[BaseRoute]) -> Callable[[Request], Coroutine[Any, Any, NoReturn]]:

@@ -50,9 +50,9 @@ class CompletionVerbs:
         models: Responses = {200: {"model": ModelList}, **openai_errors(body=False)}
         router.add_api_route("/v1/models", self.models, methods=["GET"], responses=models, **options)
         named: Responses = {200: {"model": ModelObject}, **openai_errors(400, 404, body=False)}
-        router.add_api_route("/v1/models/{name:path}", self.model, methods=["GET"], responses=named, **options)
+        router.add_api_route("/v1/models/{name:any_path}", self.model, methods=["GET"], responses=named, **options)
         refuse = refusal(router.routes[first:])
-        router.add_api_route("/v1/{path:path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
+        router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""
