@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -54,8 +55,10 @@ _KINDS: tuple[tuple[Any, ...], ...] = (NUMBERS, TEXTS, NAMES, OTHERS)
 
 
 def hostile(rng: random.Random) -> Any:
-    """One hostile value."""
-    return _MADE[rng.randrange(len(_MADE))](rng) if rng.random() < 0.15 else rng.choice(rng.choice(_KINDS))
+    """One hostile value; a copy, since a caller may change it."""
+    if rng.random() < 0.15:
+        return _MADE[rng.randrange(len(_MADE))](rng)
+    return copy.deepcopy(rng.choice(rng.choice(_KINDS)))
 
 
 def deep(depth: int, opening: str = "[", closing: str = "]") -> Raw:
