@@ -166,7 +166,7 @@ def shapes() -> Iterator[Case]:
 
 def tokens(token: str) -> Iterator[Case]:
     """No token, a wrong one, and headers that nearly hold one."""
-    wrong = ("", "Bearer", "Bearer ", "Bearer x", f"Bearer {token[:-1]}", f"Bearer {token}x", f"Basic {token}")
+    wrong = ("", "Bearer", "Bearer x", f"Bearer {token[:-1]}", f"Bearer {token}x", f"Basic {token}")
     for path in VERBS:
         yield Case(0, "no token", "POST", path, (_JSON,), encode(VERBS[path]), refused=True)
         yield Case(0, "no token, no body", "POST", path, (), b"", refused=True)

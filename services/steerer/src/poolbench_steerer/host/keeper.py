@@ -17,7 +17,7 @@ from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.host.failover import surviving, while_alive
 from poolbench_steerer.plugin.bank import VectorBank
-from poolbench_steerer.tokens import tokens_of
+from poolbench_steerer.tokens import loaded_tokens, tokens_of
 
 _T = TypeVar("_T")
 Job = Callable[[SteeringEngine], Awaitable[_T]]
@@ -109,6 +109,8 @@ class EngineKeeper:
     async def _load(self, model: ModelRef) -> SteeringEngine:
         if self._is_dead():
             self.num_restarts += 1
+        elif self.engine is not None:  # a model that does not exist must not end the engine that others use
+            await loaded_tokens(model, trust_remote_code=self._config.trust_remote_code)
         await self.unload()
         self.state = "loading"
         try:

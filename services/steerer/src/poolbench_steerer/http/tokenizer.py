@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import Field
 
-from poolbench.config import resolve_model
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import DetokenizeAnswer, TokenizeAnswer, TokenizerInfo
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
+from poolbench_steerer.http.models import model_of
 from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 
@@ -71,5 +71,5 @@ class TokenizerVerbs:
         return (await self._tokens(model)).info
 
     async def _tokens(self, name: str | None) -> Tokens:
-        model = resolve_model(name or self.host.config.model)
+        model = model_of(self.host, name)
         return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)

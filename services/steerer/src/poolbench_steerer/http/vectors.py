@@ -12,13 +12,14 @@ from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field, TypeAdapter, ValidationError
 
-from poolbench.config import ModelRef, resolve_model
+from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, TooLargeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
 from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector
+from poolbench_steerer.http.models import model_of
 from poolbench_steerer.http.values import shortened
 from poolbench_steerer.plugin.bank import VectorBank
 
@@ -77,7 +78,7 @@ class VectorVerbs:
             arrays = [np.asarray(vector, dtype=np.float32) for vector in parsed.vectors]
         else:
             raise MediaTypeError(f"content type {kind!r}; send application/json or {' or '.join(SAFETENSORS_TYPES)}")
-        ref = resolve_model(model or self.host.config.model)
+        ref = model_of(self.host, model)
         ids = await self.host.run_async(ref, lambda engine: engine.register(arrays))
         named = {label: key for label, key in zip(labels, ids, strict=True) if label}
         await self._remember(ref, named)
@@ -85,7 +86,7 @@ class VectorVerbs:
 
     async def vectors(self, model: Name | None = None) -> dict[str, Any]:
         """The registered vectors of a model, least recently used first; loads no model."""
-        ref = resolve_model(model or self.host.config.model)
+        ref = model_of(self.host, model)
         labels: Mapping[str, str] = self._labels.get(ref.id, {})
         capacity = self.host.config.bank_slots
 

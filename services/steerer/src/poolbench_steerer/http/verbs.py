@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fastapi import Request
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef, resolve_model
+from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
@@ -27,6 +27,7 @@ from poolbench_steerer.http.bounds import (
     check_new_tokens,
     check_total_chars,
 )
+from poolbench_steerer.http.models import model_of
 from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
@@ -126,7 +127,7 @@ class Verbs:
         return {"model": model.id, "texts": rows}
 
     def _model(self, name: str | None) -> ModelRef:
-        return resolve_model(name or self.host.config.model)
+        return model_of(self.host, name)
 
     async def _tokens(self, model: ModelRef) -> Tokens:
         return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from poolbench.config import ModelRef, resolve_model
+from poolbench.config import ModelRef
 from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
@@ -22,6 +22,7 @@ from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
 from poolbench_steerer.http.completions.openapi import COMPLETION, ModelList, ModelObject, openai_errors
 from poolbench_steerer.http.completions.routes import METHODS, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
+from poolbench_steerer.http.models import model_of
 from poolbench_steerer.http.steering import units_of
 from poolbench_steerer.tokens import Tokens, loaded_tokens
 
@@ -56,7 +57,7 @@ class CompletionVerbs:
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""
-        model = resolve_model(body.model or self.host.config.model)
+        model = model_of(self.host, body.model)
         parts = self._parts(body, model)
         if not body.stream:
             return JSONResponse(await until_disconnect(request, _whole(parts)))
@@ -71,7 +72,7 @@ class CompletionVerbs:
 
     async def model(self, name: Name) -> dict[str, Any]:
         """A model that could be loaded."""
-        resolve_model(name)
+        model_of(self.host, name)
         return _model_body(name)
 
     async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
