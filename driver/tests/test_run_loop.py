@@ -210,12 +210,3 @@ def test_garbage_among_the_messages_and_dead_letters_stops_no_run(bench: Bench) 
     assert bench.loop(A, B, C).run() == {}
     assert bench.value("sum.c") == 6
     assert bench.queue.num_dead_letters("prober") == len(bench.queue.dead_letters("prober")) == 16
-
-
-def test_a_damaged_record_of_a_failure_is_a_failure(bench: Bench) -> None:
-    def damage() -> bool:
-        if bench.queue.waiting("prober"):
-            bench.artifacts.store.put(failure_path(A.task_id), b"\xff[")
-        return False
-
-    assert "damaged" in bench.loop(A, cancelled=damage).run()[A.task_id].reason
