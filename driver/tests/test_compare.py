@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from poolbench.config import load_run_config
 from poolbench.contracts.results import result_table
-from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError
+from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics import paired_permutation_test
 from poolbench.suites import rank_board
 from poolbench_driver.cli import app
@@ -232,7 +232,7 @@ def test_results_that_cannot_be_read_are_named(runs: Path, command: str) -> None
         (None, "is damaged"),
     ):
         RunFolder(runs / "two").write_table("results", content) if content is not None else file.write_text("no table")
-        with pytest.raises(InputError, match=message):
+        with pytest.raises((InputError, IntegrityError), match=message):
             invoked(*names, "--output", str(runs), command=command)
 
 

@@ -91,17 +91,13 @@ def _results(folder: RunFolder) -> list[dict[str, Any]]:
     """A run's result rows.
 
     Raises:
-        InputError: Where the file is damaged, has other columns than results have, or no rows.
+        IntegrityError: The file is damaged.
+        InputError: It has other columns than results have, or no rows.
     """
-    import pyarrow as pa
-
     from poolbench.contracts.results import RESULT_SCHEMA
 
     where = f"{folder.id}/results.parquet"
-    try:
-        table = folder.read_table("results")
-    except pa.ArrowInvalid:
-        raise InputError(f"{where} is damaged: it is not a Parquet file") from None
+    table = folder.read_table("results")
     if lacking := [name for name in RESULT_SCHEMA.names if name not in table.column_names]:
         raise InputError(f"{where} lacks the columns {', '.join(lacking[:5])}; another version wrote it")
     if table.num_rows == 0:
