@@ -15,6 +15,10 @@ from poolbench_prober.config import NullParams, ProbeParams, TaskParams
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_scorer.config import GateParams, ScoreParams, TrainParams
 from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_steerer.http.completions.body import CompletionBody
+from poolbench_steerer.http.tokenizer import DetokenizeBody, TokenizeBody
+from poolbench_steerer.http.vectors import VectorsBody
+from poolbench_steerer.http.verbs import GenerateBody, PerplexityBody
 from poolbench_steerer.tasks.params import ContinueParams, GenerateParams
 
 #: Bodies of the verbs.
@@ -27,6 +31,16 @@ BODIES: Mapping[str, type[BaseModel]] = {
     "POST /scorer/score": ScoreRequest,
     "POST /scorer/train": TrainRequest,
     "POST /scorer/import": ImportRequest,
+}
+
+#: Bodies of the steerer's verbs, whose tests need its engine and lie beside it.
+STEERER_BODIES: Mapping[str, type[BaseModel]] = {
+    "POST /steerer/generate": GenerateBody,
+    "POST /steerer/perplexity": PerplexityBody,
+    "POST /steerer/vectors": VectorsBody,
+    "POST /steerer/v1/completions": CompletionBody,
+    "POST /steerer/tokenize": TokenizeBody,
+    "POST /steerer/detokenize": DetokenizeBody,
 }
 
 #: Parameters of the tasks; `prober.component` has none.
@@ -67,7 +81,7 @@ def parts(table: Table) -> Iterator[str]:
         "[operations.md](operations.md#limits-of-cost-and-memory)."
     )
     yield "## Requests"
-    for verb, model in BODIES.items():
+    for verb, model in {**BODIES, **STEERER_BODIES}.items():
         yield from (f"### {verb}", table(_HEAD, map(_row, fields_of(model))))
     yield "## Tasks"
     yield from ("### The message", table(_HEAD, map(_row, fields_of(Task))))
