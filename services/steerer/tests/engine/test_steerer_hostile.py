@@ -106,8 +106,9 @@ def unguarded(worker: Any) -> None:
 
 def uncleared(worker: Any) -> None:
     """Takes the third barrier away."""
-    worker.saved_sizes = worker._block_sizes
-    worker._block_sizes = [None] * len(worker._block_sizes)
+    # In place: vLLM hands over a wrapper, and attributes set on it are not the worker's.
+    worker.saved_sizes = list(worker._block_sizes)
+    worker._block_sizes[:] = [None] * len(worker._block_sizes)
 
 
 def restore(worker: Any) -> None:
@@ -116,7 +117,7 @@ def restore(worker: Any) -> None:
     if hasattr(operators, "saved"):
         operators.guard, operators._write = operators.saved
         del operators.saved
-    worker._block_sizes = getattr(worker, "saved_sizes", worker._block_sizes)
+    worker._block_sizes[:] = getattr(worker, "saved_sizes", worker._block_sizes)
     for cache in worker.model_runner.kv_caches:
         cache.zero_()
 
