@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.hostile.cluster import Target
-from tests.hostile.damage import damage_files, files_of
+from tests.hostile.damage import Damage, damage_files, files_of
 from tests.hostile.settings import Settings
 from tests.hostile.small_run import Ran, SmallRun
 
@@ -39,10 +39,12 @@ class Mended:
 def damage_and_mend(target: Target, small: SmallRun, before: Ran, settings: Settings) -> Mended:
     """Damages files and runs the same command, until as many files as asked were damaged."""
     made, started = Mended(), time.monotonic()
+    # The control load asks for this scorer; once its scores are committed, no run needs it again.
+    keys = [key for key in small.keys if key != small.scorer]
     left = settings.num_damaged
     while left > 0 and made.rounds < _MOST_ROUNDS and not made.findings:
         rng = random.Random(f"{settings.seed}/damage/{made.rounds}")
-        files, attempts = files_of(target.store, small.keys), _attempts(small)
+        files, attempts = files_of(target.store, keys), _attempts(small)
         sound = {path: _hash(path) for _, path in files}
         damages = damage_files(files, left, rng)
         if not damages:
@@ -54,7 +56,7 @@ def damage_and_mend(target: Target, small: SmallRun, before: Ran, settings: Sett
         visible = {key for key in changed if small.artifacts.exists(key)}
         after = small.run()
         _judge_run(before, after, made)
-        _judge_artifacts(small, visible, attempts, after, made)
+        _judge_artifacts(small, damages, visible, attempts, after, made)
     # What nothing needed is not left for a later trial to find; after a finding, nothing can be trusted.
     for key in small.keys if made.findings else _damaged(small.artifacts, small.keys):
         small.artifacts.delete(key)
@@ -70,7 +72,9 @@ def _judge_run(before: Ran, after: Ran, made: Mended) -> None:
         made.findings.append(f"{where}: the digest changed from {before.digest[:16]} to {after.digest[:16]}")
 
 
-def _judge_artifacts(small: SmallRun, visible: set[str], attempts: dict[str, str], after: Ran, made: Mended) -> None:
+def _judge_artifacts(
+    small: SmallRun, damages: list[Damage], visible: set[str], attempts: dict[str, str], after: Ran, made: Mended
+) -> None:
     """Damage is named and made again, or was not read; `visible` is what has a manifest still."""
     now, still = _attempts(small), _damaged(small.artifacts, sorted(visible))
     named = {key for key in visible if key in after.output}
@@ -78,7 +82,8 @@ def _judge_artifacts(small: SmallRun, visible: set[str], attempts: dict[str, str
     made.num_named += len(named)
     made.num_unread += len(still)
     if silent := sorted(visible - named - still):
-        made.findings.append(f"round {made.rounds}: {len(silent)} damaged artifacts were not noticed: {silent[:3]}")
+        ways = [damage.shown for damage in damages if damage.key in silent]
+        made.findings.append(f"round {made.rounds}: {len(silent)} damaged artifacts were not noticed: {ways[:3]}")
 
 
 def _hash(path: Path) -> str:

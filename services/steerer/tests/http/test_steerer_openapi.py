@@ -23,6 +23,8 @@ def address(host: Any) -> Iterator[str]:
     host.load()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # as in the cluster
+        # The largest requests that the document allows would keep this small engine busy for minutes.
+        patch.setattr(host, "config", host.config.model_copy(update={"max_pending_texts": 64}))
         with serving({"steerer": SteererService(host)}) as address:
             yield address
 

@@ -96,7 +96,7 @@ class VectorVerbs:
                 {
                     "vector_id": entry.vector_id,
                     "label": labels.get(entry.vector_id),
-                    "norm": float(np.linalg.norm(entry.vector)),
+                    "norm": entry.length,
                     "in_use": entry.users > 0,
                 }
                 for entry in entries
