@@ -107,10 +107,10 @@ def test_other_weights_under_the_same_name_are_another_scorer(client: TestClient
         ("score", {"texts": ["a"], "scorer": "someone/scorers"}, 404, "not_found"),
         ("import", {"concept": "contrst", "source": "minilm"}, 404, "unknown_concept"),
         ("import", {"concept": "toxicity", "source": "minilm"}, 403, "restricted"),
-        ("import", {"concept": "contrast", "source": "/nowhere"}, 404, "unknown_model"),
+        ("import", {"concept": "contrast", "source": "/nowhere"}, 400, "model"),
         ("import", {"concept": "contrast", "source": "minilm"}, 400, "model"),
         ("train", {"params": {"concept": "contrast"}}, 422, "input"),
-        ("train", {"params": {"concept": "contrast", "epochs": 0}, "passages_key": "x"}, 400, "config"),
+        ("train", {"params": {"concept": "contrast", "epochs": 0}, "passages_key": "x"}, 422, "input"),
         (
             "train",
             {"params": {"concept": "contrast"}, "passages": [{"text": "a", "label": 1}]},
