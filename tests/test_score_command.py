@@ -57,6 +57,7 @@ def driver(
     """Runs a command in this process, where a traceback fails the test: code, stdout, stderr."""
     for name, value in cluster_environment(address, tmp_path, store).items():
         monkeypatch.setenv(name, value)
+    (tmp_path / "state").mkdir()  # as of a local cluster: there the driver lists the folders that its user names
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -56,6 +56,8 @@ def _rows(file: Path) -> list[list[float] | None]:
 
 def _labels(file: Path) -> list[Any]:
     array = load_array(file, 1, NUMBERS + "U")
+    if array.dtype.kind == "b":
+        array = array.astype("int64")  # requests take no booleans for numbers
     if array.dtype.kind == "f":
         array = array.astype("float64")
         if not (abs(array) < float("inf")).all():
