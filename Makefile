@@ -3,6 +3,7 @@ PROFILE ?= cpu
 DEPLOY  ?= local
 PYTHON  ?= python3
 DISPLAY_MODE ?=
+TESTS   ?=
 BIN     := .venv/bin
 PY      := $(BIN)/python
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
@@ -51,8 +52,8 @@ else
 	@$(BIN)/poolbench-driver $(DEMO)
 endif
 
-test: install  ## Run every test that needs no extra server
-	@$(PY) -m pytest -m "not cluster"
+test: install  ## Run every test that needs no extra server (TESTS="folder ...": some)
+	@$(PY) -m pytest -m "not cluster" $(TESTS)
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster
