@@ -30,6 +30,8 @@ MEMORY_VARIABLE = "POOLBENCH_MEMORY_GIB"
 SHARES = {"steerer": 8, "scorer": 5, "extractor": 4, "pooler": 3, "prober": 3}
 #: Left to Ray, the system and whatever runs beside it: a share, and at least so many bytes.
 _RESERVE, _LEAST_RESERVE = 0.15, 2 * _GIB
+#: What PyTorch and its like map and never touch: 1.3 to 1.4 GiB in each service. The kernel's limit counts it.
+_NEVER_TOUCHED = int(1.5 * _GIB)
 _GPU = Path("/dev/nvidiactl")
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _WATCH_S, _LOOK_FOR_CHILDREN_S = 0.5, 5.0
@@ -64,6 +66,8 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
     if watched:
         threading.Thread(target=_watch, args=(limit,), name="memory-watchdog", daemon=True).start()
     else:
+        if not os.environ.get(f"{MEMORY_VARIABLE}_{service.upper()}"):  # a setting is taken as it is
+            limit += _NEVER_TOUCHED
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
