@@ -27,12 +27,24 @@ class Damage:
 
 
 def files_of(store: Path, keys: list[str]) -> list[tuple[str, Path]]:
-    """Every file of the artifacts, in an order that depends on their keys and names alone."""
+    """Every file of the artifacts, in an order that depends on their keys and names alone.
+
+    A manifest that an earlier round deleted leaves the files of its attempt behind, which nothing reads: they do not count.
+    """
     found = []
     for key in keys:
         folder = store / folder_of(key)
-        found += [(key, path) for path in sorted(folder.rglob("*"), key=lambda path: path.name) if path.is_file()]
+        attempt = _attempt(folder / "manifest.json")
+        files = (path for path in sorted(folder.rglob("*"), key=lambda path: path.name) if path.is_file())
+        found += [(key, path) for path in files if path.parent == folder or path.is_relative_to(folder / attempt)]
     return found
+
+
+def _attempt(manifest: Path) -> str:
+    try:
+        return str(json.loads(manifest.read_bytes())["attempt"])
+    except (OSError, ValueError, KeyError):
+        return "none"
 
 
 def damage_files(files: list[tuple[str, Path]], count: int, rng: random.Random) -> list[Damage]:
