@@ -29,7 +29,7 @@ class Damage:
 def files_of(store: Path, keys: list[str]) -> list[tuple[str, Path]]:
     """Every file of the artifacts, in an order that depends on their keys and names alone.
 
-    A manifest that an earlier round deleted leaves the files of its attempt behind, which nothing reads: they do not count.
+    Where an earlier round deleted a manifest, files of that attempt are left that nothing reads: they do not count.
     """
     found = []
     for key in keys:

@@ -12,7 +12,7 @@ from tests.hostile.generate import Generator
 from tests.hostile.send import Sender
 from tests.hostile.settings import Settings
 
-_AT_ONCE = 16
+_AT_ONCE = 10
 _WIRES_AT_ONCE = 48
 _CONTROLS = 2
 

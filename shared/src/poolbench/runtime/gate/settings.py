@@ -32,7 +32,7 @@ class GateSettings(BaseModel):
     connections_per_client: int = Field(1024, ge=1, le=1 << 20, description="open connections of one address; 429")
     requests_per_client: int = Field(1024, ge=1, le=1 << 20, description="requests of one address at once; 429")
     open_requests: int = Field(16, ge=1, le=1 << 20, description="requests without a token at once; 429")
-    health_wait_s: float = Field(0.5, gt=0, le=60, description="how long `/health` waits for the service")
+    health_wait_s: float = Field(0.3, gt=0, le=60, description="how long `/health` waits for the service")
     health_silence_s: float = Field(30, gt=0, le=3600, description="silence after which a service counts as down")
 
     @classmethod
