@@ -80,9 +80,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield Running(environment, ClusterSettings.load(environment))
 
 
-@pytest.fixture(scope="module")
-def passages(running: Running) -> str:
-    """Key of passages that keep the pooler busy for some seconds."""
+def _write_passages(running: Running, key: str, num_passages: int) -> str:
+    """Passages that no task has annotated before; 120 keep the pooler busy for some seconds."""
     text = "The council met because the harbour had silted up, and nobody objected. " * 6
     rows = [
         {
@@ -90,13 +89,19 @@ def passages(running: Running) -> str:
             "concept": "causation",
             "split": "train",
             "label": n % 2,
-            "text": f"{n}. {text}",
+            "text": f"{key} {n}. {text}",
         }
-        for n in range(120)
+        for n in range(num_passages)
     ]
     empty = {"domain": "", "doc_id": "made/1", "source": "made", "licence": "CC0-1.0", "signal": []}
-    running.artifacts.write_table(PASSAGES_KEY, table_from_rows([row | empty for row in rows], PASSAGES))
-    return PASSAGES_KEY
+    running.artifacts.write_table(key, table_from_rows([row | empty for row in rows], PASSAGES))
+    return key
+
+
+@pytest.fixture(scope="module")
+def passages(running: Running) -> str:
+    """Key of passages that keep the pooler busy for some seconds."""
+    return _write_passages(running, PASSAGES_KEY, 120)
 
 
 def _annotate(passages: str, name: str) -> Task:
@@ -132,14 +137,14 @@ def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Runni
     assert producer["task_id"] == task.task_id and producer["wall_s"] > 0
 
 
-def test_a_killed_workers_task_can_be_sent_again(running: Running, passages: str) -> None:
-    task = _annotate(passages, "killed")
-    running.queue.send(task)
-    _wait(lambda: running.leases.alive(task.task_id), 120)
+def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
+    task = _annotate(_write_passages(running, f"{PASSAGES_KEY}.killed", 900), "killed")
     (replica,) = [
         process for process in running.cluster.processes() if "ServeReplica:pooler" in " ".join(process.cmdline())
     ]
-    os.kill(replica.pid, signal.SIGKILL)
+    running.queue.send(task)
+    _wait(lambda: running.leases.alive(task.task_id), 120)
+    os.kill(replica.pid, signal.SIGKILL)  # long before it can be done
     _wait(lambda: not running.leases.alive(task.task_id), 30)
     assert not _done(running, task)
     running.queue.send(task)
@@ -164,7 +169,9 @@ def test_status_names_every_service_and_no_password(running: Running) -> None:
 
 
 def test_ray_refuses_a_wrong_token(running: Running) -> None:
-    wrong = {**running.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
+    # Without the first of these Ray would look for the cluster at the address of the machine.
+    loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    wrong = {**running.environment, **loopback, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     program = f"import ray; ray.init(address={running.cluster.ray_address!r}, log_to_driver=False)"
     tried = subprocess.run(
         [sys.executable, "-c", program], env=wrong, capture_output=True, text=True, timeout=120, check=False
