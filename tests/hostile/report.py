@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.hostile.requests_phase import Sent
 from tests.hostile.settings import Settings
 
 OUTPUT = Path("bench/out/hostile.json")
-HEALTH_LIMIT_S = 1.0
+#: A machine that others use too may be given longer; the promise is 1 s.
+HEALTH_LIMIT_S = float(os.environ.get("HOSTILE_HEALTH_S", "1"))
 GROWTH_LIMIT = 0.05
 _MOST_SHOWN = 12
 _SUSPECTS = 5
@@ -60,7 +62,7 @@ class Report:
                 suspects = self._suspects(sent, worst.started_s, worst.started_s + worst.wall_s)
                 late = sum(beat.wall_s >= HEALTH_LIMIT_S for beat in own)
                 self.findings.append(
-                    f"{phase}: health of the {service} took {worst.wall_s:.2f} s ({late} times 1 s or more){suspects}"
+                    f"{phase}: health of the {service} took {worst.wall_s:.2f} s ({late} times {HEALTH_LIMIT_S:g} s or more){suspects}"
                 )
 
     def add_control(self, phase: str, control: Control, sent: Sent) -> None:
