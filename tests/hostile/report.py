@@ -62,7 +62,8 @@ class Report:
                 suspects = self._suspects(sent, worst.started_s, worst.started_s + worst.wall_s)
                 late = sum(beat.wall_s >= HEALTH_LIMIT_S for beat in own)
                 self.findings.append(
-                    f"{phase}: health of the {service} took {worst.wall_s:.2f} s ({late} times {HEALTH_LIMIT_S:g} s or more){suspects}"
+                    f"{phase}: health of the {service} took {worst.wall_s:.2f} s "
+                    f"({late} times {HEALTH_LIMIT_S:g} s or more){suspects}"
                 )
 
     def add_control(self, phase: str, control: Control, sent: Sent) -> None:
