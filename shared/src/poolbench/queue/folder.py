@@ -43,7 +43,7 @@ def transport_options(root: Path) -> dict[str, Any]:
 class FolderSpool:
     """The messages and dead letters of all queues below a folder.
 
-    Whoever may write there may also leave pipes, links, folders or files that nobody can read; a reader must neither
+    A process that writes there may leave pipes, links, folders or files that nobody can read; a reader must neither
     wait for them nor fail.
     """
 

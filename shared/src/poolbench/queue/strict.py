@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from poolbench.errors import InputError
 
 MAX_DEPTH = 50
-"""Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of whoever prints them."""
+"""Levels of nested JSON. Our tasks have fewer than ten; a thousand overflow the stack of code that prints them."""
 
 _SHOWN_CHARS = 80
 
@@ -21,7 +21,7 @@ def parse_json(raw: bytes, what: str, kind: type) -> Any:
         kind: dict or list.
 
     Raises:
-        InputError: it is none, or holds what would break whoever handles it.
+        InputError: it is none, or holds what would break its readers.
     """
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
@@ -43,7 +43,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _check_values(root: Any, what: str) -> None:
-    """Raises InputError for what would break whoever handles the value: depth, text without UTF-8, typed objects."""
+    """Raises InputError for what would break its readers: depth, text without UTF-8, typed objects."""
     todo = [(root, 0)]
     while todo:
         value, depth = todo.pop()

@@ -1,6 +1,6 @@
 """Which folders of models an HTTP request may name.
 
-A model is named by a preset, by its Hugging Face id, or by a folder. Whoever holds the token of a service is not
+A model is named by a preset, by its Hugging Face id, or by a folder. A client with the token of a service is not
 therefore allowed to have any folder of the operator's machine opened. A request may name a folder that lies below one
 of POOLBENCH_MODEL_FOLDERS, or that is listed in the state folder of a local cluster, where ``poolbench-driver`` writes
 what its user names with ``--model FOLDER``. Tasks from the queue are not checked: their broker is trusted.

@@ -214,7 +214,7 @@ class SteeringEngine:
             raise InputError("the engine ended a request without a token")
 
     def _check_change(self, request: GenerationRequest) -> None:
-        """Refuses a change that is too large; its vectors are in use, so whoever asks may use them."""
+        """Refuses a change that is too large; its vectors are in use, so the caller may use them."""
         if request.steering is not None:
             check_change(request.steering, lambda key: self.bank.entry(key, confidential=True), self.dtype)
 

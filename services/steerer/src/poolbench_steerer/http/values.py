@@ -8,7 +8,7 @@ _MAX_CHARS = 60
 
 
 def shortened(value: Any) -> str:
-    """A value in ASCII, cut to a length that a message can hold; containers are told by kind and size."""
+    """A value in ASCII, cut to a length that a message can hold; containers are shown by kind and size."""
     if isinstance(value, (list, tuple, dict, bytes)) and len(value) > 4:
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, str):

@@ -1,6 +1,6 @@
 """`/health` of every service, answered at the gate.
 
-One question at a time is on its way to each service. Whoever asks waits for its answer for a moment; a service that is
+One question at a time is on its way to each service. Each caller waits for its answer for a moment; a service that is
 too busy to answer by then is reported as it was last seen. A service that stays silent for long is down.
 """
 
