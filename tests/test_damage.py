@@ -74,10 +74,10 @@ def test_the_same_command_mends_every_kind_of_file(session: Session, tmp_path: P
             path.write_bytes(rng.choice(DAMAGES)(path.read_bytes()))
     notes = Notes()
     assert digest_of(session, tmp_path / "runs", notes) == first
-    told = [line for line in notes.lines if line.startswith("damaged: ")]
-    kinds = {line.split()[1].removeprefix("restricted.").rpartition(".")[0] for line in told}
+    reported = [line for line in notes.lines if line.startswith("damaged: ")]
+    kinds = {line.split()[1].removeprefix("restricted.").rpartition(".")[0] for line in reported}
     assert {"corpus.passages", "pooler.annotate", "extractor.extract", "prober.probe"} <= kinds
-    assert all(("restricted/damaged/" in line) == ("damaged: restricted." in line) for line in told)
+    assert all(("restricted/damaged/" in line) == ("damaged: restricted." in line) for line in reported)
     again = Notes()
     assert digest_of(session, tmp_path / "runs", again) == first
     assert again.finished == []

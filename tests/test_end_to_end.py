@@ -198,8 +198,8 @@ def test_damaged_files_are_set_aside_and_made_again(running: Running, first: str
         (running.output / "latest" / name).write_bytes(b"\xff garbage")
     done, digest = running.run()
     assert digest == first
-    told = [line for line in done.stderr.splitlines() if "damaged: " in line]
-    assert told and all("set aside as damaged/" in line for line in told)
+    reported = [line for line in done.stderr.splitlines() if "damaged: " in line]
+    assert reported and all("set aside as damaged/" in line for line in reported)
     assert "set aside below damaged/" in running.driver("status", "--output", str(running.output)).stdout
     again, digest = running.run()
     assert sent(again) == [] and digest == first

@@ -17,11 +17,11 @@ OPERATIONS = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
 def test_every_limit_is_documented_with_its_default() -> None:
     section = OPERATIONS.read_text().partition("## Limits of HTTP requests")[2].partition("\n## ")[0]
     rows = [line.split("|")[1:4:2] for line in section.splitlines() if line.startswith("| `")]
-    told = {}
+    documented = {}
     for names, defaults in rows:
-        told |= dict(zip(re.findall(r"`(\w+)`", names), defaults.strip().split(", "), strict=False))
-    del told["POOLBENCH_GATE_"]
-    assert told == {name.upper(): f"{field.default:g}" for name, field in GateSettings.model_fields.items()}
+        documented |= dict(zip(re.findall(r"`(\w+)`", names), defaults.strip().split(", "), strict=False))
+    del documented["POOLBENCH_GATE_"]
+    assert documented == {name.upper(): f"{field.default:g}" for name, field in GateSettings.model_fields.items()}
 
 
 def test_settings_come_from_the_environment() -> None:

@@ -89,7 +89,7 @@ def test_the_same_command_mends_and_gives_the_same_digest(
     notes = Notes()
     assert job_of(bench, made.plan).run(folder, notes, None) == 0
     assert folder.read_state()["results_digest"] == before == results_digest(folder.read_table("results"))
-    told = [line.split(":")[1].strip() for line in notes.lines if line.startswith("damaged: ")]
-    assert sorted(told) == sorted(damaged)
+    reported = [line.split(":")[1].strip() for line in notes.lines if line.startswith("damaged: ")]
+    assert sorted(reported) == sorted(damaged)
     assert all(made.artifacts.read_table(key) == copies[key] for key in damaged)
     assert not (Path(made.artifacts.store.uri) / "damaged" / unread).exists()

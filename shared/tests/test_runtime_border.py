@@ -38,7 +38,7 @@ RAISED = {
 
 
 class Exploding:
-    """A service whose verbs fail, or work until they are told to end."""
+    """A service whose verbs fail, or work until they are asked to end."""
 
     name = "prober"
 
@@ -185,7 +185,7 @@ def test_a_stream_that_fails_midway_is_seen_as_broken() -> None:
 
 @pytest.mark.parametrize("leaves", ["message", "cancelled"])
 def test_work_ends_when_its_client_leaves(leaves: str) -> None:
-    """Serve tells of it by a message and by cancelling the request's task; either suffices."""
+    """Serve reports it by a message and by cancelling the request's task; either suffices."""
 
     async def run() -> None:
         service = Exploding()

@@ -30,7 +30,7 @@ class Halving:
         self.handlers: dict[str, Any] = {}
 
     def routes(self, router: APIRouter) -> None:
-        @router.post("/half", responses={status: told for status, told in errors().items() if status != 422})
+        @router.post("/half", responses={status: answer for status, answer in errors().items() if status != 422})
         def half(question: Question) -> dict[str, float]:
             if question.x == 13:
                 raise UnknownStrategyError("A1_meen", ["A1_mean"])
@@ -72,12 +72,12 @@ def test_the_document_has_our_error_bodies_only(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
     assert "422" not in described["paths"]["/half"]["post"]["responses"]  # this verb answers another status
     assert not {"HTTPValidationError", "ValidationError"} & described["components"]["schemas"].keys()
-    told = described["paths"]["/half"]["get"]["responses"]["401"]
-    assert told["headers"]["WWW-Authenticate"]["required"]
-    assert told["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
+    unauthorized = described["paths"]["/half"]["get"]["responses"]["401"]
+    assert unauthorized["headers"]["WWW-Authenticate"]["required"]
+    assert unauthorized["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
 
 
-def test_a_method_that_a_path_lacks_is_told_all_that_it_has(client: TestClient) -> None:
+def test_a_wrong_method_is_answered_with_the_allowed_ones(client: TestClient) -> None:
     refused = client.put("/half", headers=GOOD)
     assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
     assert refused.json()["error"]["code"] == "method_not_allowed"

@@ -14,7 +14,7 @@ import httpx
 from rich.console import Console
 from tests.hostile.cluster import Process, Target, running, total
 from tests.hostile.control import Control
-from tests.hostile.damage_phase import damage_and_mend
+from tests.hostile.damage_phase import damage_and_repair
 from tests.hostile.generate import Generator, documents_of
 from tests.hostile.health import watched
 from tests.hostile.messages_phase import deliver
@@ -88,7 +88,7 @@ class Trial:
         """Damaged files, and the same command again."""
         before = self.target.processes()
         with watched(self.target.http) as pulse:
-            made = damage_and_mend(self.target, self.small, ran, self.settings)
+            made = damage_and_repair(self.target, self.small, ran, self.settings)
         asyncio.run(control.compare_once())
         self.report.figures["damaged files"] = dict(sorted(made.ways.items()))
         self.report.figures["runs after damage"] = made.rounds

@@ -24,7 +24,7 @@ _MOST_ROUNDS = 12
 
 
 @dataclass
-class Mended:
+class Repaired:
     """What came of all damage."""
 
     ways: Counter[str] = field(default_factory=Counter)
@@ -36,9 +36,9 @@ class Mended:
     wall_s: float = 0.0
 
 
-def damage_and_mend(target: Target, small: SmallRun, before: Ran, settings: Settings) -> Mended:
+def damage_and_repair(target: Target, small: SmallRun, before: Ran, settings: Settings) -> Repaired:
     """Damages files and runs the same command, until as many files as asked were damaged."""
-    made, started = Mended(), time.monotonic()
+    made, started = Repaired(), time.monotonic()
     # The control load asks for this scorer; once its scores are committed, no run needs it again.
     keys = [key for key in small.keys if key != small.scorer]
     left = settings.num_damaged
@@ -64,7 +64,7 @@ def damage_and_mend(target: Target, small: SmallRun, before: Ran, settings: Sett
     return made
 
 
-def _judge_run(before: Ran, after: Ran, made: Mended) -> None:
+def _judge_run(before: Ran, after: Ran, made: Repaired) -> None:
     where = f"round {made.rounds}"
     if after.exit_code or "Traceback" in after.output:
         made.findings.append(f"{where}: the run ended with {after.exit_code}: {after.output[-600:]}")
@@ -73,7 +73,7 @@ def _judge_run(before: Ran, after: Ran, made: Mended) -> None:
 
 
 def _judge_artifacts(
-    small: SmallRun, damages: list[Damage], visible: set[str], attempts: dict[str, str], after: Ran, made: Mended
+    small: SmallRun, damages: list[Damage], visible: set[str], attempts: dict[str, str], after: Ran, made: Repaired
 ) -> None:
     """Damage is named and made again, or was not read; `visible` is what has a manifest still."""
     now, still = _attempts(small), _damaged(small.artifacts, sorted(visible))

@@ -88,7 +88,7 @@ def _watch(address: str, service: str) -> None:
 
 
 def main() -> None:
-    """Asks until it is ended, or until whoever started it is gone and its input closes."""
+    """Asks until it is ended, or until the process that started it is gone and its input closes."""
     threads = [threading.Thread(target=_watch, args=(sys.argv[1], name), daemon=True) for name in SERVICES]
     for thread in threads:
         thread.start()

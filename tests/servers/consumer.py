@@ -1,6 +1,6 @@
 """A replica of a small service that consumes its queue, without Ray Serve: `python -m tests.servers.consumer`.
 
-It lives as long as its consumer does, so whoever started it sees at once that the consumer has ended.
+It lives as long as its consumer does, so the test that started it sees at once that the consumer has ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Ending work that nobody waits for: a client that left, a deadline that passed.
 
-Threads cannot be killed, so long loops ask. Whoever starts the work makes it current with `working`; loops call
+Threads cannot be killed, so long loops ask. The code that starts the work makes it current with `working`; loops call
 `check_cancelled` between two steps. Without current work the call does nothing, so the same functions serve tasks,
 requests and tests. The current work is a context variable: it follows the code into worker threads of Starlette and
 of `asyncio.to_thread`.

@@ -11,7 +11,7 @@ from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.mending import Mending
+from poolbench_driver.run.repairs import Repairs
 from poolbench_driver.run.outcomes import DamagedRecordError, Failure, read_failure
 
 
@@ -30,7 +30,7 @@ class Recovery:
         self.pending: dict[str, Task] = {}
         self.failures: dict[str, Failure] = {}
         self.erasure = Erasure(plan, artifacts)
-        self.mending = Mending(plan, artifacts, leases, note)
+        self.repairs = Repairs(plan, artifacts, leases, note)
 
     def begin(self, committed: set[str]) -> None:
         """Takes what is committed, and brings about what the tasks start from."""
@@ -38,14 +38,14 @@ class Recovery:
         self.erasure.make_missing(again)
         self.committed |= committed - again
         self.erasure.look()
-        self.mended(self._build_local)
+        self.repairing(self._build_local)
 
     def read_failure(self, task: Task) -> Failure | None:
         """The recorded failure of a task; a record that cannot be read is set aside, and its task is sent again."""
         try:
             return read_failure(self.artifacts, task)
         except DamagedRecordError as error:
-            self.mending.set_record_aside(error.path)
+            self.repairs.set_record_aside(error.path)
             return None
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
@@ -62,21 +62,21 @@ class Recovery:
         return None
 
     def repair(self, damage: DamagedError) -> None:
-        """Sets a damaged artifact aside, and plans again what makes it; for errors see ``Mending.repair``."""
-        maker = self.mending.repair(damage)
+        """Sets a damaged artifact aside, and plans again what makes it; for errors see ``Repairs.repair``."""
+        maker = self.repairs.repair(damage)
         self.committed.discard(damage.key)
         self.erasure.erased.discard(damage.key)
         if not isinstance(maker, Task):
-            self.mended(self._build_local)
+            self.repairing(self._build_local)
         elif maker.task_id not in self.failures:
             self.pending[maker.task_id] = maker
 
     def erase_texts(self) -> None:
         """Deletes the texts of sensitive concepts that everything of this run has been measured on."""
-        self.mended(self._erase_due)
+        self.repairing(self._erase_due)
 
-    def mended(self, act: Callable[[], None]) -> None:
-        """Does something, again where it met damage that is made good."""
+    def repairing(self, act: Callable[[], None]) -> None:
+        """Call ``act``; after each damaged artifact that it meets, repair that and call it again."""
         while True:
             try:
                 return act()

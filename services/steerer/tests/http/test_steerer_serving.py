@@ -41,8 +41,12 @@ def test_a_client_that_leaves_a_stream_frees_everything(http, host, body):
     """Of 200 texts as many are under way as there are rows; they would take many seconds."""
     with http.stream("POST", "/v1/completions", json=body | {"stream": True, "n": 200}) as answer:
         next(answer.iter_lines())
-        assert (host.in_use()["rows"], host.in_use()["vectors"]) == (host.config.max_steered_requests, 1)
-    assert settles(host, 5)
+        deadline = time.monotonic() + 30
+        while host.in_use()["rows"] < host.config.max_steered_requests:
+            assert time.monotonic() < deadline, host.in_use()
+            time.sleep(0.01)
+        assert host.in_use()["vectors"] == 1
+    assert settles(host, 30)
 
 
 @pytest.mark.parametrize("verb", ["/v1/completions", "/generate"])
@@ -61,7 +65,7 @@ def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, 
             asking.cancel()
 
     asyncio.run(leave())
-    assert settles(host, 5)
+    assert settles(host, 30)
 
 
 def test_more_texts_than_may_wait_are_refused_and_the_others_answered(host, serve, body, monkeypatch):
@@ -84,7 +88,7 @@ def test_more_texts_than_may_wait_are_refused_and_the_others_answered(host, serv
     assert refused[0].headers["retry-after"]
     assert sum(answer.status_code == 200 for answer in answers) >= 40
     assert (too_many.status_code, too_many.json()["error"]["code"]) == (429, "overloaded")
-    assert settles(host, 5)
+    assert settles(host, 30)
 
 
 def test_safetensors_of_several_types_are_registered_under_their_names(http, tiny_model, unit_vectors):
@@ -184,4 +188,4 @@ def test_bad_steering_is_named(http, body, change, status, code):
 def nothing_is_left(host: EngineHost) -> Iterator[None]:
     """After all of it nothing is in use."""
     yield
-    assert settles(host, 5)
+    assert settles(host, 30)

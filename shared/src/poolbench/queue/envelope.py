@@ -102,7 +102,7 @@ def understand(raw: bytes) -> Message | Misunderstood:
         envelope = _validated(Envelope.model_validate, parse_json(raw, "message", dict))
         body = _validated(_BODY.validate_python, parse_json(_decode(envelope.body), "body", list), "body")
         task = body[1].task
-        # One of another version is left to the worker: it records the failure, so the driver that sent it is told.
+        # One of another version is left to the worker: it records the failure, where the driver that sent it reads it.
         if _validated(_Head.model_validate, task, "task").schema_version == TASK_SCHEMA_VERSION:
             _validated(parse_task, task, "task")
     except InputError as error:

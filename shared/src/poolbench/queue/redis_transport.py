@@ -48,15 +48,15 @@ class QoS(kombu_redis.QoS):
 
     def append(self, message: Any, delivery_tag: str) -> None:
         """Notes a message as in work."""
-        self._mended(super().append, message, delivery_tag)
+        self._retry_after_clearing(super().append, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
         """Forgets a message that is done."""
-        self._mended(super().ack, delivery_tag)
+        self._retry_after_clearing(super().ack, delivery_tag)
 
     def restore_visible(self, *args: Any, **kwargs: Any) -> None:
         """Delivers again what has been in work for too long."""
-        self._mended(super().restore_visible, *args, **kwargs)
+        self._retry_after_clearing(super().restore_visible, *args, **kwargs)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         """Delivers one message again; a record that is none becomes a dead letter."""
@@ -68,7 +68,7 @@ class QoS(kombu_redis.QoS):
             self._remove_from_indices(tag).execute()
             self.channel.bury(service, Misunderstood.of(f"no record of a message in work: {shown(raw[:40])}", raw))
 
-    def _mended(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    def _retry_after_clearing(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         try:
             call(*args, **kwargs)
         except redis.ResponseError as error:

@@ -197,7 +197,7 @@ class _Request:
         await self.answer(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
     def end(self, reason: str) -> None:
-        """Asks the work to end, and tells the application that its client has gone."""
+        """Ask the work to end, and report to the application that its client has gone."""
         self.work.cancel(reason)
         if not self.left.done():
             self.left.set_result(None)

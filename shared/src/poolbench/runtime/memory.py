@@ -150,8 +150,8 @@ def _watch(limit: int) -> None:
 def _end_largest(held: Mapping[int, int], limit: int) -> None:
     """Ends the process that holds most: the steerer restarts its engine, and Serve a replica."""
     largest = max(held, key=lambda pid: held[pid])
-    told = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
-    _LOG.error("%s: process %d, which holds %.1f, is ended", told, largest, held[largest] / _GIB)
+    found = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
+    _LOG.error("%s: process %d, which holds %.1f, is ended", found, largest, held[largest] / _GIB)
     try:
         os.kill(largest, signal.SIGKILL)
     except ProcessLookupError:

@@ -38,8 +38,8 @@ class RowCount:
         layers: Counts by layer; layers without any are absent.
         repeated: Positions steered again because the request had been preempted.
         skipped: Positions in the steered range that were never computed for this request.
-        stray: Changes at tokens of nobody since the engine started, and at tokens of this request that are not to
-            be steered.
+        stray: Changes at tokens that belong to no request since the engine started, and at tokens of this request that
+            are not to be steered.
         broken: By layer, positions whose state became too large or was not finite.
     """
 

@@ -40,7 +40,7 @@ class HealthDesk:
 
         Args:
             service: its name.
-            details: whether the client holds the token, and so gets all that the service tells.
+            details: whether the client holds the token, and so gets the whole answer of the service.
         """
         seen = self._seen.setdefault(service, _Seen())
         if details or time.monotonic() - seen.at_s > _FRESH_S:

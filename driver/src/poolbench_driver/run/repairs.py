@@ -33,7 +33,7 @@ class FoundDamageError(PoolbenchError):
         self.damages = damages
 
 
-class Mending:
+class Repairs:
     """Sets damaged artifacts of a plan aside.
 
     Args:

@@ -93,8 +93,8 @@ def test_a_damaged_input_is_made_again_and_the_result_is_the_same(
     assert done.service.handled.count(B.task_id) == (2 if blocked else 1)
     if (name, part) == ("gone", manifest_of):  # simply not committed any more
         return
-    told = [line for line in done.notes.lines if line.startswith("damaged: sum.b")]
-    assert len(told) == 1 and f"{B.kind} {B.task_id} makes it again" in told[0]
+    reported = [line for line in done.notes.lines if line.startswith("damaged: sum.b")]
+    assert len(reported) == 1 and f"{B.kind} {B.task_id} makes it again" in reported[0]
     assert (done.root / "store/damaged/sum.b").is_dir()
 
 
@@ -149,7 +149,7 @@ def test_damage_that_nothing_reads_recomputes_nothing(done: Bench) -> None:
     assert done.service.handled == [] and done.notes.lines == []
 
 
-def test_damage_found_after_the_run_is_mended_with_all_it_needs(done: Bench) -> None:
+def test_damage_found_after_the_run_is_repaired_with_all_it_needs(done: Bench) -> None:
     flip(table_of(done, "sum.b"))
     flip(table_of(done, "sum.a"))
     loop = done.loop(A, B)
