@@ -1,9 +1,9 @@
 """Work on a plan: the loop that sends tasks and waits, what the store says of them, and what a user sees."""
 
 from poolbench_driver.run.loop import RunLoop, TooManyFailuresError
-from poolbench_driver.run.repairs import FoundDamageError, OutdatedPlanError
 from poolbench_driver.run.outcomes import Failure, committed_keys, failure_path, read_failure, remaining
 from poolbench_driver.run.pace import Pace
+from poolbench_driver.run.repairs import FoundDamageError, OutdatedPlanError
 
 __all__ = [
     "Failure",

@@ -11,8 +11,8 @@ from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.repairs import Repairs
 from poolbench_driver.run.outcomes import DamagedRecordError, Failure, read_failure
+from poolbench_driver.run.repairs import Repairs
 
 
 class Recovery:

@@ -38,7 +38,7 @@ FORMS = ("text", "texts", "ids", "id_lists")
 
 
 def _form(prompt: Any) -> str:
-    """Which of its four forms a prompt has. The first item decides, so that the error names a wrong item as what it is."""
+    """Which of its four forms a prompt has. The first item decides, so that the error names a wrong one correctly."""
     if not isinstance(prompt, list):
         return "text"
     if prompt and isinstance(prompt[0], (list, str)):
