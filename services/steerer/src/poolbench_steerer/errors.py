@@ -45,13 +45,6 @@ class StateOverflowError(InputError):
     tellable = True
 
 
-class TooLargeError(InputError):
-    """A body is larger than the service takes."""
-
-    code = "too_large"
-    http_status = 413
-
-
 class MediaTypeError(InputError):
     """A body has a content type that the verb does not read."""
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from poolbench.errors import TooLargeError
 from poolbench_steerer.engine import Piece
-from poolbench_steerer.errors import StreamBrokenError, TooLargeError
+from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.completions.answer import Answer, error_body
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.neutral import NeutralOptions

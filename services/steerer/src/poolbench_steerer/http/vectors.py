@@ -13,9 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, TypeAdapter, ValidationError
 
 from poolbench.config import ModelRef
-from poolbench.errors import InputError
+from poolbench.errors import InputError, TooLargeError
 from poolbench.runtime.openapi import BINARY, errors
-from poolbench_steerer.errors import MediaTypeError, TooLargeError, VectorError
+from poolbench_steerer.errors import MediaTypeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
 from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from poolbench.errors import InputError
+from poolbench.errors import InputError, TooLargeError
 from poolbench_steerer.concurrency import run_all
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
 from poolbench_steerer.engine.requests import Step
-from poolbench_steerer.errors import StreamBrokenError, TooLargeError
+from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.text import TextStream
 from poolbench_steerer.http.steering import resolve
