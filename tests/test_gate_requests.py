@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -39,6 +40,14 @@ def test_without_the_token_the_body_is_not_awaited(door: Door, header: str) -> N
         assert reply.headers["www-authenticate"] == "Bearer"
         assert closed(client)
     assert len(door.behind.seen) == count
+
+
+@pytest.mark.parametrize(("path", "status"), [("completions", 401), ("text", 404), ("lost", 503)])
+def test_errors_below_v1_have_the_openai_form(door: Door, path: str, status: int) -> None:
+    token = "" if status == 401 else TOKEN
+    reply = door.ask(request(f"/steerer/v1/{path}", body=b"{}", method="POST", token=token))
+    assert reply.status == status
+    assert set(json.loads(reply.body)["error"]) == {"message", "type", "param", "code"}
 
 
 def test_two_tokens_are_none(door: Door) -> None:

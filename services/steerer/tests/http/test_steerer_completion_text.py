@@ -10,9 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from poolbench.errors import TooLargeError
+from poolbench.runtime.error_form import openai_error
 from poolbench_steerer.engine import Piece
 from poolbench_steerer.errors import StreamBrokenError
-from poolbench_steerer.http.completions.answer import Answer, error_body
+from poolbench_steerer.http.completions.answer import Answer
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.neutral import NeutralOptions
 from poolbench_steerer.http.completions.run import Choice, Part, _Writer, check_logprobs, plan_choices
@@ -210,4 +211,4 @@ def test_chunks_are_events():
     [(400, "invalid_request_error"), (429, "rate_limit_error"), (401, "authentication_error"), (503, "server_error")],
 )
 def test_errors_have_the_shape_of_the_api(status, kind):
-    assert error_body(status, "c", "m") == {"error": {"message": "m", "type": kind, "param": None, "code": "c"}}
+    assert openai_error(status, "c", "m") == {"error": {"message": "m", "type": kind, "param": None, "code": "c"}}

@@ -11,7 +11,6 @@ check would wait behind long requests.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 from collections.abc import Mapping, MutableMapping
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.cancellation import Work, working
 from poolbench.errors import ConfigError
+from poolbench.runtime.error_form import error_json
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -75,7 +75,7 @@ class Border:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = _Request(send, Work(self._limits.deadline_s))
+        request = _Request(scope["path"], send, Work(self._limits.deadline_s))
         task = asyncio.create_task(self._admit(scope, request))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
@@ -135,7 +135,8 @@ class Border:
 class _Request:
     """The two ends of one request: messages of the client, and an answer that may be broken off."""
 
-    def __init__(self, send: Send, work: Work) -> None:
+    def __init__(self, path: str, send: Send, work: Work) -> None:
+        self._path = path
         self._send = send
         self.work = work
         self.running = False
@@ -178,7 +179,7 @@ class _Request:
         A stream of events gets it as its last event. Any other answer is left without an end, so that the client sees
         that it was broken off.
         """
-        body = json.dumps({"error": {"code": code, "message": said}}).encode()
+        body = error_json(self._path, status, code, said)
         if not self._started:
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
             if status == 429:

@@ -52,7 +52,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = Answer(receive, send)
+        answer = Answer(scope["path"], receive, send)
         try:
             await self._pass(scope, answer)
         except RefusalError as refusal:
@@ -89,7 +89,7 @@ class Gate:
         limit = asyncio.timeout(self._deadline_s)
         try:
             async with limit:
-                await self._app(scope, receive, in_our_form(answer.send))
+                await self._app(scope, receive, in_our_form(scope["path"], answer.send))
         except Exception as error:
             if not limit.expired():
                 _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import TYPE_CHECKING
+
+from poolbench.runtime.error_form import error_json
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Send
@@ -31,9 +32,9 @@ class RefusalError(Exception):
         self.code = code
         self.closes = closes
 
-    def body(self) -> bytes:
-        """The body of the answer, as the services have it."""
-        return json.dumps({"error": {"code": self.code, "message": str(self)}}).encode()
+    def body(self, path: str = "") -> bytes:
+        """The body of the answer, as the service at `path` has it."""
+        return error_json(path, self.status, self.code, str(self))
 
     def headers(self, size: int) -> list[tuple[bytes, bytes]]:
         """The headers of the answer, for a body of `size` bytes."""
@@ -50,7 +51,8 @@ class RefusalError(Exception):
 class Answer:
     """The way back to one client; remembers how far an answer is."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, path: str, receive: Receive, send: Send) -> None:
+        self._path = path
         self._receive = receive
         self._send = send
         self.started = False
@@ -88,7 +90,7 @@ class Answer:
         """
         if self.started or self.gone:
             return
-        body = refusal.body()
+        body = refusal.body(self._path)
         headers = refusal.headers(len(body))
         await self.send({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body, "more_body": refusal.closes})
@@ -108,7 +110,7 @@ class Answer:
                 return
 
 
-def in_our_form(send: Send) -> Send:
+def in_our_form(path: str, send: Send) -> Send:
     """Replaces the plain text of errors that Ray Serve's proxy answers with itself."""
     held: list[int] = []
     said = bytearray()
@@ -120,7 +122,7 @@ def in_our_form(send: Send) -> Send:
             said.extend(message.get("body", b"")[:_MAX_SAID])
             if not message.get("more_body", False):
                 refusal = RefusalError(held[0], _CODES.get(held[0], "http"), said.decode(errors="replace"))
-                body = refusal.body()
+                body = refusal.body(path)
                 headers = refusal.headers(len(body))
                 await send({"type": "http.response.start", "status": held[0], "headers": headers})
                 await send({"type": "http.response.body", "body": body})

@@ -112,20 +112,6 @@ def event(body: dict[str, Any]) -> str:
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
-def error_body(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """An error in the API's shape; what no UTF-8 can hold is escaped, as a message may quote what a client sent."""
-    message = message.encode("utf-8", "backslashreplace").decode()
-    param = param and param.encode("utf-8", "backslashreplace").decode()
-    kind = "invalid_request_error"
-    if http_status == 429:
-        kind = "rate_limit_error"
-    elif http_status in (401, 403):
-        kind = "authentication_error"
-    elif http_status >= 500:
-        kind = "server_error"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-
 def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     logprobs = second["logprobs"]
     if first["logprobs"] is not None:

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from poolbench.errors import PoolbenchError
-from poolbench_steerer.http.completions.answer import error_body
+from poolbench.runtime.error_form import openai_error
 from poolbench_steerer.http.completions.body import FORMS
 from poolbench_steerer.http.values import shortened
 
@@ -46,11 +46,11 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
         return 400, _invalid(error.errors())
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "http")
-        return error.status_code, error_body(error.status_code, code, str(error.detail))
+        return error.status_code, openai_error(error.status_code, code, str(error.detail))
     if isinstance(error, PoolbenchError):
-        return error.http_status, error_body(error.http_status, error.code, str(error))
+        return error.http_status, openai_error(error.http_status, error.code, str(error))
     _LOG.error("completions", exc_info=error)
-    return 500, error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
+    return 500, openai_error(500, "internal", f"{type(error).__name__}; the service's log has the details")
 
 
 def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
@@ -64,8 +64,8 @@ def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
     unknown = [name for name, issue in named if name is not None and issue["type"] == "extra_forbidden"]
     if unknown:
         listed = ", ".join(map(shortened, unknown))
-        return error_body(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
-    return error_body(400, "input", "; ".join(_line(name, issue) for name, issue in named), named[0][0])
+        return openai_error(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
+    return openai_error(400, "input", "; ".join(_line(name, issue) for name, issue in named), named[0][0])
 
 
 def _line(name: str | None, issue: Any) -> str:

@@ -1,0 +1,34 @@
+"""The JSON body of an error answer: ours, and the OpenAI API's below ``/v1``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
+    """Return the body of an error answer to a request for ``path``, in the form that its clients read."""
+    openai = "/v1/" in f"{path}/"
+    found = openai_error(http_status, code, message) if openai else {"error": {"code": code, "message": message}}
+    return json.dumps(found).encode()
+
+
+def openai_error(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
+    """Return an error in the OpenAI API's form.
+
+    Args:
+        http_status: Decides the type of the error.
+        code: Code of the error; the same as in our own form.
+        message: What is wrong. Lone surrogates are escaped, because it may quote what a client sent.
+        param: Name of the field that is wrong.
+    """
+    message = message.encode("utf-8", "backslashreplace").decode()
+    param = param and param.encode("utf-8", "backslashreplace").decode()
+    kind = "invalid_request_error"
+    if http_status == 429:
+        kind = "rate_limit_error"
+    elif http_status in (401, 403):
+        kind = "authentication_error"
+    elif http_status >= 500:
+        kind = "server_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
