@@ -110,4 +110,5 @@ def sampling_params(
         extra_args={WIRE_KEY: wire} if wire is not None else None,
         # Cached prompt positions were steered for another request: this one could not count them.
         skip_reading_prefix_cache=True if steers_prompt else None,
+        skip_clone=True,  # made for this request alone; a deep copy costs a percent of the throughput
     )
