@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
@@ -75,6 +75,17 @@ def test_the_document_has_our_error_bodies_only(client: TestClient) -> None:
     unauthorized = described["paths"]["/half"]["get"]["responses"]["401"]
     assert unauthorized["headers"]["WWW-Authenticate"]["required"]
     assert unauthorized["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorBody")
+
+
+def test_memory_that_runs_out_while_a_body_is_read_is_not_the_clients_fault(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: Request) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Request, "json", fails)
+    refused = client.post("/half", json={"x": 4}, headers=GOOD)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "out_of_memory")
 
 
 def test_a_wrong_method_is_answered_with_the_allowed_ones(client: TestClient) -> None:

@@ -14,7 +14,7 @@ from starlette.routing import Match, Route
 
 from poolbench import __version__
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.runtime.memory import OUT_OF_MEMORY, is_out_of_memory
+from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
 
@@ -83,6 +83,8 @@ def _answer_errors_as_json(api: FastAPI) -> None:
 
     @api.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        if hides_out_of_memory(error):
+            return error_body(503, "out_of_memory", OUT_OF_MEMORY)
         code = _CODES.get(error.status_code, "http")
         return error_body(error.status_code, code, str(error.detail), _routing_headers(request, error))
 

@@ -43,6 +43,11 @@ OUT_OF_MEMORY = (
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed", "cannot allocate")
 
 
+def hides_out_of_memory(error: BaseException) -> bool:
+    """Whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
+    return error.__cause__ is not None and is_out_of_memory(error.__cause__)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, on a device or on the host; libraries say so in different ways."""
     if isinstance(error, MemoryError):

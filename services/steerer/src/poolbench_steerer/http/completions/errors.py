@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from poolbench.errors import PoolbenchError
 from poolbench.runtime.error_form import openai_error
+from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench_steerer.http.completions.body import FORMS
 from poolbench_steerer.http.values import shortened
 
@@ -44,6 +45,8 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     """HTTP status and body of an error; a defect goes to the log and says no more than its type."""
     if isinstance(error, RequestValidationError):
         return 400, _invalid(error.errors())
+    if is_out_of_memory(error) or hides_out_of_memory(error):
+        return 503, openai_error(503, "out_of_memory", OUT_OF_MEMORY)
     if isinstance(error, HTTPException):
         code = _CODES.get(error.status_code, "http")
         return error.status_code, openai_error(error.status_code, code, str(error.detail))
