@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from poolbench.config import StrictModel
+from poolbench.contracts.bounds import MAX_WIDTH, PRINTABLE
 
 MAX_TEXTS = 1024
 MAX_TEXT_CHARS = 2**20
@@ -20,7 +21,6 @@ MAX_NAME_CHARS = 512
 MAX_LABEL_CHARS = 256
 MAX_STOP_CHARS = 256
 MAX_VECTORS = 65_536
-MAX_WIDTH = 65_536
 MAX_FLOAT32 = 3.4028234663852886e38
 
 
@@ -48,13 +48,11 @@ def valid_unicode(value: Any) -> Any:
 
 
 _UNICODE = BeforeValidator(valid_unicode)
-#: What names something has no control characters: it may come to stand in a path, a header or a log line.
-_PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS), _UNICODE]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS, fail_fast=True)]
-Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=_PRINTABLE), _UNICODE]
-Label = Annotated[str, Field(max_length=MAX_LABEL_CHARS, pattern=_PRINTABLE), _UNICODE]
+Name = Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=PRINTABLE), _UNICODE]
+Label = Annotated[str, Field(max_length=MAX_LABEL_CHARS, pattern=PRINTABLE), _UNICODE]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS), _UNICODE]
 Vector = Annotated[
     list[Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32)]],
