@@ -13,7 +13,7 @@ from tests.hostile.send import Sender
 _TEXTS_AT_ONCE = 32
 _WORDS = ("report", "rain", "although", "harbour", "sun", "because", "night", "ships", "came", "quiet", "never", "left")
 #: Requests of another seed, of every kind: whatever they make a process load once is loaded before the count.
-_HOSTILE = 150
+_HOSTILE = 300
 _OTHERS = 10**6
 _AT_ONCE = 15
 _NUM_WORDS = 400
