@@ -51,6 +51,9 @@ FIXED = {
     "RAY_worker_register_timeout_seconds": "180",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",  # a loaded machine is not a dead proxy
     "VLLM_HOST_IP": "127.0.0.1",
+    # vLLM opens process groups that listen where the machine's name resolves to, unless they are given an interface.
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_NO_USAGE_STATS": "1",
 }
 

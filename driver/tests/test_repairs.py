@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from driver.tests.loop_bench import A, B, Bench, C, Notes, add
 
+from poolbench.contracts.tasks import Task
 from poolbench.errors import CancelledTaskError, DamagedError
 from poolbench.storage.damage import objects_set_aside
 from poolbench.storage.manifest import manifest_path
 from poolbench_driver.run import OutdatedPlanError, failure_path
+from poolbench_driver.run.outcomes import Failure
 
 Damage = Callable[[Path], None]
 
@@ -172,6 +174,34 @@ def test_an_artifact_that_is_damaged_again_and_again_fails_its_reader(done: Benc
     failures = done.loop(A, B, C).run()
     assert set(failures) == {C.task_id}
     assert "sum.b" in failures[C.task_id].reason and "3 times" in failures[C.task_id].reason
+
+
+READERS = [add(f"sum.reader{number}", "sum.b") for number in range(6)]
+
+
+def failed(task: Task, **fields: str) -> Failure:
+    return Failure(task.task_id, task.kind, "failed", "cannot be read", **fields)
+
+
+def test_many_readers_of_one_damaged_artifact_are_all_sent_again(done: Bench) -> None:
+    flip(table_of(done, "sum.b"))
+    recovery = done.loop(A, B, *READERS).recovery
+    for task in READERS:
+        assert recovery.settle(task, failed(task, damaged="sum.b")) is None
+    assert {*recovery.pending} >= {B.task_id, *(task.task_id for task in READERS)}
+    assert len({info.path.split("/")[2] for info in objects_set_aside(done.artifacts.store)}) == 1
+    assert done.loop(A, B, *READERS).run() == {}
+    assert [done.value(f"sum.reader{number}") for number in range(6)] == [4] * 6
+
+
+def test_a_reader_that_came_while_an_input_was_made_again_is_sent_again(done: Bench) -> None:
+    first, late = READERS[:2]
+    recovery = done.loop(A, B, *READERS).recovery
+    absent = failed(late, code="not_found")
+    assert recovery.settle(late, absent) == absent
+    flip(table_of(done, "sum.b"))
+    assert recovery.settle(first, failed(first, damaged="sum.b")) is None
+    assert [recovery.settle(late, absent) for _ in range(4)] == [None, None, None, absent]
 
 
 def test_what_no_task_makes_is_set_aside_and_another_plan_is_asked_for(done: Bench) -> None:

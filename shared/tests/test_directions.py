@@ -1,5 +1,7 @@
 """Directions against hand computations, numpy and scikit-learn."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.covariance import LedoitWolf
@@ -77,6 +79,24 @@ def test_lda_is_ledoit_wolf_on_within_class_deviations(width):
     covariance = LedoitWolf(assume_centered=True).fit(context.vectors_nD - means[context.labels]).covariance_
     expected = np.linalg.solve(covariance, means[1] - means[0])
     np.testing.assert_allclose(compute_direction("LDA", context).vector, expected / np.linalg.norm(expected), atol=1e-8)
+
+
+@pytest.mark.parametrize("width", [3, 60])
+def test_lda_of_many_rows_is_solved_by_the_smaller_side(width):
+    """As many rows as this would need a matrix of 200 MB, and those of a large request one of 80 GB."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(5_001) % 2
+    vectors = rng.normal(size=(5_001, width)) * np.linspace(0.5, 2, width) + labels[:, None]
+    context = DirectionContext(vectors, labels, np.zeros((0, 2), dtype=int))
+    means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
+    covariance = LedoitWolf(assume_centered=True).fit(vectors - means[labels]).covariance_
+    expected = np.linalg.solve(covariance, means[1] - means[0])
+    tracemalloc.start()
+    found = compute_direction("LDA", context).vector
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-8)
+    assert peak < 50e6
 
 
 def test_c3_needs_probe_weights():

@@ -1,6 +1,7 @@
 """The queue on a folder: sending, looking, dead letters, concurrency."""
 
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -127,3 +128,13 @@ def test_a_message_that_cannot_be_moved_or_buried_stays_and_stops_nothing(
     with pytest.raises(folder_transport.Empty):
         _channel(queue)._get(queue_name("prober"))  # the next consumer tries again
     assert "garbage" in queue.dead_letters("prober")[0].reason
+
+
+def test_a_folder_of_taken_messages_that_was_removed_stops_nothing(queue: TaskQueue, tmp_path: Path) -> None:
+    queue.send(_task(0))
+    spool = folder_transport.FolderSpool(tmp_path / "queue")
+    (waiting,) = spool.paths(queue_name("prober"))
+    shutil.rmtree(spool.taken)
+    taken = spool.take(waiting)
+    assert taken is not None and taken.is_file()
+    assert spool.take(waiting) is None

@@ -10,6 +10,7 @@ from poolbench.errors import NotFoundError
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_scorer.config import TrainParams
+from poolbench_scorer.model import CONFIG, REPORT
 from poolbench_scorer.shelf import ScorerShelf, point_at, pointers
 
 
@@ -26,3 +27,15 @@ def test_a_damaged_pointer_is_left_out_and_named_in_the_log(
     assert "scorers/contrast/minilm.json is damaged: train or import that scorer again" in caplog.text
     with pytest.raises(NotFoundError, match=r"no scorer 'contrast'.*Train one"):
         ScorerShelf(Artifacts(store)).resolve("contrast")
+
+
+def test_a_damaged_scorer_is_listed_as_failed_beside_the_others(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    for key, concept in (("scorer.train.1", "hedging"), ("scorer.train.2", "contrast")):
+        artifacts.write(key, {CONFIG: b'{"kind": "head"}', REPORT: b"{}"})
+        point_at(artifacts.store, key, TrainParams(concept=concept))
+    path = tmp_path / artifacts.manifest("scorer.train.1").files[CONFIG].path
+    path.write_bytes(path.read_bytes().replace(b"head", b"hxad"))
+    found = {entry["concept"]: entry for entry in ScorerShelf(artifacts).listing()}
+    assert (found["contrast"]["status"], found["hedging"]["status"]) == ("ok", "failed")
+    assert "does not match the hash" in found["hedging"]["reason"]

@@ -19,6 +19,7 @@ class Failure:
     Attributes:
         blocked: It was never sent, because an input is missing.
         damaged: Key of the damaged artifact that its worker met.
+        code: Code of the error, such as ``not_found``.
     """
 
     task_id: str
@@ -27,6 +28,7 @@ class Failure:
     reason: str
     blocked: bool = False
     damaged: str = ""
+    code: str = ""
 
 
 class DamagedRecordError(Exception):
@@ -56,14 +58,14 @@ def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
     path = failure_path(task.task_id)
     try:
         record = json.loads(artifacts.store.get(path))
-        status, reason, damaged = (str(record.get(name, "")) for name in ("status", "reason", "damaged"))
+        status, reason, damaged, code = (str(record.get(name, "")) for name in ("status", "reason", "damaged", "code"))
     except NotFoundError:
         return None
     except (ValueError, AttributeError, RecursionError):
         raise DamagedRecordError(path) from None
     if status not in STATUSES:
         raise DamagedRecordError(path)
-    return Failure(task.task_id, task.kind, status, reason, damaged=damaged)
+    return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code)
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import DamagedError
+from poolbench.errors import DamagedError, NotFoundError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
@@ -53,17 +53,20 @@ class Recovery:
         if self._make_texts_again(task):
             return None
         if failure.damaged not in {*task.inputs.values(), *task.outputs.values()}:
-            return failure
+            if failure.code != NotFoundError.code or not self.repairs.may_have_missed(task):
+                return failure
+            self.pending[task.task_id] = task
+            return None
         try:
-            self.repair(DamagedError(failure.damaged, "it cannot be read"))
+            self.repair(DamagedError(failure.damaged, "it cannot be read"), task.task_id)
         except DamagedError as error:
             return replace(failure, reason=str(error))
         self.pending[task.task_id] = task
         return None
 
-    def repair(self, damage: DamagedError) -> None:
+    def repair(self, damage: DamagedError, reader: str = "") -> None:
         """Sets a damaged artifact aside, and plans again what makes it; for errors see ``Repairs.repair``."""
-        maker = self.repairs.repair(damage)
+        maker = self.repairs.repair(damage, reader)
         self.committed.discard(damage.key)
         self.erasure.erased.discard(damage.key)
         if not isinstance(maker, Task):

@@ -45,21 +45,30 @@ class Repairs:
 
     def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
         self.plan, self.artifacts, self.leases, self.note = plan, artifacts, leases, note
-        self._repairs: Counter[str] = Counter()
+        self._num_set_aside: Counter[str] = Counter()
+        self._reports: Counter[tuple[str, str]] = Counter()
 
-    def repair(self, damage: DamagedError) -> Task | LocalStep:
+    def repair(self, damage: DamagedError, reader: str = "") -> Task | LocalStep:
         """Sets an artifact aside and returns what makes it again.
+
+        Several readers may report one damage: the first report sets the artifact aside, the others find it gone or
+        made again. So set-asides and the reports of one reader are limited, and not all reports together.
+
+        Args:
+            damage: Names the artifact.
+            reader: Id of the task that met the damage; empty for the driver.
 
         Raises:
             DamagedError: Nothing makes it, or it was damaged again too often. The message says what to do.
             OutdatedPlanError: This plan does not make it, and another plan does not need it.
         """
         key = damage.key
-        self._repairs[key] += 1
-        if self._repairs[key] > MAX_REPAIRS:
+        self._reports[key, reader] += 1
+        if self._reports[key, reader] > MAX_REPAIRS or self._num_set_aside[key] > MAX_REPAIRS:
             what = f"{damage.what}, after it was made again {MAX_REPAIRS} times"
             raise DamagedError(key, what, "check the disk of the object store, and who else writes to it")
         what, place = self._set_aside(key)
+        self._num_set_aside[key] += bool(place)
         maker = self.plan.producers().get(key) or self.plan.local.get(key)
         then = f"{_label(maker)} makes it again" if maker else "this run does not make it"
         if place:
@@ -69,6 +78,13 @@ class Repairs:
         if remedy := _import_remedy(self.plan, key):
             raise DamagedError(key, damage.what, remedy)
         raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
+
+    def may_have_missed(self, task: Task) -> bool:
+        """Whether a task that found no input may have looked while an artifact that it reads was being made again."""
+        if not any(self._num_set_aside[key] for key in task.inputs.values()):
+            return False
+        self._reports["", task.task_id] += 1
+        return self._reports["", task.task_id] <= MAX_REPAIRS
 
     def set_record_aside(self, path: str) -> None:
         """The same for a record that is no artifact."""

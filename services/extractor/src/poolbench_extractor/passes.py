@@ -12,7 +12,6 @@ from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
 from poolbench_extractor.forward.capture import Captured, capture
-from poolbench_extractor.forward.overlap import Overlap, side_stream
 from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.model import Decoder
 
@@ -65,25 +64,17 @@ def run_batches(
     limits: BatchLimits,
     progress: Progress | None,
 ) -> None:
-    """Run forward passes over all usable passages, and consume each batch's captures.
-
-    On a GPU the next batch is started before one is consumed, so that the device does not wait for the host.
-    """
+    """Forward passes over all usable passages; each batch's captures are consumed before the next."""
     done = 0
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
-    def forward(batch: Sequence[Encoded]) -> Captured:
-        return capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side)
+    def attempt(batch: Sequence[Encoded]) -> None:
+        consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
 
-    stream = side_stream(decoder)
-    overlap = Overlap(forward, consume, stream)
     for batch in make_batches((p for p in encoded if p.error is None), limits):
         check_cancelled()
-        run_halving(batch, overlap.run)
-        if stream is None:
-            overlap.flush()
+        run_halving(batch, attempt)
         done += len(batch)
         if progress is not None:
             progress(done, len(encoded))
-    overlap.flush()

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
+from poolbench.directions.constructions import solved_by_rows
 from poolbench_prober.config import ProbeParams, TaskParams
 
 _GIB = 2**30
 #: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.
 _RESAMPLED_BYTES = 40
+#: Bytes of a discriminant (LDA) for each entry of its square matrix, measured.
+_LDA_BYTES = 17
 #: Blocks of the online code, each with a probe of its own.
 _BLOCKS = 10
 
@@ -45,7 +48,7 @@ class Cost:
         probes: Probes that are fitted on them.
         columns: Labelings that are held at once.
         resamples: Resamples of the bootstrap.
-        pairs: Pairs of a positive and a negative passage that are compared at once.
+        pairs: Bytes for pairs of passages that are compared at once, and for the matrix of a discriminant.
     """
 
     rows: int
@@ -91,7 +94,8 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
     columns = 1 + len(params.sensitivity_c) + params.num_permutations + params.num_control_words
     held_out = int((np.unique(domains, return_counts=True)[1] >= 2 * params.min_domain_class).sum())
     probes = params.folds * (columns + len(params.fold_seeds)) * num_layers + held_out + 1
-    return Cost(rows, width, probes, columns, params.num_bootstrap, rows**2 / 4)
+    side = rows if solved_by_rows(rows, width) else width
+    return Cost(rows, width, probes, columns, params.num_bootstrap, rows**2 / 4 + _LDA_BYTES * side**2)
 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:

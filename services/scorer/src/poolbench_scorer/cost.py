@@ -41,7 +41,8 @@ def require_training(num_passages: int, params: TrainParams, limits: Limits) -> 
     Raises:
         TooLargeError: Naming the number and the limit.
     """
-    windows = num_passages * (1 + params.num_windows)
+    # An import trains nothing, and scores windows of the validation passages alone.
+    windows = num_passages * (1 if params.mode == "import" else 1 + params.num_windows)
     steps = windows * (params.epochs or _MOST_EPOCHS)
     resamples = num_passages * params.num_bootstrap
     require_at_most("windows (passages x (1 + num_windows))", windows, limits.windows, limits.remedy)

@@ -14,7 +14,7 @@ from typing import Any
 from poolbench.concepts import get_concept
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
-from poolbench.errors import NotFoundError, RestrictedError, UnknownNameError, shown
+from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
 from poolbench_scorer.config import TrainParams
@@ -103,9 +103,12 @@ class ScorerShelf:
         entry = {"id": pointer.id, "concept": pointer.concept, "base": pointer.base, "scorer": pointer.key}
         if not self.artifacts.exists(pointer.key):
             return {**entry, "made_at": made_at, "status": "failed", "reason": "its files are gone"}
-        config = json.loads(self.artifacts.read(pointer.key, CONFIG))
         kept = ("auroc", "ece_after", "brier_after", "reason", "note")
-        report = {name: value for name, value in self.report(pointer.key).items() if name in kept}
+        try:
+            config = json.loads(self.artifacts.read(pointer.key, CONFIG))
+            report = {name: value for name, value in self.report(pointer.key).items() if name in kept}
+        except DamagedError as error:
+            return {**entry, "made_at": made_at, "status": "failed", "reason": str(error)}
         return {**entry, "made_at": made_at, "status": "ok", "kind": config["kind"], **report}
 
 

@@ -212,3 +212,9 @@ def test_chunks_are_events():
 )
 def test_errors_have_the_shape_of_the_api(status, kind):
     assert openai_error(status, "c", "m") == {"error": {"message": "m", "type": kind, "param": None, "code": "c"}}
+
+
+def test_seeds_of_samples_stay_below_the_largest():
+    """vLLM's second model runner keeps them as int64, and its engine ends at a larger one."""
+    body = CompletionBody(prompt="x", n=3, seed=2**63 - 2)
+    assert [choice.seed for choice in plan_choices(body, [(1,)], body.seed)] == [2**63 - 2, 2**63 - 1, 0]

@@ -125,6 +125,24 @@ def test_any_broken_state_behind_the_last_block_is_counted_for_its_owner(broken,
     assert [reply["broken"] for reply in found] == [[], [[1, 1]]]
 
 
+def test_a_broken_state_that_counts_for_no_request_stays_broken():
+    """Log-probabilities are asked for without a row: a cleared state would make numbers of what is an error."""
+    state = make_state()
+    state.begin_batch(np.array([0, 2]))
+    hidden = torch.tensor([[float("nan"), 1.0], [1.0, 1.0]])
+    steer(hidden, layer=1)
+    assert hidden[0].isnan().any()
+    assert not state.broken_LR.any()
+
+
+def test_a_coefficient_that_float32_cannot_hold_meets_its_positions_and_changes_none():
+    state = make_state()
+    state.admit("c", wire(3, [[0, 1, ADD, 1e-46]]))
+    state.begin_batch(np.array([3]))
+    assert steer(torch.ones(1, 2)) == [[1.0, 1.0]]
+    assert (state.applied_LR[0, 3].item(), state.changed_LR[0, 3].item()) == (1, 0)
+
+
 def test_float16_states_break_where_the_type_ends():
     state = make_state()
     state.fill([1], torch.tensor([[3e4, 0.0]]))

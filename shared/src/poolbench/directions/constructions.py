@@ -144,27 +144,42 @@ def random_pairs(labels: np.ndarray, seed: int) -> np.ndarray:
     return np.stack([positives[:num_pairs], negatives[:num_pairs]], axis=1)
 
 
-def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
-    """Solves (Ledoit-Wolf covariance of the centred rows) x = target through the n x n Gram matrix.
+def solved_by_rows(num_rows: int, width: int) -> bool:
+    """Whether ``shrunk_solve`` holds matrices of rows x rows; otherwise they are of width x width.
 
-    Reference: Ledoit & Wolf (2004), eqs. 9-14, written with the Gram matrix G = X X': tr S = tr G / n,
-    ||S||^2 = ||G||^2 / n^2; then Woodbury on (a I + b X'X).
+    Up to 5,000 rows it always does: there the memory is small, and figures of earlier runs stay the same to the bit.
+    """
+    return num_rows <= max(width, 5_000)
+
+
+def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
+    """Solve (Ledoit-Wolf covariance of the centred rows) x = target.
+
+    The n x n Gram matrix G = X X' is used, or the D x D matrix X'X where there are many rows: both have the same
+    trace and norm.
+
+    Reference: Ledoit & Wolf (2004), eqs. 9-14, with tr S = tr G / n, ||S||^2 = ||G||^2 / n^2; then (a I + b X'X) is
+    solved directly, or through G by Woodbury's identity.
     """
     num_rows, width = centred_nD.shape
-    gram = centred_nD @ centred_nD.T
+    by_rows = solved_by_rows(num_rows, width)
+    gram = centred_nD @ centred_nD.T if by_rows else centred_nD.T @ centred_nD
     mean_variance = np.trace(gram) / (num_rows * width)
     if mean_variance == 0:
         raise CellError("collapsed", "the vectors do not vary inside the classes")
     squared_norm = (gram**2).sum() / num_rows**2
     distance = squared_norm / width - mean_variance**2
-    noise = ((np.diag(gram) ** 2).sum() / num_rows - squared_norm) / (num_rows * width)
+    lengths_n = np.diag(gram) if by_rows else (centred_nD**2).sum(axis=1)
+    noise = ((lengths_n**2).sum() / num_rows - squared_norm) / (num_rows * width)
     shrinkage = 1.0 if distance <= 0 else min(max(noise, 0.0), distance) / distance
     ridge = shrinkage * mean_variance
     scale = (1 - shrinkage) / num_rows
     if scale == 0:
         return target_D / ridge
     ridge = max(ridge, 1e-12 * mean_variance)
-    system = gram + np.eye(num_rows) * (ridge / scale)
+    system = gram + np.eye(len(gram)) * (ridge / scale)
+    if not by_rows:
+        return linalg.solve(system, target_D, assume_a="pos") / scale
     inner = linalg.solve(system, centred_nD @ target_D, assume_a="pos")
     return (target_D - centred_nD.T @ inner) / ridge
 

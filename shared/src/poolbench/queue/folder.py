@@ -90,7 +90,10 @@ class FolderSpool:
         try:
             os.rename(path, taken)
         except FileNotFoundError:
-            return None
+            if not os.path.lexists(path):
+                return None
+            self.taken.mkdir(exist_ok=True)  # the folder itself was removed
+            os.rename(path, taken)
         return taken
 
     def paths(self, queue: str) -> list[Path]:

@@ -83,6 +83,16 @@ class Artifacts:
         """One file of an artifact. Raises NotFoundError, or DamagedError."""
         return self._read(self.manifest(key), name)
 
+    def verify(self, key: str) -> None:
+        """Read every file of an artifact, and tables as tables. Raises NotFoundError, or DamagedError."""
+        manifest = self.manifest(key)
+        _require_files(manifest)
+        for name in manifest.files:
+            if name.endswith(".arrow"):
+                self._table(manifest, name)
+            else:
+                self._read(manifest, name)
+
     def _read(self, manifest: Manifest, name: str) -> bytes:
         key, files = manifest.key, manifest.files
         if name not in files:
@@ -137,9 +147,8 @@ class Artifacts:
         manifest = self.manifest(key)
         if manifest.erased:
             raise ErasedError(f"the texts of {key} were deleted after they had been scored; run the same command again")
+        _require_files(manifest)
         names = [name for name in sorted(manifest.files) if name.endswith(".arrow")]
-        if not names and len(manifest.files) == 0:
-            raise DamagedError(key, "its manifest names no file")
         for name in names or [TABLE_FILE]:
             yield self._table(manifest, name)
 
@@ -148,3 +157,8 @@ class Artifacts:
         self.store.delete(manifest_path(key))
         for info in list(self.store.list(f"{folder_of(key)}/")):
             self.store.delete(info.path)
+
+
+def _require_files(manifest: Manifest) -> None:
+    if not manifest.files:
+        raise DamagedError(manifest.key, "its manifest names no file")

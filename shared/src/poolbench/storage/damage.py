@@ -21,14 +21,13 @@ _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def damage_of(artifacts: Artifacts, key: str) -> str | None:
-    """What is damaged in a committed artifact; None where every file is as its manifest says.
+    """What is damaged in a committed artifact; None where every file can be read and is as its manifest says.
 
     Raises:
         NotFoundError: It is not committed.
     """
     try:
-        for name in artifacts.manifest(key).files:
-            artifacts.read(key, name)
+        artifacts.verify(key)
     except DamagedError as error:
         return error.what
     return None
@@ -44,10 +43,19 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
     try:
         damage = damage_of(artifacts, key)
     except NotFoundError:
-        # Another attempt may be under way in the folder: only what stands in its way is moved.
-        blocking = folder if store.exists(folder) else manifest_path(key)
-        return "something else lies in its place", set_object_aside(store, blocking)
+        return "something else lies in its place", _clear_the_place(store, key)
     return ("", "") if damage is None else (damage, set_object_aside(store, folder))
+
+
+def _clear_the_place(store: ObjectStore, key: str) -> str:
+    """Moves what stands in the way of an artifact that is not committed; another attempt may be under way there."""
+    folder, manifest = folder_of(key), manifest_path(key)
+    if store.exists(manifest):  # committed by now
+        return ""
+    if not store.exists(folder) and (place := set_object_aside(store, manifest)):
+        return place
+    nothing_below = next(iter(store.list(f"{folder}/")), None) is None
+    return set_object_aside(store, folder) if nothing_below else ""
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:

@@ -59,8 +59,8 @@ def _committed_erasure(artifacts: Artifacts, manifest: Manifest) -> Manifest:
         if (latest := artifacts.manifest(key)).erased:  # another driver was faster
             return latest
         raise
-    if not store.put(receipts, data, if_absent=True):  # another driver erases it too: one file serves both
-        data = store.get(receipts)
+    if not store.put(receipts, data, if_absent=True) and store.get(receipts) != data:
+        store.put(receipts, data)  # left by an interrupted erasure, and damaged since; another driver's are the same
     entry = FileEntry(path=receipts, num_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     notes = {
         ERASED_AT: datetime.now(UTC).isoformat(timespec="seconds"),

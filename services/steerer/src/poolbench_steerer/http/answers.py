@@ -114,4 +114,4 @@ class TokenizerInfo(StrictModel):
     eos_token: str | None
     pad_token: str | None
     unk_token: str | None
-    chat_template: str | None
+    chat_template: str | dict[str, str] | None = Field(description="one, or several by name")

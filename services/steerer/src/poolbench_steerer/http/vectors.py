@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import Field, TypeAdapter, ValidationError
 
 from poolbench.config import ModelRef
+from poolbench.contracts.bounds import MAX_WIDTH
 from poolbench.errors import InputError, TooLargeError
 from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, VectorError
@@ -136,18 +137,26 @@ def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
         raise InputError(f"the body is not safetensors: {error}") from None
     labels: list[str] = []
     arrays: list[np.ndarray] = []
+    # Before any row becomes an object: a few bytes can name a shape of half a billion rows without a column.
+    num_vectors = sum(_num_vectors(name, tensor) for name, tensor in tensors.items())
+    if not 0 < num_vectors <= MAX_VECTORS:
+        raise InputError(f"the safetensors body holds {num_vectors} vectors; send 1 to {MAX_VECTORS} at a time")
     for name, tensor in tensors.items():
-        _check_label(name)
-        if tensor.dim() not in (1, 2) or not tensor.is_floating_point():
-            raise VectorError(
-                f"tensor {name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; send floats [width] or [n, width]"
-            )
         matrix = np.atleast_2d(tensor.float().numpy())
         arrays += list(matrix)
         labels += [name] if tensor.dim() == 1 else [f"{name}/{row}" for row in range(len(matrix))]
-    if not 0 < len(arrays) <= MAX_VECTORS:
-        raise InputError(f"the safetensors body holds {len(arrays)} vectors; send 1 to {MAX_VECTORS} at a time")
     return labels, arrays
+
+
+def _num_vectors(name: str, tensor: Any) -> int:
+    _check_label(name)
+    shape = tuple(tensor.shape)
+    if len(shape) not in (1, 2) or not tensor.is_floating_point() or not 0 < shape[-1] <= MAX_WIDTH:
+        raise VectorError(
+            f"tensor {name!r} is {tensor.dtype} of shape {shape}; send floats [width] or [n, width], "
+            f"with a width of 1 to {MAX_WIDTH}"
+        )
+    return 1 if len(shape) == 1 else shape[0]
 
 
 def _check_label(name: str) -> None:

@@ -49,6 +49,8 @@ def guard(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: Stee
         return
     stream_TD = hidden_TD.float() if residual_TD is None else hidden_TD.float() + residual_TD.float()
     broken_T = ~(stream_TD.abs().amax(dim=1) <= state_limit(hidden_TD.dtype))  # true for NaN
+    # Row 0 counts for no request: clearing its states would turn log-probabilities that are errors into numbers.
+    broken_T &= state.token_rows_T[: len(broken_T)] != 0
     tokens_N = broken_T.nonzero().squeeze(1)
     hidden_TD[tokens_N] = 0
     _count(state.broken_LR[state.last_layer], state.token_rows_T[tokens_N], torch.ones_like(tokens_N))

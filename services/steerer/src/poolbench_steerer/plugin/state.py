@@ -130,8 +130,9 @@ class LayerWork:
             assert self.addition_rows_N is not None
             slots_N = state.slots_LER[layer, 0].index_select(0, self.addition_rows_N)
             alphas_N = state.coefficients_LER[layer, 0].index_select(0, self.addition_rows_N)
-            self._delta_ND = state.table_SD.index_select(0, slots_N).mul_(alphas_N.unsqueeze(1))
-            self.met_N = self._delta_ND.any(dim=1).to(torch.int32)
+            vectors_ND = state.table_SD.index_select(0, slots_N)
+            self.met_N = vectors_ND.any(dim=1).to(torch.int32)  # before a tiny coefficient makes all of it zero
+            self._delta_ND = vectors_ND.mul_(alphas_N.unsqueeze(1))
         return self._delta_ND
 
 

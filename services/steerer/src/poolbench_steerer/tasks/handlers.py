@@ -75,7 +75,9 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
     prompts = []
-    for passage in plan.choose_passages(io.table("passages"), params.num_passages):
+    passages = plan.choose_passages(io.table("passages"), params.num_passages)
+    require_affordable(len(passages), params.max_tokens)
+    for passage in passages:
         half = plan.first_half(tokens.encode(passage["text"]), params.prompt_tokens)
         prompts.append(plan.Prompt(passage["passage_id"], tokens.decode(half), half))
     planned = plan.plan_unsteered(prompts, layer=None)
@@ -109,12 +111,12 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
     unit = _alpha_of_strength_one(params, io)
-    batches = []
+    batches, num_texts = [], 0
     for name, role in sources.items():
         if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
             continue
         usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids)
-        num_texts = len(prompts) * len(usable) * len(params.strengths) * params.num_samples
+        num_texts += len(prompts) * len(usable) * len(params.strengths) * params.num_samples
         require_affordable(num_texts, params.max_tokens)
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)
         batches.append(Batch(name, planned, usable, skipped))

@@ -58,3 +58,7 @@ class NeutralOptions(BaseModel):
     allowed_token_ids: Annotated[Any, Only()] = None
     prompt_logprobs: Annotated[Any, Only()] = None
     truncate_prompt_tokens: Annotated[Any, Only()] = None
+    guided_json: Annotated[Any, Only()] = None
+    structured_outputs: Annotated[Any, Only()] = None
+    kv_transfer_params: Annotated[Any, Only()] = None
+    request_id: Annotated[Any, Only()] = None

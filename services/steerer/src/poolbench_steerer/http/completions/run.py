@@ -10,6 +10,7 @@ from poolbench_steerer.concurrency import run_all
 from poolbench_steerer.engine import GenerationRequest, Piece, SteeringEngine
 from poolbench_steerer.engine.requests import Step
 from poolbench_steerer.errors import StreamBrokenError
+from poolbench_steerer.http.bounds import MAX_SEED
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.text import TextStream
 from poolbench_steerer.http.steering import resolve
@@ -153,9 +154,12 @@ class _Writer:
 
 
 def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Choice]:
-    """Choices in the API's order: n of the first prompt, n of the second ...; the k-th of a prompt has seed + k."""
+    """Choices in the API's order: n of the first prompt, n of the second ...
+
+    The k-th of a prompt has seed + k, modulo 2^63.
+    """
     return [
-        Choice(index * body.n + number, prompt, seed + number)
+        Choice(index * body.n + number, prompt, (seed + number) % (MAX_SEED + 1))
         for index, prompt in enumerate(prompts)
         for number in range(body.n)
     ]
