@@ -6,11 +6,13 @@ import asyncio
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hostile import wire
 from tests.hostile.bodies import VERBS
 from tests.hostile.case import Case, Outcome, judge
+from tests.hostile.control import whole
 from tests.hostile.damage import _ANY, _MANIFEST, damage_files, files_of
 from tests.hostile.generate import Generator
 from tests.hostile.handmade import catalogue
@@ -160,3 +162,14 @@ def test_settings_give_the_command_that_sends_a_request_again(monkeypatch: pytes
     monkeypatch.setenv("HOSTILE_PHASES", "request")
     with pytest.raises(SystemExit, match="unknown phase request"):
         Settings.from_environment()
+
+
+def test_a_stream_is_compared_whatever_its_cuts() -> None:
+    def event(text: str, end: str | None = None) -> dict[str, Any]:
+        return {"model": "demo", "choices": [{"index": 0, "text": text, "finish_reason": end}]}
+
+    parts = whole([event(" required"), event(" information", "length")])
+    assert parts == whole([event(" required information", "length")])
+    assert parts != whole([event(" required"), event(" information", "stop")])
+    assert parts != whole([event(" information"), event(" required", "length")])
+    assert whole([event("a"), {"error": {"code": "engine_died"}}]) != whole([event("a")])

@@ -100,11 +100,23 @@ class Control:
 def _canonical(answer: httpx.Response) -> str:
     if answer.headers.get("content-type", "").startswith("text/event-stream"):
         events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: {")]
-        return json.dumps([_stable(json.loads(event)) for event in events], sort_keys=True)
+        return json.dumps(whole([_stable(json.loads(event)) for event in events]), sort_keys=True)
     try:
         return json.dumps(_stable(answer.json()), sort_keys=True)
     except ValueError:
         return answer.text
+
+
+def whole(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """One answer of the events of a stream: tokens that are ready at once share an event, so their cuts vary."""
+    answer: dict[str, Any] = {"choices": {}}
+    for event in events:
+        for choice in event.pop("choices", ()):
+            joined = answer["choices"].setdefault(choice["index"], {"text": ""})
+            joined["text"] += choice.pop("text")
+            joined.update({name: value for name, value in choice.items() if value is not None})
+        answer.update(event)
+    return answer
 
 
 def _stable(value: Any) -> Any:

@@ -89,10 +89,11 @@ class Report:
         growth = total(after) / total(before) - 1
         self.figures[f"{phase}: memory, MiB"] = [round(total(before) / MIB), round(total(after) / MIB)]
         self.figures[f"{phase}: growth, %"] = round(100 * growth, 1)
+        more = {p.name: (p.uss - (before[pid].uss if pid in before else 0)) / MIB for pid, p in after.items()}
+        most = sorted(more.items(), key=lambda item: -item[1])[:3]
+        shown = ", ".join(f"{name} {size:+.0f} MiB" for name, size in most)
+        self.figures[f"{phase}: grew most"] = shown
         if growth > GROWTH_LIMIT and not grows:
-            more = {p.name: (p.uss - (before[pid].uss if pid in before else 0)) / MIB for pid, p in after.items()}
-            most = sorted(more.items(), key=lambda item: -item[1])[:3]
-            shown = ", ".join(f"{name} {size:+.0f} MiB" for name, size in most)
             self.findings.append(f"{phase}: memory grew by {growth:.1%} (allowed {GROWTH_LIMIT:.0%}): {shown}")
 
     def close(self, console: Console) -> int:
