@@ -14,6 +14,7 @@ from tests.hostile.bodies import WIDTH
 from tests.hostile.send import CONTROL_SOURCE
 
 _TIMEOUT_S = 60.0
+_LOADING_S = 300.0  # models are loaded with the first question
 _PROMPTS = ["The report describes", "It rained, although", "Nobody knew that the"]
 _TEXTS = ["It rained, although the sun shone.", "She left early and nobody saw her go.", "They never came back."]
 #: What differs from answer to answer and says nothing of the work.
@@ -51,7 +52,7 @@ class Control:
         Raises:
             SystemExit: Two answers differ, so that nothing can be compared with them.
         """
-        async with self._client() as client:
+        async with self._client(_LOADING_S) as client:
             for path, body in self.questions:
                 first, second = await self._ask(client, path, body), await self._ask(client, path, body)
                 if first != second or not first.startswith("200"):
@@ -81,12 +82,12 @@ class Control:
                 question = f"{path} {json.dumps(body)[:200]}"
                 self.differences.append(Difference(question, started, time.monotonic(), expected, received))
 
-    def _client(self) -> httpx.AsyncClient:
+    def _client(self, timeout_s: float = _TIMEOUT_S) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             base_url=self.address,
             transport=httpx.AsyncHTTPTransport(local_address=CONTROL_SOURCE),
             headers={"Authorization": f"Bearer {self.token}"},
-            timeout=_TIMEOUT_S,
+            timeout=timeout_s,
         )
 
     async def _ask(self, client: httpx.AsyncClient, path: str, body: Any) -> str:
