@@ -8,7 +8,7 @@ BIN     := .venv/bin
 PY      := $(BIN)/python
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
-TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
+TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster test-hostile lint bench clean
