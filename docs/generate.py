@@ -165,8 +165,8 @@ def results() -> str:
         [
             "# Columns of results.parquet",
             f"The table has one row per figure; schema version {RESULTS_VERSION}. `cell_id` is a hash of the "
-            "columns marked *identity*. Columns marked *volatile* differ between two runs of the same work. The results "
-            "digest leaves them out, rounds numbers to 6 decimals and does not depend on the order of rows.",
+            "columns marked *identity*. Columns marked *volatile* differ between two runs of the same work. The "
+            "results digest leaves them out, rounds numbers to 6 decimals and does not depend on the order of rows.",
             _table(("column", "type", "role", "holds"), rows),
             "## Columns of cosines.parquet",
             "The table has one row per pair of strategies, concept, layer and construction. Each pair appears once "
