@@ -53,7 +53,7 @@ def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request
     cheap = {"annotation", *from_source("states", ("norms",)), *from_source("attention", ("inflow",))}
     allowed = cheap | set(from_source("loss", ("gradient", "gradient_dot")) if gradient else ())
     return tuple(
-        Request.of(spec.id) for spec in all_strategies(board) if spec.implemented and allowed.issuperset(spec.needs)
+        Request.of(spec.id) for spec in all_strategies(board) if allowed.issuperset(spec.needs)
     )
 
 

@@ -27,7 +27,7 @@ from poolbench_extractor.model import Decoder, wrap_decoder
 from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 
-REQUESTS = [Request.of(s.id) for s in all_strategies() if s.implemented and s.served_by_kept_states]
+REQUESTS = [Request.of(s.id) for s in all_strategies() if s.served_by_kept_states]
 
 
 def annotations_of(texts: list[str]) -> pa.Table:

@@ -1,0 +1,165 @@
+"""Steps of the scorer: training, validity gate, and scores of texts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, Seed, Subfolder, Whole
+from poolbench.steps.base import Keys, Output, Step, part_params
+from poolbench.steps.roles import Named, OfConcept, Role, Single
+from poolbench.steps.steerer import TEXTS
+
+#: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
+WINDOW_TOKENS = 128
+
+SCORER_PASSAGES = Role("passages/scorer", Single)
+TEST_PASSAGES = Role("passages/test", Single)
+SCORER = Role("scorer", Single)
+MEASURES = Role("measures", Single)
+CONTINUATIONS = Role("continuations", Single)
+SCORERS = Role("scorer/{concept}", OfConcept)
+SCORES = Role("scores/{name}", Named)
+
+WindowTokens = Annotated[int, Field(strict=True, ge=1, le=WINDOW_TOKENS)]
+Mode = Literal["auto", "head", "full", "import"]
+
+
+class TrainParams(StrictModel):
+    """How one concept's classifier is trained.
+
+    Attributes:
+        concept: Concept id.
+        base: `minilm` (ships with the project), a folder, or an id such as `bert-base-uncased`; with
+            mode `import`, the published classifier itself.
+        revision: Hugging Face revision of the base.
+        mode: `head` freezes the lower layers, computes their states once and trains the rest; `full`
+            fine-tunes everything; `import` takes a published classifier as it is; `auto` is head on a CPU
+            and full on a GPU.
+        trained_layers: Layers above the frozen ones in mode head.
+        epochs: Passes over the windows; by default 3, and 6 in mode head, where an epoch costs little.
+        patience: Training ends early after this many epochs that validate no better than an earlier one.
+        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen encoder needs
+            a larger step).
+        batch_size: Windows in a step; by default 16, and 8 in mode head.
+        num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
+        window_tokens: Shortest and longest generation-like window, in tokens of the base.
+        degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per
+            pair of ordinary windows.
+        subfolder: Where a published classifier lies inside its repository.
+        positive_label: Label, or index of it, of a published classifier that means the concept; `{concept}` in
+            it stands for the concept's id. Only a classifier with one output needs none.
+        tokenizer: Base whose tokenizer a published classifier reads with, where it brings none.
+    """
+
+    concept: Name
+    base: ModelName = "minilm"
+    revision: Revision | None = None
+    seed: Seed = 0
+    mode: Mode = "auto"
+    trained_layers: Whole = Field(default=1, ge=1, le=1_000)
+    epochs: Whole | None = Field(default=None, ge=1, le=100)
+    patience: Whole = Field(default=2, ge=1, le=100)
+    learning_rate: Real | None = Field(default=None, gt=0, le=1)
+    weight_decay: Real = Field(default=0.01, ge=0, le=10)
+    warmup_share: Real = Field(default=0.1, ge=0, lt=1)
+    batch_size: Whole | None = Field(default=None, ge=2, le=1_024)
+    num_windows: Whole = Field(default=3, ge=1, le=100)
+    window_tokens: tuple[WindowTokens, WindowTokens] = (24, 64)
+    degenerate_share: Real = Field(default=0.3, ge=0, le=1)
+    validation_share: Real = Field(default=0.2, gt=0, lt=1)
+    num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
+    subfolder: Subfolder = ""
+    positive_label: Label | None = None
+    tokenizer: ModelName | None = None
+
+    @model_validator(mode="after")
+    def _check_window(self) -> TrainParams:
+        low, high = self.window_tokens
+        if not 1 <= low <= high <= WINDOW_TOKENS:
+            raise ValueError(f"window_tokens {low}..{high}: need 1 <= shortest <= longest <= {WINDOW_TOKENS}")
+        return self
+
+    def resolved(self, on_gpu: bool) -> TrainParams:
+        """Return the same settings with every default that depends on mode or device filled in."""
+        mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
+        head = mode == "head"
+        filled = {
+            "mode": mode,
+            "epochs": self.epochs or (6 if head else 3),
+            "learning_rate": self.learning_rate or (1e-3 if head else 2e-5),
+            "batch_size": self.batch_size or (8 if head else 16),
+        }
+        return self.model_copy(update=filled)
+
+
+class GateParams(StrictModel):
+    """The validity gate (docs/metrics.md, Scorers).
+
+    Attributes:
+        num_tokens: Generation length in tokens of the language model; corpus texts are cut to the median
+            length of the continuations in the scorer's tokens, or to this number where there are none.
+        min_corpus_auroc: Part (a): what the lower bound of the interval must reach.
+        min_continuation_auroc: Part (b): what the lower bound must exceed.
+        max_degenerate_level: Part (c): what the upper bound of the mean level of broken texts may
+            not exceed, where intact negatives have level 0 and intact positives level 1.
+        min_class: Fewest texts of a class for a part to be judged.
+    """
+
+    num_tokens: Whole = Field(default=40, ge=1, le=100_000)
+    min_corpus_auroc: Real = Field(default=0.75, ge=0, le=1)
+    min_continuation_auroc: Real = Field(default=0.6, ge=0, le=1)
+    max_degenerate_level: Real = Field(default=0.5, ge=-10, le=10)
+    min_class: Whole = Field(default=10, ge=2, le=1_000_000)
+    num_bootstrap: Whole = Field(default=1000, ge=100, le=100_000)
+    seed: Seed = 0
+
+
+class ScoreParams(StrictModel):
+    """How texts are scored.
+
+    Attributes:
+        batch_tokens: Tokens with padding in one forward pass; has no influence on scores beyond rounding.
+    """
+
+    batch_tokens: Whole = Field(default=2048, ge=WINDOW_TOKENS, le=1_000_000)
+
+
+def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
+    """No parameter changes a score."""
+    return {}
+
+
+def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
+    """The scores of a name depend on its own texts and on all scorers of the task."""
+    scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
+    return {**scorers, "texts": inputs[TEXTS(at.name)]}
+
+
+TRAIN = Step(
+    "scorer.train",
+    3,
+    TrainParams,
+    inputs=(SCORER_PASSAGES,),
+    outputs=(Output(SCORER, part_params("scorer")), Output(MEASURES, part_params("measures"))),
+    summary="the classifier of one concept, with the measures of its training; imports take no passages",
+)
+GATE = Step(
+    "scorer.gate",
+    3,
+    GateParams,
+    inputs=(SCORER, TEST_PASSAGES, CONTINUATIONS),
+    outputs=(Output(MEASURES),),
+    summary="whether the scorer is valid on passages, continuations and broken texts",
+)
+SCORE = Step(
+    "scorer.score",
+    1,
+    ScoreParams,
+    inputs=(SCORERS, TEXTS),
+    outputs=(Output(SCORES, _score_params, _score_inputs),),
+    summary="scores of the texts of each name by every scorer of the task",
+)
+SCORER_STEPS = (TRAIN, GATE, SCORE)
