@@ -25,7 +25,7 @@ from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 
 TOKEN = "only-for-this-test"

@@ -16,8 +16,8 @@ from poolbench_extractor.config import Deployment
 from poolbench_extractor.embedding.similarity import SIMILARITIES, pairwise_of, similarity_of
 from poolbench_extractor.embedding.textpooler import Annotate, TextPooler, TruncationWarning
 from poolbench_extractor.embedding.texts import unsupervised
-from poolbench_extractor.load import load_decoder
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 from poolbench_extractor.passes import Progress
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from poolbench_extractor.core import Progress, extract_encoded
 from poolbench_extractor.embedding.texts import text_id, words_of
 from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded, encode
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 #: Texts to annotation rows, as ``POST /pooler/annotate`` answers them.
 Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
