@@ -14,7 +14,7 @@ from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolParams,
 from poolbench_prober.config import NullParams, ProbeParams, TaskParams
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_scorer.config import GateParams, ScoreParams, TrainParams
-from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.tokenizer import DetokenizeBody, TokenizeBody
 from poolbench_steerer.http.vectors import VectorsBody

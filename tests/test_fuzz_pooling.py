@@ -19,7 +19,7 @@ from poolbench.pooling.align import word_span_of_tokens
 from poolbench.pooling.batch import Outcome, Plan, Request, pool_layer
 from poolbench.pooling.signals import SIGNALS
 from poolbench_extractor.encode import encode
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_pooler.annotate import annotate_texts, load_pipeline
 from poolbench_pooler.keywords import DocumentFrequencies
 

@@ -10,7 +10,7 @@ from poolbench.corpora.planted import build_planted
 from poolbench.pooling.batch import Request
 from poolbench_extractor.core import Passages as Texts
 from poolbench_extractor.core import extract
-from poolbench_extractor.load import load_decoder
+from poolbench_extractor.models.load import load_decoder
 from poolbench_prober.config import ProbeParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

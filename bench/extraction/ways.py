@@ -23,7 +23,7 @@ from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 #: Passages of a batch in the reference's code.
 REFERENCE_BATCH = 8

@@ -23,7 +23,7 @@ from poolbench_extractor.encode import encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches, run_halving
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.frequencies import Frequencies
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 SPECS = [spec for spec in all_strategies() if not spec.reads_states]

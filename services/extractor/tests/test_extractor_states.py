@@ -22,8 +22,8 @@ from poolbench.storage import Artifacts, open_store
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits, Deployment
 from poolbench_extractor.core import extract
-from poolbench_extractor.load import DecoderCache
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 

@@ -20,7 +20,7 @@ from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
-from poolbench_extractor.load import DecoderCache, describe, tokenizer_of
+from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.tasks import (
     STATES,
     missing_outputs,

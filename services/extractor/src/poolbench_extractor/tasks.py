@@ -18,7 +18,7 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench_extractor.config import ExtractParams, ModelParams
 from poolbench_extractor.frequencies import Frequencies
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 if TYPE_CHECKING:

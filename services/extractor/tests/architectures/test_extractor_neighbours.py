@@ -14,7 +14,7 @@ from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.forward.capture import capture
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 from .conftest import CASES, LAYERS, encoded, make, relative
 

@@ -17,7 +17,7 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
 from poolbench_extractor.core import extract
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"

@@ -11,11 +11,11 @@ from poolbench.contracts.tasks import step_key
 from poolbench.errors import RestrictedError
 from poolbench.runtime.folders import require_permitted
 from poolbench_scorer import cost
-from poolbench_scorer.base import PACKAGED, is_id, locate
 from poolbench_scorer.config import TrainParams
-from poolbench_scorer.handlers import run_training
-from poolbench_scorer.requests import ImportRequest, TrainRequest, request_passages
-from poolbench_scorer.shelf import ScorerShelf, point_at, refuse_sensitive
+from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
+from poolbench_scorer.models.base import PACKAGED, is_id, locate
+from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
+from poolbench_scorer.training.run import run_training
 
 
 def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from poolbench.errors import DamagedError, NotFoundError, RestrictedError, Unkno
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
 from poolbench_scorer.config import TrainParams
-from poolbench_scorer.model import CONFIG, REPORT, Scorer, load_scorer, pick_device
+from poolbench_scorer.models.scorer import CONFIG, REPORT, Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: What an artifact key of ours begins with; no concept or base does.

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import pyarrow as pa
-
-from poolbench.concepts import get_concept
 from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
@@ -14,31 +11,15 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.base import ObjectStore
 from poolbench_scorer import cost
 from poolbench_scorer.config import GateParams, ScoreParams, TrainParams, parse_params
-from poolbench_scorer.core import Progress, score_texts, scores_table
 from poolbench_scorer.gate import judge_scorer
-from poolbench_scorer.imported import import_scorer
-from poolbench_scorer.model import Scorer, load_scorer, pick_device
-from poolbench_scorer.shelf import point_at
-from poolbench_scorer.train import Trained, train_scorer
+from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
+from poolbench_scorer.models.scoring import score_texts, scores_table
+from poolbench_scorer.models.shelf import point_at
+from poolbench_scorer.training.run import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.
 KEPT_SCORERS = 4
 _KEPT: OrderedDict[tuple[str, ...], Scorer] = OrderedDict()  # by content; tasks run one at a time
-
-
-def run_training(passages: pa.Table | None, params: TrainParams, progress: Progress | None = None) -> Trained:
-    """Trains, or imports, the scorer of one concept on this process's device.
-
-    Raises:
-        UnknownConceptError: With the nearest valid names.
-        InputError: Without passages, which only an import can do without.
-    """
-    get_concept(params.concept)
-    if params.mode == "import":
-        return import_scorer(passages, params, pick_device())
-    if passages is None:
-        raise InputError(f"a scorer of {params.concept} needs passages to be trained on")
-    return train_scorer(passages, params, pick_device(), progress)
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
