@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
-from poolbench_scorer.config import TrainParams
+from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.base import TRUST_PICKLE, find_base
 from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts

@@ -16,7 +16,7 @@ from safetensors.torch import load as load_tensors
 from scipy.special import expit
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from poolbench_scorer.config import ScoreParams, TrainParams
+from poolbench.steps.scorer import ScoreParams, TrainParams
 from poolbench_scorer.models.base import find_base, load_classifier
 from poolbench_scorer.models.batches import pad_ids
 from poolbench_scorer.models.encoder import Crown, Trunk

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import ClusterSettings, TaskIO
 from poolbench.runtime.openapi import errors, example
+from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench_scorer import cost
@@ -32,7 +33,7 @@ class ScorerService:
         self._lock = threading.Lock()
         self._served = {"texts_scored": 0, "scorers_trained": 0}
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
-            f"scorer.{verb}": partial(self._run, verb) for verb in ("train", "gate", "score")
+            step.kind: partial(self._run, step.kind.partition(".")[2]) for step in SCORER_STEPS
         }
 
     @cached_property

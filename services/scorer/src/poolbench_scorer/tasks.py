@@ -8,9 +8,21 @@ from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.taskio import TaskIO
+from poolbench.steps.scorer import (
+    CONTINUATIONS,
+    GATE,
+    MEASURES,
+    SCORE,
+    SCORER,
+    SCORER_PASSAGES,
+    SCORERS,
+    SCORES,
+    TEST_PASSAGES,
+    TRAIN,
+)
+from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
 from poolbench_scorer import cost
-from poolbench_scorer.config import GateParams, ScoreParams, TrainParams, parse_params
 from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 from poolbench_scorer.models.scoring import score_texts, scores_table
@@ -23,39 +35,36 @@ _KEPT: OrderedDict[tuple[str, ...], Scorer] = OrderedDict()  # by content; tasks
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
-    """``scorer.train``: passages/scorer -> scorer (files), measures; points the concept at its new scorer."""
-    params = parse_params(TrainParams, task.params)
+    """Train a scorer, write its files and measures, and point the concept at it."""
+    params = TRAIN.params_of(task)
     if io.missing:
-        passages = io.table("passages/scorer")
+        passages = io.table(SCORER_PASSAGES())
         cost.require_training(passages.num_rows, params, cost.TASK)
         trained = run_training(passages, params, io.progress)
-        if "scorer" in io.missing:
-            io.write_files("scorer", trained.files, meta={"concept": params.concept, "base": params.base})
-        if "measures" in io.missing:
-            io.write_table("measures", trained.measures)
-    point_at(store, task.outputs["scorer"], params)
+        if SCORER() in io.missing:
+            io.write_files(SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
+        if MEASURES() in io.missing:
+            io.write_table(MEASURES(), trained.measures)
+    point_at(store, task.outputs[SCORER()], params)
 
 
 def handle_gate(task: Task, io: TaskIO) -> None:
-    """``scorer.gate``: scorer, passages/test, continuations -> measures."""
-    params = parse_params(GateParams, task.params)
-    scorer = read_scorer(io, "scorer")
-    io.write_table("measures", judge_scorer(scorer, io.table("passages/test"), io.table("continuations"), params))
+    """Judge a scorer on test passages and continuations, and write the measures."""
+    params = GATE.params_of(task)
+    scorer = read_scorer(io, SCORER())
+    measures = judge_scorer(scorer, io.table(TEST_PASSAGES()), io.table(CONTINUATIONS()), params)
+    io.write_table(MEASURES(), measures)
 
 
 def handle_score(task: Task, io: TaskIO) -> None:
-    """``scorer.score``: scorer/<concept> and texts/<name>, many of each -> scores/<name> with every scorer.
-
-    The texts of all missing outputs go through the encoder together.
-    """
-    params = parse_params(ScoreParams, task.params)
-    roles = sorted(role for role in task.inputs if role.startswith("scorer/"))
-    if not roles:
-        raise InputError("scorer.score without scorers: give inputs named scorer/<concept>")
-    tables = {role: io.table(f"texts/{role.removeprefix('scores/')}") for role in sorted(io.missing)}
+    """Score the texts of every missing output with all scorers; they go through the encoder together."""
+    params = SCORE.params_of(task)
+    scorers = {at.concept: read_scorer(io, role) for role, at in SCORERS.among(task.inputs)}
+    if not scorers:
+        raise InputError(f"{task.kind} without scorers: give inputs named {SCORERS}")
+    tables = {role: io.table(TEXTS_OF(at.name)) for role, at in SCORES.among(io.missing)}
     for role, table in tables.items():
-        require_columns(table, TEXTS, role.replace("scores/", "texts/", 1))
-    scorers = {role.removeprefix("scorer/"): read_scorer(io, role) for role in roles}
+        require_columns(table, TEXTS, role)
     texts = [text for table in tables.values() for text in table["text"].to_pylist()]
     cost.require_scoring(texts, cost.TASK)
     scores = score_texts(scorers, texts, params, io.progress)

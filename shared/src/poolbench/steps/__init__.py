@@ -13,10 +13,12 @@ from poolbench.steps.roles import Role
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.steps.steerer import STEERER_STEPS
 
-#: Every step by kind, in the order in which a run needs them.
-STEPS: dict[str, Step[Any]] = by_kind(
-    [*LOCAL_STEPS, *POOLER_STEPS, *EXTRACTOR_STEPS, *PROBER_STEPS, *STEERER_STEPS, *SCORER_STEPS]
+#: The steps of the services by kind, in the order in which a run needs them.
+SERVICE_STEPS: dict[str, Step[Any]] = by_kind(
+    [*POOLER_STEPS, *EXTRACTOR_STEPS, *PROBER_STEPS, *STEERER_STEPS, *SCORER_STEPS]
 )
+#: Every step by kind.
+STEPS: dict[str, Step[Any]] = {**by_kind(LOCAL_STEPS), **SERVICE_STEPS}
 
 
 def get_step(kind: str) -> Step[Any]:
@@ -30,4 +32,4 @@ def get_step(kind: str) -> Step[Any]:
     return STEPS[kind]
 
 
-__all__ = ["STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step"]
+__all__ = ["SERVICE_STEPS", "STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step"]

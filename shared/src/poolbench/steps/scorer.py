@@ -95,6 +95,16 @@ class TrainParams(StrictModel):
         return self.model_copy(update=filled)
 
 
+class FoundParams(TrainParams):
+    """Parameters of an import on request, with what it found.
+
+    Attributes:
+        weights: Revision of the weights; other weights under the same name are another scorer.
+    """
+
+    weights: str | None = None
+
+
 class GateParams(StrictModel):
     """The validity gate (docs/metrics.md, Scorers).
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from poolbench.directions import Direction, SparseAutoencoder, available_directions, null_directions
 from poolbench.errors import CellError
+from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.config import NullParams, ProbeParams
 from poolbench_prober.d1.cell import Cell, CellResult, chosen, common_fields, score_rows
 from poolbench_prober.d1.construct import Directions, direction_or_error
 from poolbench_prober.d1.crossval import OutOfFold, out_of_fold

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, ModelError
+from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
-from poolbench_scorer.config import WINDOW_TOKENS, TrainParams
 from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
 from poolbench_scorer.models.scorer import (
     CONFIG,

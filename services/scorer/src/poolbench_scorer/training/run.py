@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from poolbench.concepts import get_concept
 from poolbench.errors import InputError
-from poolbench_scorer.config import TrainParams
+from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.scorer import pick_device
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.training.imported import import_scorer

@@ -15,8 +15,8 @@ from scipy.special import log_expit
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
 from poolbench.statistics import auroc
+from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import to_rows
-from poolbench_scorer.config import TrainParams
 from poolbench_scorer.models.base import Base, find_base, load_classifier
 from poolbench_scorer.models.encoder import Crown
 from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
