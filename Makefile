@@ -8,10 +8,10 @@ BIN     := .venv/bin
 PY      := $(BIN)/python
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
-TYPED   := shared/src driver/src $(wildcard services/*/src) deploy
+TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster test-hostile lint bench clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster test-hostile lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ lint: install  ## Check style, types and who may import whom
 bench: install  ## Run every benchmark into bench/out/ and print one table
 	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done
 	@$(PY) bench/table.py
+
+picture: install  ## Take the README's picture from the latest report (needs Chromium)
+	@$(PY) docs/picture.py
 
 bench-%: install
 	@$(PY) bench/$*.py

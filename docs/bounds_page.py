@@ -1,4 +1,4 @@
-"""The page of bounds: what every field of every verb and task may be, read from the models themselves."""
+"""The page of bounds: the allowed values of every field of every verb and task, read from the models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BODIES: Mapping[str, type[BaseModel]] = {
     "POST /scorer/import": ImportRequest,
 }
 
-#: Bodies of the steerer's verbs, whose tests need its engine and lie beside it.
+#: Bodies of the steerer's verbs. Their tests need its engine and are in its own folder.
 STEERER_BODIES: Mapping[str, type[BaseModel]] = {
     "POST /steerer/generate": GenerateBody,
     "POST /steerer/perplexity": PerplexityBody,
@@ -47,22 +47,22 @@ PARAMETERS: Mapping[str, type[BaseModel]] = {
 }
 
 Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
-_HEAD = ("field", "may be", "default")
+_HEAD = ("field", "allowed values", "default")
 
 
 def parts(table: Table) -> Iterator[str]:
-    """The parts of the page.
+    """Yield the parts of the page.
 
     Args:
-        table: Makes a table of Markdown from a head and rows.
+        table: A function that makes a Markdown table from a head and rows.
     """
     yield "# Bounds"
     yield (
-        "What each field of a request, and each parameter of a task, may be. A value outside is refused with status "
-        "422 and the field's name; a task with one fails, and is not tried again. Booleans, strings and fractions are "
-        "no whole numbers, and text must be valid Unicode. What a request or task costs as a whole is computed before "
-        "work starts, and refused with 413 beyond the limits in "
-        "[operations.md](operations.md#limits-of-cost-and-memory)."
+        "This page lists the allowed values of each field of a request and of each parameter of a task. A request "
+        "with another value is refused with status 422 and the name of the field. A task with another value fails and "
+        "is not tried again. Booleans, strings and fractions are not accepted as whole numbers, and text must be valid "
+        "Unicode. The cost of a whole request or task is computed before work starts. Beyond the limits in "
+        "[operations.md](operations.md#limits-of-cost-and-memory) it is refused with status 413."
     )
     yield "## Requests"
     for verb, model in {**BODIES, **STEERER_BODIES}.items():
@@ -78,7 +78,7 @@ def parts(table: Table) -> Iterator[str]:
         for spec in all_strategies()
         for name, field in schema_of(spec.params_model).get("properties", {}).items()
     ]
-    yield table(("strategy", "parameter", "may be"), rows)
+    yield table(("strategy", "parameter", "allowed values"), rows)
 
 
 def _row(field: FieldBounds) -> Sequence[str]:

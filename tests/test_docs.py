@@ -8,45 +8,23 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from tests.pages import NAMES, PAGES, REPOSITORY
 
 from poolbench.suites import METRICS
 from poolbench.suites.metrics import _SUFFIXES as SUFFIXES
 from poolbench_driver.cli import app
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")
 _METRIC_ROW = re.compile(r"^\| `((?:d1|d2|d3|probe|scorer|rank)\.\w+)`", re.MULTILINE)
 _BLOCK = re.compile(r"```(?:python|toml)\n# (\S+)\n(.*?)```", re.DOTALL)
 _UNWANTED = (r"/work/", r"/root/", r"/tmp/", r"\bTODO\b", r"\bFIXME\b")
-
-
-def pages() -> list[Path]:
-    """Every Markdown file that the repository holds, or is about to."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
-    try:
-        listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):
-        listed = [str(path.relative_to(REPOSITORY)) for path in _tree(REPOSITORY)]
-    return sorted(REPOSITORY / name for name in listed if (REPOSITORY / name).is_file())
-
-
-def _tree(folder: Path) -> Iterator[Path]:
-    """Markdown files of a checkout without git, hidden folders left out."""
-    for path in folder.rglob("*.md"):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield path
-
-
-PAGES = pages()
-NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]
 
 
 def anchors(text: str) -> set[str]:

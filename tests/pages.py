@@ -1,0 +1,37 @@
+"""The Markdown pages of the repository, and the code that they show."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Return the files that git tracks, or would track, and that match one of the patterns."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    try:
+        listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):  # a checkout without git
+        listed = [str(path.relative_to(REPOSITORY)) for pattern in patterns for path in _tree(pattern)]
+    return sorted(REPOSITORY / name for name in listed if (REPOSITORY / name).is_file())
+
+
+def _tree(pattern: str) -> Iterator[Path]:
+    """Yield the matching files of a checkout without git, hidden folders left out."""
+    for path in REPOSITORY.rglob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts):
+            yield path
+
+
+def shell_blocks(text: str) -> list[str]:
+    """Return the contents of a page's code blocks for a shell, and of those without a language."""
+    return [block for language, block in BLOCK.findall(text) if language in ("", "console", "bash")]
+
+
+PAGES = tracked("*.md")
+NAMES = [str(page.relative_to(REPOSITORY)) for page in PAGES]

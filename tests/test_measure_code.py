@@ -1,0 +1,89 @@
+"""tools/measure_code.py on a small repository whose figures are known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[1] / "tools"
+
+_DEEP = '''"""Lowest."""
+import os  # why
+
+
+def outer(a: int, b) -> int:
+    """Return one."""
+
+    def inner():
+        return 1
+
+    # a comment
+    return inner()
+
+
+class Public:
+    def method(self, *args: int) -> None:
+        """Does nothing."""
+'''
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import measure_code
+
+    return measure_code
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    package = tmp_path / "src" / "house"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text('"""A package."""\n')
+    (package / "deep.py").write_text(_DEEP)
+    (package / "high.py").write_text('"""High."""\nfrom house import left\nfrom house.deep import outer\n')
+    (package / "left.py").write_text('"""Left."""\n\n\ndef lazy() -> None:\n    import house.right\n')
+    (package / "right.py").write_text('"""Right."""\nfrom house import deep, left\n')
+    (tmp_path / "test_house.py").write_text("\n\n\n")
+    for command in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_figures_of_a_known_repository(tool: ModuleType, repository: Path) -> None:
+    (repository / "src/house/right.py").write_text('"""Right."""\nfrom house import deep, left\n\n')
+    found = tool.measure(repository, "HEAD")
+    assert found["files"]["number"] == 5 and found["test_lines"] == 3
+    assert found["against"] == {"revision": "HEAD", "lines": 1, "share": round(1 / 28, 4), "test_lines": 0}
+    assert found["functions"]["number"] == 3 and found["functions"]["longest"][0] == {
+        "lines": 8,
+        "name": "src/house/deep.py:outer",
+    }
+    assert found["functions"]["code_lines"]["longest"][0]["lines"] == 4
+    assert found["typed_arguments"] == round(2 / 3, 4) and found["typed_returns"] == 0.75
+    assert found["documented_modules"] == 1.0 and found["documented_classes"] == 0.0
+    assert found["documented_functions"] == round(2 / 3, 4)
+    assert found["not_imperative"] == 1 and found["imperative_functions"] == 0.5
+    assert found["imports"]["house"] == {"floors": 3, "modules": 5, "in_cycles": ["house.left", "house.right"]}
+
+
+def test_too_long_functions_and_files_are_named(tool: ModuleType) -> None:
+    body = "\n".join(["def long():", *["    x = 1"] * 50, "", *["y = 2"] * 300])
+    source = tool.Source(PurePosixPath("a.py"), body)
+    assert tool.find_too_long([source]) == [
+        "a.py has 352 lines; the limit is 250: split it",
+        "a.py:long has 51 lines; the limit is 50: split it",
+    ]
+
+
+def test_the_command_writes_json(tmp_path: Path) -> None:
+    file = tmp_path / "measures.json"
+    command = [sys.executable, str(TOOLS / "measure_code.py"), "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "floors of imports" in done.stdout
+    assert json.loads(file.read_text())["lines"] > 1000
