@@ -19,7 +19,7 @@ from extraction.ways import Work
 
 from poolbench.config import resolve_model
 from poolbench_extractor.config import BatchLimits, Deployment
-from poolbench_extractor.load import load_decoder
+from poolbench_extractor.models.load import load_decoder
 
 
 def parse() -> argparse.Namespace:

@@ -9,17 +9,15 @@ from pydantic import BaseModel
 from poolbench.contracts.schemas import FieldBounds, describe, fields_of, schema_of
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import all_strategies
-from poolbench_extractor.config import CalibrateParams, EmbedRequest, ExtractParams, ModelParams
-from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolParams, PoolRequest
-from poolbench_prober.config import NullParams, ProbeParams, TaskParams
+from poolbench.steps import SERVICE_STEPS
+from poolbench_extractor.config import EmbedRequest
+from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
-from poolbench_scorer.config import GateParams, ScoreParams, TrainParams
-from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.tokenizer import DetokenizeBody, TokenizeBody
 from poolbench_steerer.http.vectors import VectorsBody
 from poolbench_steerer.http.verbs import GenerateBody, PerplexityBody
-from poolbench_steerer.tasks.params import ContinueParams, GenerateParams
 
 #: Bodies of the verbs.
 BODIES: Mapping[str, type[BaseModel]] = {
@@ -43,23 +41,9 @@ STEERER_BODIES: Mapping[str, type[BaseModel]] = {
     "POST /steerer/detokenize": DetokenizeBody,
 }
 
-#: Parameters of the tasks. `prober.component` has none.
+#: Parameters of the tasks that have some.
 PARAMETERS: Mapping[str, type[BaseModel]] = {
-    "pooler.annotate": AnnotateParams,
-    "pooler.pool": PoolParams,
-    "extractor.extract": ExtractParams,
-    "extractor.calibrate": CalibrateParams,
-    "extractor.count": ModelParams,
-    "prober.probe": ProbeParams,
-    "prober.layers": ProbeParams,
-    "prober.directions": ProbeParams,
-    "prober.task": TaskParams,
-    "prober.nulls": NullParams,
-    "steerer.generate": GenerateParams,
-    "steerer.continue": ContinueParams,
-    "scorer.train": TrainParams,
-    "scorer.gate": GateParams,
-    "scorer.score": ScoreParams,
+    kind: step.params for kind, step in SERVICE_STEPS.items() if step.params.model_fields
 }
 
 Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]

@@ -15,6 +15,7 @@ from poolbench.concepts import Concept, list_concepts
 from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
 from poolbench.pooling.registry import StrategySpec, all_strategies
 from poolbench.pooling.signals import SIGNALS
+from poolbench.steps import SERVICE_STEPS
 
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Generated from the code by docs/generate.py: edit the code, then run `python docs/generate.py`. -->"
@@ -106,7 +107,7 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
         "constant after a BOS"
     ] * spec.collapses_with_bos
     notes += ["on request only"] * spec.on_request
-    status = "; ".join([spec.status, *notes])
+    status = "; ".join(["ok", *notes])
     return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, status
 
 
@@ -191,7 +192,27 @@ def bounds() -> str:
     return _page(parts(_table))
 
 
+def architecture() -> str:
+    """Return the page on the architecture with its table of tasks made again."""
+    page = (FOLDER / "architecture.md").read_text("utf-8")
+    before, rest = page.split("<!-- tasks -->")
+    after = rest.split("<!-- end of tasks -->")[1]
+    rows = [
+        (
+            f"`{step.kind}`",
+            str(step.version),
+            ", ".join(f"`{role}`" for role in step.inputs),
+            ", ".join(f"`{output.role}`" for output in step.outputs),
+            step.summary,
+        )
+        for step in SERVICE_STEPS.values()
+    ]
+    table = _table(("kind", "version", "inputs", "outputs", "notes"), rows)
+    return f"{before}<!-- tasks -->\n\n{table}\n\n<!-- end of tasks -->{after}"
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "architecture.md": architecture,
     "bounds.md": bounds,
     "strategies.md": strategies,
     "concepts.md": concepts,

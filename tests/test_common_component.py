@@ -18,7 +18,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 
 LAYER = 3
 SETTINGS: dict[str, Any] = {
@@ -30,8 +30,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+Finished = tuple[PoolBenchPlan, Artifacts, Counter[str]]
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts, Counter[str]]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A run of the mean and S4 over two concepts."""
     from poolbench_extractor.service import create as extractor
     from poolbench_pooler.service import create as pooler
@@ -41,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts,
     artifacts, config = Artifacts(FolderStore(tmp_path_factory.mktemp("store"))), load_run_config(None, SETTINGS)
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
     specs = [get_strategy(name) for name in ("A1_mean", "S4_sif")]
-    plan = make_plan(config, model, specs, annotator_version("annotator"))
+    plan = make_plan(Scope(config, model, specs, annotator_version("annotator")))
     for step in plan.local.values():
         artifacts.write_table(step.key, step.build())
     for task in plan.tasks.values():
@@ -51,13 +54,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts,
     return plan, artifacts, Counter(task.kind for task in plan.tasks.values())
 
 
-def test_what_the_run_consists_of(finished: tuple[Plan, Artifacts, Counter[str]]) -> None:
+def test_what_the_run_consists_of(finished: Finished) -> None:
     assert finished[2] == {
         "extractor.count": 1, "pooler.annotate": 4, "extractor.extract": 4, "prober.component": 1, "prober.probe": 4,
     }  # fmt: skip
 
 
-def test_vectors_are_the_weighted_means_of_the_states(finished: tuple[Plan, Artifacts, Counter[str]]) -> None:
+def test_vectors_are_the_weighted_means_of_the_states(finished: Finished) -> None:
     """One passage a concept, from its token ids and the states of the model as Transformers gives them."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -65,12 +68,14 @@ def test_vectors_are_the_weighted_means_of_the_states(finished: tuple[Plan, Arti
     plan, artifacts, _ = finished
     folder = Path(asset_path("demo_lm"))
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).float()
-    trains = [artifacts.read_table(cells.passages["train"])["text"].to_pylist() for cells in plan.concepts.values()]
+    trains = [
+        artifacts.read_table(cells.passages["train"])["text"].to_pylist() for cells in plan.vectors.concepts.values()
+    ]
     counts = Counter(
         t for texts in trains for text in texts for t in tokenizer(text, add_special_tokens=False)["input_ids"]
     )
     total = sum(counts.values())
-    for cells in plan.concepts.values():
+    for cells in plan.vectors.concepts.values():
         text = artifacts.read_table(cells.passages["test"])["text"][0].as_py()
         batch = tokenizer(text, return_tensors="pt", return_special_tokens_mask=True)
         real = ~batch.pop("special_tokens_mask")[0].bool().numpy()
@@ -82,18 +87,20 @@ def test_vectors_are_the_weighted_means_of_the_states(finished: tuple[Plan, Arti
         np.testing.assert_allclose(vector_matrix(table["vector"])[0], weights @ h_TD / len(ids), rtol=1e-4, atol=1e-5)
 
 
-def test_directions_are_free_of_the_component_of_both_concepts(finished: tuple[Plan, Artifacts, Counter[str]]) -> None:
+def test_directions_are_free_of_the_component_of_both_concepts(
+    finished: Finished,
+) -> None:
     plan, artifacts, _ = finished
-    keys = [cells.vectors["train", "S4_sif", LAYER] for cells in plan.concepts.values()]
+    keys = [cells.vectors["train", "S4_sif", LAYER] for cells in plan.vectors.concepts.values()]
     stacked = np.vstack([vector_matrix(artifacts.read_table(key)["vector"]) for key in keys]).astype(np.float64)
     first = np.linalg.svd(stacked, full_matrices=False)[2][0]
-    component = vector_matrix(artifacts.read_table(plan.components["S4_sif", LAYER])["vector"])[0]
+    component = vector_matrix(artifacts.read_table(plan.components.keys["S4_sif", LAYER])["vector"])[0]
     assert abs(component @ first) == pytest.approx(1, abs=1e-6)
-    for cells in plan.concepts.values():
+    for cells in plan.probes.concepts.values():
         table = artifacts.read_table(cells.directions["S4_sif", LAYER])
         matrix = vector_matrix(table["vector"])[table["direction_id"].to_pylist().index("C1")]
         assert abs(matrix @ first) < 1e-5
     rows = assemble(plan, artifacts, {}, "run")["results"].to_pylist()
     found = {(r["concept"], r["strategy"]): r for r in rows if r["metric"] == "d1.auroc"}
     assert len(found) == 4 and {row["status"] for row in found.values()} == {"ok"}
-    assert all(found[concept, "S4_sif"]["value"] > 0.5 for concept in plan.concepts)
+    assert all(found[concept, "S4_sif"]["value"] > 0.5 for concept in plan.probes.concepts)

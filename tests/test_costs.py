@@ -81,8 +81,8 @@ def test_a_thousand_million_resamples_are_refused(clients: dict[str, TestClient]
 
 @pytest.mark.parametrize("rows", [1_400])
 def test_the_cards_own_sizes_are_far_below_the_limits(rows: int) -> None:
+    from poolbench.steps.prober import ProbeParams, TaskParams
     from poolbench_prober import cost
-    from poolbench_prober.config import ProbeParams, TaskParams
 
     domains = np.array([f"d{row % 8}" for row in range(rows)])
     cost.of_concept(rows, 4_096, domains, ProbeParams()).require(cost.REQUEST)

@@ -31,12 +31,12 @@ from poolbench_driver.imports import imported_model
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, Scope, make_plan
 from poolbench_driver.run import committed_keys
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]
-SERVED = [s.id for s in all_strategies() if s.implemented and s.served_by_kept_states]
+SERVED = [s.id for s in all_strategies() if s.served_by_kept_states]
 BUDGET = {"num_train": 40, "num_test": 20, "num_bootstrap": 50}
 SETTINGS: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "budget": BUDGET}
 
@@ -63,7 +63,9 @@ class Runner:
         config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
         specs = [get_strategy(name) for name in strategies]
         model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-        return make_plan(config, model, specs, annotator_version("annotator"), present=committed_keys(self.artifacts))
+        return make_plan(
+            Scope(config, model, specs, annotator_version("annotator"), present=committed_keys(self.artifacts))
+        )
 
     def carry_out(self, plan: Plan) -> Counter[str]:
         """Does what is missing; returns the kinds of the tasks done."""
@@ -121,9 +123,9 @@ def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
     assert {r["layer"] for r in found} == {4} and {"d1.auroc", "d1.auroc_test"} < {r["metric"] for r in found}
     for row in found:
         assert row["status"] == "ok" or row["metric"] == "d1.auroc_domain", row["reason"]
-    directions = kept.artifacts.read_table(plan.concepts["contrast"].directions["X1_learned_query", 4])
+    directions = kept.artifacts.read_table(plan.probes.concepts["contrast"].directions["X1_learned_query", 4])
     vector = vector_matrix(directions["vector"])[directions["direction_id"].to_pylist().index("C1")]
-    assert vector.shape == (plan.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+    assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 
 
 def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_path: Path) -> None:
@@ -168,7 +170,7 @@ def test_d1_of_imported_activations_is_that_of_the_model(kept: Runner, published
     config = load_run_config(None, {**record.settings(), "budget": {**BUDGET, "name": "demo"}})
     names = ["A1_mean", "A2_max", "W2_last_k", "L3_entity", "S1_attention"]
     model = imported_model(config, kept.artifacts)
-    plan = make_plan(config, model, [get_strategy(n) for n in names], present=committed_keys(kept.artifacts))
+    plan = make_plan(Scope(config, model, [get_strategy(n) for n in names], present=committed_keys(kept.artifacts)))
     assert set(kept.carry_out(plan)) == {"pooler.pool", "prober.probe"}
     rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
     found = {(r["strategy"], r["layer"]): r for r in rows if r["metric"] == "d1.auroc"}

@@ -21,7 +21,7 @@ import poolbench_prober.service
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.embedding.texts import ARROW_STREAM
-from poolbench_scorer.base import find_base
+from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
 SERVICES = ("extractor", "pooler", "prober", "scorer")

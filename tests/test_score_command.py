@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
-from poolbench_scorer.base import find_base
+from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
 TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not before noon."]

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from poolbench.config import layer_at_depth
 from poolbench.pooling import TokenContext, Words
 from poolbench_extractor.encode import Encoded
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 DEPTHS = (0.5, 0.75, 1.0)
 SEED = 0

@@ -28,7 +28,7 @@ def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
     """As ``overheads``, with the strategies that need the loss; their names, or why there is no figure."""
     added = {request.id for request in requests_of(gradient=True)} - {request.id for request in requests_of()}
     if not added:
-        return {"reason": "no strategy of the card that needs the loss gradient is implemented"}
+        return {"reason": "no strategy of the card needs the loss gradient"}
     sides = {"plain": partial(plain, work), "gradient": partial(ours, work, requests_of(gradient=True))}
     return _against_plain(work, sides, rounds) | {"added": sorted(added)}
 

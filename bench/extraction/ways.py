@@ -23,7 +23,7 @@ from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 #: Passages of a batch in the reference's code.
 REFERENCE_BATCH = 8
@@ -53,7 +53,7 @@ def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request
     cheap = {"annotation", *from_source("states", ("norms",)), *from_source("attention", ("inflow",))}
     allowed = cheap | set(from_source("loss", ("gradient", "gradient_dot")) if gradient else ())
     return tuple(
-        Request.of(spec.id) for spec in all_strategies(board) if spec.implemented and allowed.issuperset(spec.needs)
+        Request.of(spec.id) for spec in all_strategies(board) if allowed.issuperset(spec.needs)
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers.utils import logging as transformers_logging
 
-from poolbench_scorer.base import find_base, load_classifier
-from poolbench_scorer.core import score_texts
-from poolbench_scorer.encoder import Crown
-from poolbench_scorer.model import Scorer, load_tokens, pick_device, shared_trunk
+from poolbench_scorer.models.base import find_base, load_classifier
+from poolbench_scorer.models.encoder import Crown
+from poolbench_scorer.models.scorer import Scorer, load_tokens, pick_device, shared_trunk
+from poolbench_scorer.models.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -22,7 +21,8 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, UNSTEERED, ConceptPlan, Plan, make_plan, scorers_of
+from poolbench_driver.plan import NULLS, UNSTEERED, PoolBenchPlan, Scope, make_plan
+from poolbench_driver.plan.probes import ConceptProbes
 
 WIDTH = 4
 STRENGTHS = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25], "reference_strength": 0.125}
@@ -38,25 +38,30 @@ class SteeredArtifacts:
 
     SECRET = "SECRET-TEXT"
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: PoolBenchPlan) -> None:
         self.plan, self.artifacts, self.rng = plan, Artifacts(FolderStore(folder)), np.random.default_rng(0)
 
     def write(self, score: Score, *, gate: float = 1.0) -> SteeredArtifacts:
         """Writes every artifact that rows and releases read."""
-        budget = self.plan.config.budget
-        for cells in [*self.plan.concepts.values(), *self.plan.neighbours.values()]:
-            self.probes(cells)
-        for cells in self.plan.concepts.values():
-            scorers = scorers_of(self.plan, cells.concept)
-            for name, texts in cells.texts.items():
-                keys = (texts, cells.fluency[name], cells.scores[name])
+        budget = self.plan.scope.config.budget
+        steering = self.plan.steering
+        assert steering is not None
+        for probes in self.plan.probes.concepts.values():
+            self.probes(probes)
+        for directions_of in steering.neighbour_directions.concepts.values():
+            self.directions(directions_of.values())
+        for concept, own in steering.texts.concepts.items():
+            scorers = self.plan.scope.scorers_of(own.concept)
+            for name, made in own.texts.items():
+                keys = (*made, steering.scores.concepts[concept][name])
                 nulls = [f"{NULLS}/null_{n:03d}" for n in range(budget.num_nulls)]
-                directions = nulls if name == NULLS else [f"{name}/{self.plan.config.steering.direction}"]
+                directions = nulls if name == NULLS else [f"{name}/{self.plan.scope.config.steering.direction}"]
                 self.texts(
                     keys, directions, budget.null_strengths if name == NULLS else budget.strengths, scorers, score
                 )
-        self.texts(self.plan.unsteered, [UNSTEERED], [0.0], list(self.plan.scorers), score)
-        for scorer in self.plan.scorers.values():
+        unsteered = (*steering.unsteered.texts, steering.scores.unsteered)
+        self.texts(unsteered, [UNSTEERED], [0.0], list(steering.scorers.concepts), score)
+        for scorer in steering.scorers.concepts.values():
             means = [Measure.of("scorer.positive_mean", 0.9), Measure.of("scorer.negative_mean", 0.1)]
             verdict = Measure("scorer.gate", gate, reason=None if gate else "b: .52", params={"part": "verdict"})
             self._measures(scorer.gate, verdict, *means)
@@ -73,10 +78,10 @@ class SteeredArtifacts:
     ) -> None:
         """Writes texts, fluency and scores of some directions: what the steerer and the scorer would."""
         texts, fluency, scores = [], [], []
-        steering = self.plan.config.steering
+        steering = self.plan.scope.config.steering
         for key in directions:
             for strength in strengths:
-                for opening in range(self.plan.config.budget.num_openings):
+                for opening in range(self.plan.scope.config.budget.num_openings):
                     for sample in range(steering.num_samples):
                         row = self._text(key, strength, opening, sample)
                         texts.append(row)
@@ -99,7 +104,7 @@ class SteeredArtifacts:
             "direction_key": key,
             "strength": strength,
             "alpha": 50 * strength,
-            "layer": self.plan.steering_layer,
+            "layer": self.plan.scope.steering_layer,
             "num_tokens": 20,
             "repeated_4grams": 0.0,
             "vector_hash": "0" * 16 if steered else None,
@@ -107,26 +112,23 @@ class SteeredArtifacts:
             "positions_expected": 20 if steered else 0,
             "sample": sample,
             "sample_seed": 7 + sample,
-            "temperature": self.plan.config.steering.temperature,
+            "temperature": self.plan.scope.config.steering.temperature,
         }
 
-    def probes(self, cells: ConceptPlan) -> None:
-        """Writes measures, directions and scores of a measured concept, or the vectors of a neighbour."""
-        for (strategy, _), key in cells.measures.items():
+    def probes(self, probes: ConceptProbes) -> None:
+        """Writes measures, directions and scores of a measured concept."""
+        for (strategy, _), key in probes.measures.items():
             d1 = Measure.of("d1.auroc", 0.9 if strategy == "A1_mean" else 0.8, (0.7, 0.95), coverage=1.0, n=40)
             self._measures(key, d1, Measure.of("d1.auroc_permuted", 0.5))
-        for key in cells.probe_scores.values():
+        for key in probes.scores.values():
             row = {"passage_id": "p1", "split": "train", "fold": 0, "label": 1, "group": "g", "score": 0.5}
             self._write(key, [row], t.PROBE_SCORES, leaks=True)
-        for key in cells.directions.values():
+        self.directions(probes.directions.values())
+
+    def directions(self, keys: Iterable[str]) -> None:
+        """Writes directions of a concept."""
+        for key in keys:
             self._write(key, [self._direction(name) for name in ("C1", "C2")], t.directions_schema(WIDTH))
-        if not cells.directions:  # a neighbour: its directions come from its vectors
-            ids = [f"p{n}" for n in range(8)]
-            passages = [{"passage_id": i, "label": int(i[1:]) % 2, "text": self.SECRET} for i in ids]
-            self._write(cells.passages["train"], passages, t.PASSAGES)
-            for key in cells.vectors.values():
-                vectors = [{"passage_id": i, "vector": self.rng.normal(size=WIDTH).tolist()} for i in ids]
-                self._write(key, vectors, t.vectors_schema(WIDTH))
 
     def _direction(self, name: str) -> dict[str, Any]:
         vector = self.rng.normal(size=WIDTH)
@@ -150,7 +152,6 @@ def steered_in() -> Callable[..., SteeredArtifacts]:
         folder: Path,
         *,
         strategies: Sequence[str] = ("A1_mean", "L5_keyword"),
-        unwritten: Collection[str] = (),
         absent: dict[str, str] | None = None,
         budget: dict[str, Any] | None = None,
         **settings: Any,
@@ -159,8 +160,7 @@ def steered_in() -> Callable[..., SteeredArtifacts]:
         config = load_run_config(None, {**chosen, "budget": BUDGET | (budget or {})})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
         specs = [get_strategy(name) for name in strategies]
-        specs = [replace(spec, function=None) if spec.id in unwritten else spec for spec in specs]
-        return SteeredArtifacts(folder, make_plan(config, model, specs, absent=absent))
+        return SteeredArtifacts(folder, make_plan(Scope(config, model, specs, absent=absent or {})))
 
     return make
 

@@ -25,7 +25,8 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.corpora import LocalStep
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan
+from poolbench_driver.plan import Plan, Scope
+from poolbench_driver.plan.stage import Work
 from poolbench_driver.run import Pace, RunLoop
 
 FAST = Pace(vanished_s=0.4, max_vanished_s=0.8, tick_s=0.02, outage_s=1.0)
@@ -130,11 +131,8 @@ A, B, C = add("sum.a", "seed.one"), add("sum.b", "sum.a"), add("sum.c", "sum.a",
 
 def plan_of(*tasks: Task) -> Plan:
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
-    plan = Plan(RunConfig(), model, [0], 0, [])
-    plan.local["seed.one"] = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
-    for task in tasks:
-        plan.add(task)
-    return plan
+    seed = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
+    return Plan(Scope(RunConfig(), model, ()), Work({task.task_id: task for task in tasks}, {seed.key: seed}))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Rows and report from hand-made artifacts: complete, failed, not implemented; nothing restricted gets out."""
+"""Rows and report from hand-made artifacts: complete and failed; nothing restricted gets out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from poolbench.errors import STATUSES
 from poolbench.storage import Artifacts
 from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
-from poolbench_driver.plan import Plan
+from poolbench_driver.plan import PoolBenchPlan
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
 
-STRATEGIES = {"strategies": ("A1_mean", "L5_keyword", "S2_gradient"), "unwritten": ("S2_gradient",)}
+STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
 MEASURED = ("contrast", "toxicity")
 
 
@@ -31,13 +31,13 @@ def rising(key: str, opening: int, strength: float, scorer: str) -> float:
 
 
 @pytest.fixture(scope="module")
-def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Artifacts]:
+def made(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[PoolBenchPlan, Artifacts]:
     made = steered_in(tmp_path_factory.mktemp("store"), concepts=list(MEASURED), **STRATEGIES).write(rising)
     return made.plan, made.artifacts
 
 
 @pytest.fixture(scope="module")
-def complete(made: tuple[Plan, Artifacts]) -> dict[str, pa.Table]:
+def complete(made: tuple[PoolBenchPlan, Artifacts]) -> dict[str, pa.Table]:
     return assemble(*made, {}, "run-1")
 
 
@@ -63,12 +63,6 @@ def test_the_best_gain_is_what_was_planted(complete: dict[str, pa.Table]) -> Non
         assert row["value"] == pytest.approx(0.0)
 
 
-def test_what_is_not_implemented_says_so_in_every_metric(complete: dict[str, pa.Table]) -> None:
-    rows = [row for row in rows_of(complete, strategy="S2_gradient") if row["metric"] != "rank.mean"]
-    assert {row["metric"].partition(".")[0] for row in rows} == {"d1", "d2", "d3"}
-    assert {(row["status"], row["value"]) for row in rows} == {("not_implemented", None)}
-
-
 def test_ranks_follow_d1(complete: dict[str, pa.Table]) -> None:
     ranks = {
         row["strategy"]: row["value"]
@@ -90,7 +84,9 @@ def test_curves_start_unsteered_and_rise(complete: dict[str, pa.Table]) -> None:
     assert [row["gain"] for row in curve] == pytest.approx([0.0, 0.06, 0.125, 0.25, 0.5])
 
 
-def test_the_same_artifacts_give_the_same_digest(made: tuple[Plan, Artifacts], complete: dict[str, pa.Table]) -> None:
+def test_the_same_artifacts_give_the_same_digest(
+    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
+) -> None:
     again = assemble(*made, {}, "another-run")
     assert results_digest(again["results"]) == results_digest(complete["results"])
 
@@ -98,12 +94,12 @@ def test_the_same_artifacts_give_the_same_digest(made: tuple[Plan, Artifacts], c
 def test_a_failed_task_is_a_row_with_its_reason(steered: Any) -> None:
     made = steered(**STRATEGIES).write(rising)
     plan, artifacts = made.plan, made.artifacts
-    cells = plan.concepts["contrast"]
-    lost = {cells.measures["A1_mean", 2]: "too_few", cells.texts["L5_keyword"]: "failed"}
+    measures, texts = plan.probes.concepts["contrast"].measures, plan.steering.texts.concepts["contrast"].texts
+    lost = {measures["A1_mean", 2]: "too_few", texts["L5_keyword"].texts: "failed"}
     failures = {}
     for key, status in lost.items():
         artifacts.delete(key)
-        task = plan.producers()[key]
+        task = plan.producers[key]
         failures[task.task_id] = Failure(task.task_id, task.kind, status, f"because of {status}")
     tables = assemble(plan, artifacts, failures, "run-1")
     (d1,) = rows_of(tables, metric="d1.auroc", strategy="A1_mean")
@@ -135,11 +131,11 @@ def test_boards_say_whether_strategies_differ(complete: dict[str, pa.Table]) -> 
 
 
 def test_nothing_restricted_leaves_the_store(
-    made: tuple[Plan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
+    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     """Scores are public; passages, texts and vectors are not, whatever columns an artifact carries."""
     folder, secret = _finished(made[0], complete, tmp_path, []), "SECRET"
-    texts = made[1].read_table(made[0].concepts["contrast"].texts["A1_mean"])
+    texts = made[1].read_table(made[0].steering.texts.concepts["contrast"].texts["A1_mean"].texts)
     assert secret in texts["text"][0].as_py()
     for name, table in complete.items():
         assert not {"text", "prompt", "vector", "token_ids"} & set(table.schema.names), name
@@ -152,11 +148,11 @@ def test_nothing_restricted_leaves_the_store(
 
 
 def test_the_report_shows_the_run_and_escapes_what_it_quotes(
-    made: tuple[Plan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
+    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table], tmp_path: Path
 ) -> None:
     failure = Failure("t1", "prober.probe", "failed", "<script>alert(1)</script>")
     page = (_finished(made[0], complete, tmp_path, [failure]).path / "report" / "index.html").read_text()
-    for part in ("Leaderboard", "Response curves", "<svg", "S2_gradient", "not implemented", "contrast"):
+    for part in ("Leaderboard", "Response curves", "<svg", "L5_keyword", "contrast"):
         assert part in page
     assert "<script>" not in page and "&lt;script&gt;" in page
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
@@ -166,14 +162,14 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
 
 def test_a_run_without_steering_is_reported_too(steered: Any, tmp_path: Path) -> None:
     made = steered(strategies=["A1_mean"], metrics=["d1"])
-    made.probes(made.plan.concepts["contrast"])
+    made.probes(made.plan.probes.concepts["contrast"])
     tables = assemble(made.plan, made.artifacts, {}, "run-1")
     page = _finished(made.plan, tables, tmp_path, []).path / "report" / "index.html"
     assert "D2 was not measured" in page.read_text()
 
 
-def _finished(plan: Plan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> RunFolder:
-    folder = RunFolder.create(output / "runs", plan.config)
+def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> RunFolder:
+    folder = RunFolder.create(output / "runs", plan.scope.config)
     for name, table in tables.items():
         folder.write_table(name, table)
     folder.write_failures(failures)
@@ -186,15 +182,15 @@ def test_d1_checks_concepts_and_compares_layers(steered: Any, tmp_path: Path) ->
         strategies=("A1_mean", "P1_last_token", "L5_keyword"), metrics=["d1"], layers=[2, 3], layer_choice="nested"
     )
     plan, artifacts = made.plan, made.artifacts
-    (cells,) = plan.concepts.values()
+    (probes,) = plan.probes.concepts.values()
     values = {"A1_mean": 0.999, "P1_last_token": 0.995, "L5_keyword": 0.8}
 
     def measure(metric: str, strategy: str) -> dict[str, Any]:
         return Measure.of(metric, values[strategy], (0.7, 1.0), coverage=1.0, n=40).to_row()
 
-    for (strategy, _), key in cells.measures.items():
+    for (strategy, _), key in probes.measures.items():
         artifacts.write_table(key, t.table_from_rows([measure("d1.auroc", strategy)], t.MEASURES))
-    for strategy, key in cells.nested.items():
+    for strategy, key in probes.nested.items():
         artifacts.write_table(key, t.table_from_rows([measure("d1.auroc_nested", strategy)], t.MEASURES))
     tables = assemble(plan, artifacts, {}, "run-1")
     saturated = rows_of(tables, metric="d1.saturation")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, Scope, make_plan
 from poolbench_driver.report import write_report
 from poolbench_driver.report.cosines import build_cosines, short
 from poolbench_driver.report.markdown import leaderboard_markdown
@@ -34,20 +33,20 @@ COLLAPSED = "P2_first_token"
 SECRET = "SECRET-PASSAGE"
 
 
-def plan_of(strategies: Sequence[str], unwritten: Sequence[str] = (), **settings: Any) -> Plan:
+def plan_of(strategies: Sequence[str], **settings: Any) -> Plan:
     config = load_run_config(
         None,
         {"preset": "demo", "concepts": ["contrast", "toxicity"], "metrics": ["d1"], "layers": [2, 3], **settings},
     )
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=2)
     specs = [get_strategy(name) for name in strategies]
-    return make_plan(config, model, [*specs, *(replace(get_strategy(name), function=None) for name in unwritten)])
+    return make_plan(Scope(config, model, tuple(specs)))
 
 
 def write(plan: Plan, artifacts: Artifacts) -> int:
     """Writes what the prober would and the store lacks; returns the number of directions written."""
     written = 0
-    for cells in plan.concepts.values():
+    for cells in plan.probes.concepts.values():
         for (strategy, _), key in cells.measures.items():
             value = 0.9 if strategy == "A1_mean" else 0.8
             null = Measure.null("d1.auroc", "collapsed", "all passages have the same vector")
@@ -80,13 +79,13 @@ def store(tmp_path: Path) -> Artifacts:
 
 
 def test_every_pair_of_every_concept_layer_and_construction_once(store: Artifacts) -> None:
-    plan = plan_of([*ANGLES, COLLAPSED], unwritten=["S2_gradient"])
+    plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
     tables = assemble(plan, store, {}, "run-1")
     assert tables["cosines"].schema == COSINE_SCHEMA
-    assert len(rows_of(tables)) == 2 * 2 * 2 * 15  # concepts, layers, constructions, pairs of six strategies
+    assert len(rows_of(tables)) == 2 * 2 * 2 * 10  # concepts, layers, constructions, pairs of five strategies
     names = ("model", "layer", "concept", "direction", "strategy_a", "strategy_b")
-    assert len({tuple(row[name] for name in names) for row in rows_of(tables)}) == 120
+    assert len({tuple(row[name] for name in names) for row in rows_of(tables)}) == 80
     (same,) = rows_of(
         tables, concept="contrast", layer=3, direction="C1", strategy_a="A1_mean", strategy_b="W4_hierarchical"
     )
@@ -97,17 +96,14 @@ def test_every_pair_of_every_concept_layer_and_construction_once(store: Artifact
 
 
 def test_nulls_have_the_status_of_the_side_that_has_no_direction(store: Artifacts) -> None:
-    plan = plan_of([*ANGLES, COLLAPSED], unwritten=["S2_gradient"])
+    plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
-    lost = plan.concepts["contrast"].directions["L5_keyword", 2]
+    lost = plan.probes.concepts["contrast"].directions["L5_keyword", 2]
     store.delete(lost)
-    task = plan.producers()[lost]
+    task = plan.producers[lost]
     tables = assemble(plan, store, {task.task_id: Failure(task.task_id, task.kind, "too_few", "no more")}, "run-1")
     assert all((row["cosine"] is None) == (row["status"] != "ok") for row in rows_of(tables))
     assert {row["status"] for row in rows_of(tables, strategy_b=COLLAPSED, strategy_a="A1_mean")} == {"collapsed"}
-    assert {row["status"] for row in rows_of(tables, strategy_b="S2_gradient", strategy_a="A1_mean")} == {
-        "not_implemented"
-    }
     contrast = rows_of(tables, concept="contrast", strategy_a="A1_mean", strategy_b="L5_keyword", direction="C1")
     assert {(row["layer"], row["status"]) for row in contrast} == {(2, "too_few"), (3, "ok")}
     assert next(row["reason"] for row in contrast if row["layer"] == 2) == "L5_keyword: no more"
@@ -116,7 +112,7 @@ def test_nulls_have_the_status_of_the_side_that_has_no_direction(store: Artifact
 def test_of_sensitive_concepts_the_cosines_are_public_and_nothing_else(store: Artifacts, tmp_path: Path) -> None:
     plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
-    assert all(key.startswith("restricted.") for key in plan.concepts["toxicity"].directions.values())
+    assert all(key.startswith("restricted.") for key in plan.probes.concepts["toxicity"].directions.values())
     tables = assemble(plan, store, {}, "run-1")
     own = rows_of(tables, concept="toxicity")
     assert {row["cosine"] for row in own if row["cosine"] is not None}
@@ -148,7 +144,7 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     plan = plan_of([*ANGLES, COLLAPSED])
     write(plan, store)
     tables = assemble(plan, store, {}, "run-1")
-    folder = RunFolder.create(tmp_path / "runs", plan.config)
+    folder = RunFolder.create(tmp_path / "runs", plan.scope.config)
     for name, table in tables.items():
         folder.write_table(name, table)
     folder.write_failures([])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -26,7 +27,8 @@ from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
 from poolbench_driver.corpora import LocalStep
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, Plan, make_plan
+from poolbench_driver.plan import NULLS, PoolBenchPlan, Scope, make_plan
+from poolbench_driver.plan.stage import Work
 from poolbench_driver.run import Pace, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure, scored_texts
 from poolbench_driver.run.progress import STAGES, open_display
@@ -36,14 +38,14 @@ FAST = Pace(vanished_s=0.5, tick_s=0.01, queued_ahead=50)
 D2, D3 = ("d1", "d2"), ("d1", "d2", "d3")
 
 
-def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> Plan:
+def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> PoolBenchPlan:
     """A real plan; its passages are a row."""
     settings = {"preset": "demo", "concepts": list(concepts), "metrics": list(metrics), "layers": [2]}
     config = load_run_config(None, {**settings, "strategies": ["A1_mean"]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
-    plan = make_plan(config, model, [get_strategy("A1_mean")])
-    plan.local = {key: LocalStep(key, step.label, lambda: pa.table({"x": [1]})) for key, step in plan.local.items()}
-    return plan
+    plan = make_plan(Scope(config, model, [get_strategy("A1_mean")]))
+    local = {key: LocalStep(key, step.label, lambda: pa.table({"x": [1]})) for key, step in plan.local.items()}
+    return replace(plan, work=Work(plan.tasks, local))
 
 
 class Everything:
@@ -104,10 +106,10 @@ class Cluster(threading.Thread):
                     continue
                 self.worker.run(task_of(message))
 
-    def loop(self, plan: Plan) -> RunLoop:
+    def loop(self, plan: PoolBenchPlan) -> RunLoop:
         return RunLoop(plan, self.artifacts, self.queue, self.leases, open_display("none"), pace=FAST)
 
-    def do(self, plan: Plan) -> list[str]:
+    def do(self, plan: PoolBenchPlan) -> list[str]:
         """Runs a plan; returns the kinds of the tasks that were worked on."""
         self.service.worked.clear()
         self.loop(plan).run()
@@ -128,23 +130,27 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.join(10)
 
 
-def texts_of(plan: Plan, concept: str) -> set[str]:
+def texts_of(plan: PoolBenchPlan, concept: str) -> set[str]:
     """Keys of a concept's steered texts and of the continuations of its passages."""
-    return {*plan.concepts[concept].texts.values(), plan.scorers[concept].continuations}
+    return {
+        *(t.texts for t in plan.steering.texts.concepts[concept].texts.values()),
+        plan.steering.scorers.concepts[concept].continuations,
+    }
 
 
 def test_scored_texts_of_sensitive_concepts_are_gone_and_all_else_is_there(cluster: Cluster) -> None:
     plan = plan_of("contrast", "toxicity")
     worked = cluster.do(plan)
     assert {"steerer.generate", "steerer.continue", "scorer.score", "scorer.gate"} <= set(worked)
-    toxic = texts_of(plan, "toxicity") | {plan.scorers["depression"].continuations}
+    toxic = texts_of(plan, "toxicity") | {plan.steering.scorers.concepts["depression"].continuations}
     assert all(map(is_restricted, toxic))
     assert cluster.secrets() & toxic == set()
     assert texts_of(plan, "contrast") <= cluster.secrets()  # only the sensitive ones go
     for key in toxic:
         assert cluster.artifacts.read_receipts(key)["strength"].to_pylist() == [0.5]
-    cells = plan.concepts["toxicity"]
-    for key in (*cells.scores.values(), *cells.fluency.values(), *cells.vectors.values(), *cells.passages.values()):
+    cells, texts = plan.vectors.concepts["toxicity"], plan.steering.texts.concepts["toxicity"].texts.values()
+    scores = plan.steering.scores.concepts["toxicity"].values()
+    for key in (*scores, *(own.fluency for own in texts), *cells.vectors.values(), *cells.passages.values()):
         assert cluster.artifacts.read_table(key).num_rows == 1
 
 
@@ -162,7 +168,7 @@ def test_texts_stay_until_every_scorer_of_the_run_is_done(cluster: Cluster) -> N
     cluster.service.broken = {"scorer.score"}
     plan = plan_of("toxicity")
     cluster.do(plan)
-    texts = set(plan.concepts["toxicity"].texts.values())
+    texts = {own.texts for own in plan.steering.texts.concepts["toxicity"].texts.values()}
     assert texts <= cluster.secrets()
     cluster.service.broken.clear()
     assert set(cluster.do(plan)) == {"scorer.score"}
@@ -172,11 +178,11 @@ def test_texts_stay_until_every_scorer_of_the_run_is_done(cluster: Cluster) -> N
 def test_a_neighbour_that_is_added_later_has_them_made_scored_and_deleted_again(cluster: Cluster) -> None:
     """D2 alone needs the concept's own scorer; D3 gives the same texts to the neighbours' scorers too."""
     first, second = plan_of("toxicity", metrics=D2), plan_of("toxicity", metrics=D3)
-    texts = first.concepts["toxicity"].texts
-    assert texts == second.concepts["toxicity"].texts
+    texts = first.steering.texts.concepts["toxicity"].texts
+    assert texts == second.steering.texts.concepts["toxicity"].texts
     cluster.do(first)
     again = Erasure(second, cluster.artifacts).needed_again(committed_keys(cluster.artifacts))
-    assert again == {*texts.values(), *first.concepts["toxicity"].fluency.values()}
+    assert again == {key for own in texts.values() for key in own}
     todo = remaining(second, committed_keys(cluster.artifacts) - again)
     assert {task.kind for task in todo} >= {"steerer.generate", "scorer.score"}
     worked = cluster.do(second)
@@ -212,13 +218,13 @@ def test_a_run_killed_while_it_makes_erased_texts_missing_goes_on(cluster: Clust
     """Likelihoods go first: what is left still says that it is erased, so the next run starts there again."""
     cluster.do(plan_of("toxicity", metrics=D2))
     plan = plan_of("toxicity", metrics=D3)
-    cluster.artifacts.delete(plan.concepts["toxicity"].fluency["A1_mean"])
+    cluster.artifacts.delete(plan.steering.texts.concepts["toxicity"].texts["A1_mean"].fluency)
     again = Erasure(plan, cluster.artifacts).needed_again(committed_keys(cluster.artifacts))
-    assert plan.concepts["toxicity"].texts["A1_mean"] in again
-    cluster.artifacts.delete(plan.concepts["toxicity"].texts[NULLS])
+    assert plan.steering.texts.concepts["toxicity"].texts["A1_mean"].texts in again
+    cluster.artifacts.delete(plan.steering.texts.concepts["toxicity"].texts[NULLS].texts)
     cluster.do(plan)
     assert not any(map(is_restricted, cluster.secrets()))
-    for key in plan.concepts["toxicity"].scores.values():
+    for key in plan.steering.scores.concepts["toxicity"].values():
         assert cluster.artifacts.exists(key)
 
 
@@ -237,7 +243,7 @@ def test_texts_that_another_run_deletes_under_our_hands_are_made_again(cluster: 
     loop = cluster.loop(plan)
     assert loop.run() == {} and struck
     assert not any(map(is_restricted, cluster.secrets()))
-    assert all(cluster.artifacts.exists(key) for key in plan.concepts["toxicity"].scores.values())
+    assert all(cluster.artifacts.exists(key) for key in plan.steering.scores.concepts["toxicity"].values())
     assert cluster.do(plan) == []
 
 
@@ -246,7 +252,7 @@ def test_upkeep_deletes_what_a_run_left_unless_one_at_work_reads_it(cluster: Clu
     loop = cluster.loop(plan)
     loop.recovery.erasure.due = lambda committed: []  # type: ignore[method-assign,assignment]
     loop.run()
-    torn = f"restricted/{plan.concepts['toxicity'].texts[NULLS]}/killed/table.arrow"
+    torn = f"restricted/{plan.steering.texts.concepts['toxicity'].texts[NULLS].texts}/killed/table.arrow"
     cluster.artifacts.store.put(torn, b"torn")
     committed = committed_keys(cluster.artifacts)
     idle, busy = Erasure(plan, cluster.artifacts), Erasure(plan, cluster.artifacts)

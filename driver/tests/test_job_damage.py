@@ -56,13 +56,13 @@ def digest_of(plan: Plan, artifacts: Any) -> str:
 
 def job_of(bench: Bench, plan: Plan) -> Job:
     session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
-    return Job(plan.config, plan, session)
+    return Job(plan.scope.config, plan, session)
 
 
 def test_all_damage_that_rows_meet_is_named_at_once(complete: tuple[SteeredArtifacts, Any]) -> None:
     made, _ = complete
-    (cells,) = made.plan.concepts.values()
-    damaged = [next(iter(cells.measures.values())), cells.scores["A1_mean"], made.plan.unsteered[0]]
+    (cells,), scores = made.plan.probes.concepts.values(), made.plan.steering.scores.concepts["contrast"]
+    damaged = [next(iter(cells.measures.values())), scores["A1_mean"], made.plan.steering.unsteered.texts.texts]
     for key in damaged:
         flip(made.artifacts, key)
     with pytest.raises(FoundDamageError) as found:
@@ -75,14 +75,14 @@ def test_the_same_command_mends_and_gives_the_same_digest(
 ) -> None:
     made, copies = complete
     before = digest_of(made.plan, made.artifacts)
-    (cells,) = made.plan.concepts.values()
-    damaged = [*cells.measures.values(), *cells.directions.values(), *cells.probe_scores.values()]
+    (cells,) = made.plan.probes.concepts.values()
+    damaged = [*cells.measures.values(), *cells.directions.values(), *cells.scores.values()]
     for key in damaged:
         flip(made.artifacts, key)
     unread = next(key for key in made.plan.local if copies[key].column_names == ["unread"])
     flip(made.artifacts, unread)
     bench.consume()
-    folder = RunFolder.create(tmp_path / "runs", made.plan.config)
+    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
     folder.write_table("results", pa.table({"x": [1]}))
     for name in ("results.parquet", "state.json", "manifest.json"):
         folder.file(name).write_bytes(b"garbage \xff")

@@ -14,7 +14,7 @@ from poolbench.errors import ConfigError
 from poolbench.pooling.registry import card_ids, get_strategy, select_strategies
 from poolbench.readouts import get_readout
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, Plan, make_plan
+from poolbench_driver.plan import NULLS, Plan, Scope, make_plan
 from poolbench_driver.plan.names import left_out
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
@@ -22,7 +22,7 @@ MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_bl
 
 def plan_of(model: ModelInfo = MODEL, **overrides: object) -> Plan:
     config = load_run_config(None, {"preset": "demo", **overrides})
-    return make_plan(config, model, select_strategies())
+    return make_plan(Scope(config, model, select_strategies()))
 
 
 def output_keys(plan: Plan) -> set[str]:
@@ -36,7 +36,7 @@ def test_same_configuration_gives_same_tasks() -> None:
 def test_every_input_is_produced_by_an_earlier_task_or_a_local_step() -> None:
     plan = plan_of()
     made = set(plan.local)
-    producers = plan.producers()
+    producers = plan.producers
     for task in plan.tasks.values():
         unknown = [key for key in task.inputs.values() if key not in made and key not in producers]
         assert not unknown, (task.kind, unknown)
@@ -50,8 +50,8 @@ def test_each_key_has_one_producer() -> None:
 
 def test_layers_are_the_default_depths() -> None:
     plan = plan_of()
-    assert plan.layers == [2, 4, 5]
-    assert plan.steering_layer == 3
+    assert plan.scope.layers == [2, 4, 5]
+    assert plan.scope.steering_layer == 3
 
 
 def test_more_openings_move_only_what_is_steered() -> None:
@@ -103,16 +103,16 @@ def test_a_published_scorer_needs_its_label_stated() -> None:
 def test_another_annotator_moves_only_the_strategies_that_read_annotations() -> None:
     before, after = plan_of(), plan_of(annotator="en_core_web_sm")
     shared = _keys_of(before, "extractor.extract") & _keys_of(after, "extractor.extract")
-    reading = [s for s in before.implemented if "annotation" in s.needs]
+    reading = [s for s in before.scope.strategies if "annotation" in s.needs]
     assert len(_keys_of(before, "extractor.extract") - shared) == len(shared) * len(reading) / (
-        len(before.implemented) - len(reading)
+        len(before.scope.strategies) - len(reading)
     )
 
 
 def test_a_new_strategy_adds_keys_and_moves_none() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    few = make_plan(config, MODEL, [get_strategy("A1_mean")])
-    more = make_plan(config, MODEL, [get_strategy("A1_mean"), get_strategy("P1_last_token")])
+    few = make_plan(Scope(config, MODEL, [get_strategy("A1_mean")]))
+    more = make_plan(Scope(config, MODEL, [get_strategy("A1_mean"), get_strategy("P1_last_token")]))
     assert output_keys(few) < output_keys(more)
 
 
@@ -123,16 +123,17 @@ def test_d1_alone_needs_neither_steerer_nor_scorer() -> None:
 
 def test_the_demo_needs_one_scorer_more_than_its_concepts() -> None:
     plan = plan_of()
-    assert set(plan.scorers) == {*plan.config.concepts, "hedging"}
-    assert set(plan.neighbours) == {"hedging"}
+    assert set(plan.steering.scorers.concepts) == {*plan.scope.config.concepts, "hedging"}
+    assert set(plan.steering.neighbour_vectors.concepts) == {"hedging"}
 
 
 def test_sensitive_concepts_have_restricted_keys_throughout() -> None:
     plan = plan_of(concepts=["toxicity", "contrast"])
-    cells = plan.concepts["toxicity"]
-    own = [*cells.passages.values(), *cells.vectors.values(), *cells.directions.values(), cells.texts[NULLS]]
+    cells, directions = plan.vectors.concepts["toxicity"], plan.probes.concepts["toxicity"].directions
+    nulls = plan.steering.texts.concepts["toxicity"].texts[NULLS]
+    own = [*cells.passages.values(), *cells.vectors.values(), *directions.values(), *nulls]
     assert all(key.startswith("restricted.") for key in own)
-    assert not any(key.startswith("restricted.") for key in plan.concepts["contrast"].vectors.values())
+    assert not any(key.startswith("restricted.") for key in plan.vectors.concepts["contrast"].vectors.values())
 
 
 def _keys_of(plan: Plan, kind: str) -> set[str]:
@@ -145,27 +146,27 @@ def test_config_hash_ignores_nothing_that_is_configured() -> None:
 
 def test_null_directions_have_their_vectors_whatever_is_ranked() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    plan = make_plan(config, MODEL, [get_strategy("P1_last_token")])
+    plan = make_plan(Scope(config, MODEL, [get_strategy("P1_last_token")]))
     made = output_keys(plan) | set(plan.local)
     assert all(set(task.inputs.values()) <= made for task in plan.tasks.values())
 
 
 def test_another_annotator_version_moves_the_annotations() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    before, after = (make_plan(config, MODEL, [get_strategy("L3_entity")], v) for v in ("1", "2"))
+    before, after = (make_plan(Scope(config, MODEL, [get_strategy("L3_entity")], v)) for v in ("1", "2"))
     assert not _keys_of(before, "pooler.annotate") & _keys_of(after, "pooler.annotate")
 
 
 def test_the_triggers_of_a_concept_reach_the_strategies_that_ask_and_their_keys() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["causation", "contrast"], "metrics": ["d1"]})
     names = ["A1_mean", "L2_dependency_trigger"]
-    plan = make_plan(config, MODEL, [get_strategy(name) for name in names])
+    plan = make_plan(Scope(config, MODEL, [get_strategy(name) for name in names]))
     given = {
         task.inputs["passages"]: {entry["id"]: entry["params"] for entry in task.params["strategies"]}
         for task in plan.tasks.values()
         if task.kind == "extractor.extract"
     }
-    for concept_id, cells in plan.concepts.items():
+    for concept_id, cells in plan.vectors.concepts.items():
         expected = {"A1_mean": {}, names[1]: {"triggers": list(get_concept(concept_id).triggers)}}
         assert given[cells.passages["train"]] == given[cells.passages["test"]] == expected
 
@@ -174,20 +175,20 @@ def test_other_triggers_move_the_vectors_that_look_at_them_alone(monkeypatch: py
     names = ["A1_mean", "L2_dependency_trigger"]
     config = load_run_config(None, {"preset": "demo", "concepts": ["causation"], "metrics": ["d1"]})
     specs = [get_strategy(name) for name in names]
-    before = make_plan(config, MODEL, specs).concepts["causation"].vectors
+    before = make_plan(Scope(config, MODEL, specs)).vectors.concepts["causation"].vectors
     changed = dataclasses.replace(get_concept("causation"), triggers=("because",))
     monkeypatch.setitem(CONCEPTS._items, "causation", changed)
-    after = make_plan(config, MODEL, specs).concepts["causation"].vectors
+    after = make_plan(Scope(config, MODEL, specs)).vectors.concepts["causation"].vectors
     moved = {strategy for (split, strategy, layer), key in before.items() if after[split, strategy, layer] != key}
     assert moved == {"L2_dependency_trigger"}
 
 
 def supervised_plan(names: list[str], **overrides: object) -> Plan:
-    return make_plan(load_run_config(None, {"preset": "demo", **overrides}), MODEL, select_strategies(names))
+    return make_plan(Scope(load_run_config(None, {"preset": "demo", **overrides}), MODEL, select_strategies(names)))
 
 
 def test_what_is_run_on_request_is_planned_only_where_it_is_named() -> None:
-    assert "S3_iti_probe" not in {spec.id for spec in plan_of().strategies}
+    assert "S3_iti_probe" not in {spec.id for spec in plan_of().scope.strategies}
     assert "S3_iti_probe" in left_out(select_strategies())
     named = select_strategies(["card", "S3_iti_probe", "A1_mean"])
     assert {spec.id for spec in named} == set(card_ids()) and len(named) == 19
@@ -199,20 +200,21 @@ def test_what_is_run_on_request_is_planned_only_where_it_is_named() -> None:
 def test_the_readout_enters_the_keys_of_its_own_strategies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     before = supervised_plan(["A1_mean", "S3_iti_probe"])
     newer = dataclasses.replace(get_readout("best_heads"), version=99)
-    monkeypatch.setattr("poolbench_driver.plan.probes.get_readout", lambda _: newer)
+    monkeypatch.setattr("poolbench.steps.prober.get_readout", lambda _: newer)
     after = supervised_plan(["A1_mean", "S3_iti_probe"])
     assert _keys_of(before, "extractor.extract") == _keys_of(after, "extractor.extract")
-    for concept, cells in before.concepts.items():
-        same = {cell for cell, key in cells.measures.items() if after.concepts[concept].measures[cell] == key}
+    for concept, cells in before.probes.concepts.items():
+        same = {cell for cell, key in cells.measures.items() if after.probes.concepts[concept].measures[cell] == key}
         assert {strategy for strategy, _ in same} == {"A1_mean"}
 
 
-def test_the_prober_makes_the_directions_of_neighbours_where_there_is_a_readout() -> None:
-    assert not _keys_of(supervised_plan(["A1_mean"]), "prober.directions")
+def test_the_prober_makes_the_directions_of_neighbours() -> None:
     plan = supervised_plan(["A1_mean", "S3_iti_probe"])
     (task,) = [task for task in plan.tasks.values() if task.kind == "prober.directions"]
-    (key,) = task.outputs.values()
-    assert plan.neighbours["hedging"].directions == {("S3_iti_probe", plan.steering_layer): key}
+    layer = plan.scope.steering_layer
+    assert plan.steering.neighbour_directions.concepts["hedging"] == {
+        (name, layer): task.outputs[f"directions/{name}/{layer}"] for name in ("A1_mean", "S3_iti_probe")
+    }
     assert set(task.inputs.values()) <= output_keys(plan) | set(plan.local)
     assert not _keys_of(supervised_plan(["S3_iti_probe"], metrics=["d1"]), "prober.directions")
 
@@ -224,10 +226,11 @@ def sif_plan(*names: str, concepts: tuple[str, ...] = ("causation", "contrast"),
 def test_the_concepts_of_the_run_move_the_keys_of_sif_alone() -> None:
     before = sif_plan("A1_mean", metrics=["d1"])
     after = sif_plan("A1_mean", metrics=["d1"], concepts=("contrast", "causation", "toxicity"))
-    for concept, cells in before.concepts.items():
-        other = after.concepts[concept]
-        for store in ("vectors", "measures", "directions", "probe_scores"):
-            old, new = getattr(cells, store), getattr(other, store)
+    for concept in before.scope.config.concepts:
+        vectors = [plan.vectors.concepts[concept].vectors for plan in (before, after)]
+        probes = [plan.probes.concepts[concept] for plan in (before, after)]
+        stores = [[getattr(own, part) for own in probes] for part in ("measures", "directions", "scores")]
+        for old, new in [vectors, *stores]:
             assert {cell for cell in old if old[cell] != new[cell]} == {cell for cell in old if "S4_sif" in cell}
     assert before.tasks.keys() == sif_plan("A1_mean", metrics=["d1"], concepts=("contrast", "causation")).tasks.keys()
 
@@ -235,7 +238,7 @@ def test_the_concepts_of_the_run_move_the_keys_of_sif_alone() -> None:
 def test_sif_adds_keys_and_moves_none_and_nobody_else_waits_for_all_concepts() -> None:
     before, after = supervised_plan(["A1_mean"]), supervised_plan(["A1_mean", "S4_sif"])
     assert output_keys(before) < output_keys(after)
-    made, producers = set(after.local), after.producers()
+    made, producers = set(after.local), after.producers
     for task in after.tasks.values():
         assert all(key in made or producers[key].task_id in made for key in task.inputs.values()), task.kind
         made.add(task.task_id)
@@ -248,20 +251,24 @@ def test_sif_adds_keys_and_moves_none_and_nobody_else_waits_for_all_concepts() -
 
 def test_neighbours_lose_the_component_of_the_run() -> None:
     plan = sif_plan("A1_mean")
-    tasks = [task for task in plan.tasks.values() if task.kind == "prober.directions"]
-    cell = f"S4_sif/{plan.steering_layer}"
+    cell = f"S4_sif/{plan.scope.steering_layer}"
+    tasks = [
+        task
+        for task in plan.tasks.values()
+        if task.kind == "prober.directions" and f"directions/{cell}" in task.outputs
+    ]
     assert tasks and all(
-        task.inputs[f"component/{cell}"] == plan.components["S4_sif", plan.steering_layer] for task in tasks
+        task.inputs[f"component/{cell}"] == plan.components.keys["S4_sif", plan.scope.steering_layer] for task in tasks
     )
     (count,) = [task for task in plan.tasks.values() if task.kind == "extractor.count"]
     assert set(count.inputs) == {"passages/causation", "passages/contrast"} and "dtype" not in count.params
     readers = [task for task in plan.tasks.values() if task.kind == "extractor.extract"]
-    assert {task.inputs["frequencies"] for task in readers} == {plan.frequencies}
+    assert {task.inputs["frequencies"] for task in readers} == {plan.vectors.frequencies}
 
 
 def test_a_sensitive_concept_in_the_run_restricts_what_is_learned_from_it() -> None:
     plan = sif_plan("A1_mean", concepts=("toxicity", "contrast"), metrics=["d1"])
-    keys = plan.concepts["contrast"].vectors
+    keys = plan.vectors.concepts["contrast"].vectors
     assert all(key.startswith("restricted.") == (cell[1] == "S4_sif") for cell, key in keys.items())
 
 
@@ -270,6 +277,6 @@ def test_the_published_protocol_adds_cells_with_keys_of_their_own_and_shares_the
     assert _keys_of(corrected, "extractor.extract") == _keys_of(published, "extractor.extract")
     added = _keys_of(published, "prober.probe") - _keys_of(corrected, "prober.probe")
     assert _keys_of(corrected, "prober.probe") < _keys_of(published, "prober.probe")
-    assert added == {key for cells in published.concepts.values() for key in cells.published.values()}
+    assert added == {key for cells in published.probes.concepts.values() for key in cells.published.values()}
     seeded = plan_of(metrics=["d1"], protocol="published", seed=7)
     assert added <= _keys_of(seeded, "prober.probe")

@@ -20,7 +20,8 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, Scope, make_plan
+from poolbench_driver.plan.stage import Work
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.progress import open_display
 
@@ -35,7 +36,7 @@ def config_of(**settings: object) -> RunConfig:
 
 
 def plan_of(found: dict[int, SaeInput] | None = None, **settings: object) -> Plan:
-    return make_plan(config_of(**settings), MODEL, [get_strategy(name) for name in STRATEGIES], saes=found)
+    return make_plan(Scope(config_of(**settings), MODEL, [get_strategy(name) for name in STRATEGIES], saes=found or {}))
 
 
 def probes(plan: Plan) -> dict[str, Task]:
@@ -87,8 +88,7 @@ def test_the_driver_stores_it_and_a_run_can_name_it_by_key(folder: Path, artifac
     config = config_of(saes=[{"layer": 2, "path": str(folder)}])
     (sae,) = sae_inputs(config, MODEL, artifacts).values()
     plan = plan_of({2: sae})
-    plan.local = {key: step for key, step in plan.local.items() if key == sae.key}
-    plan.tasks = {}
+    plan = Plan(plan.scope, Work({}, {sae.key: plan.local[sae.key]}))
     broker = Broker(f"filesystem://{tmp_path / 'queue'}")
     loop = RunLoop(plan, artifacts, TaskQueue(broker), FolderLeases(tmp_path / "leases"), open_display("none"))
     assert loop.run() == {}
@@ -119,7 +119,7 @@ def test_the_nested_choice_is_one_task_a_concept_with_the_vectors_of_every_layer
     assert {task_id: t for task_id, t in nested.tasks.items() if t != task} == plain.tasks
     assert not [t for t in plan_of(layer_choice="nested", layers=[2]).tasks.values() if t.kind == "prober.layers"]
     further = plan_of(layer_choice="nested", layers=[2, 3, 4])
-    assert set(further.concepts["contrast"].nested.values()).isdisjoint(task.outputs.values())
+    assert set(further.probes.concepts["contrast"].nested.values()).isdisjoint(task.outputs.values())
 
 
 def test_further_seeds_move_the_probes_and_nothing_else() -> None:
@@ -133,8 +133,8 @@ def test_no_text_is_steered_anew_for_more_resamples_or_folds() -> None:
 
     def steered(**settings: object) -> tuple[set[str], set[str]]:
         plan = plan_of(metrics=["d1", "d2"], **settings)
-        cells = plan.concepts["contrast"]
-        return set(cells.directions.values()) | set(cells.texts.values()), set(cells.measures.values())
+        cells, texts = plan.probes.concepts["contrast"], plan.steering.texts.concepts["contrast"].texts
+        return {*cells.directions.values(), *texts.values()}, set(cells.measures.values())
 
     plain, measures = steered()
     budget = load_run_config(None, {"preset": "demo"}).budget

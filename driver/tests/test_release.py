@@ -27,7 +27,7 @@ def rising(key: str, opening: int, strength: float, scorer: str) -> float:
 
 
 def finished(made: Any, output: Path) -> RunFolder:
-    folder = RunFolder.create(output / "runs", made.plan.config)
+    folder = RunFolder.create(output / "runs", made.plan.scope.config)
     for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
         folder.write_table(name, table)
     return folder
@@ -87,7 +87,13 @@ def test_every_file_is_in_the_manifest_with_its_hash(made: Any, tmp_path: Path) 
         "configs": [{"config_name": "contrast", "data_files": "data/contrast.parquet"}],
     }
     card = files["README.md"].decode()
-    for fact in ("local-0", "passed its gate", "6 of neutral-54", "residual_norm", made.plan.config.config_hash()):
+    for fact in (
+        "local-0",
+        "passed its gate",
+        "6 of neutral-54",
+        "residual_norm",
+        made.plan.scope.config.config_hash(),
+    ):
         assert fact in card
 
 
@@ -98,7 +104,7 @@ def test_nothing_of_a_sensitive_concept_is_read_or_written(
     folder, read = finished(made, tmp_path), []
     plain = Artifacts.read_table
     monkeypatch.setattr(Artifacts, "read_table", lambda self, key: (read.append(key), plain(self, key))[1])
-    export(made, folder, tmp_path / "out", releasable_concepts(made.plan.config.concepts, None))
+    export(made, folder, tmp_path / "out", releasable_concepts(made.plan.scope.config.concepts, None))
     assert read and not any(map(is_restricted, read))
     assert set(content_of(tmp_path / "out")) == {"README.md", "manifest.json", "data/contrast.parquet"}
     for name, data in content_of(tmp_path / "out").items():
@@ -148,7 +154,7 @@ def test_an_interrupted_export_leaves_what_was_there(made: Any, tmp_path: Path) 
 
 
 def test_a_text_without_a_valid_receipt_is_never_released(made: Any, tmp_path: Path) -> None:
-    folder, key = finished(made, tmp_path), made.plan.concepts["contrast"].texts["A1_mean"]
+    folder, key = finished(made, tmp_path), made.plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
     table = made.artifacts.read_table(key)
     made.artifacts.delete(key)
     short = pa.array([19, *[20] * (table.num_rows - 1)], pa.int32())
@@ -162,7 +168,7 @@ def test_a_text_without_a_valid_receipt_is_never_released(made: Any, tmp_path: P
 
 def test_what_a_run_lacks_is_named_and_the_rest_is_released(made: Any, tmp_path: Path) -> None:
     folder = finished(made, tmp_path)
-    made.artifacts.delete(made.plan.concepts["contrast"].texts["L5_keyword"])
+    made.artifacts.delete(made.plan.steering.texts.concepts["contrast"].texts["L5_keyword"].texts)
     manifest = export(made, folder, tmp_path / "out", ["contrast"])
     assert [(gap["concept"], gap["strategy"]) for gap in manifest["missing"]] == [("contrast", "L5_keyword")]
     assert pq.read_metadata(tmp_path / "out/data/contrast.parquet").num_rows == 6 + 24 + 360
@@ -170,9 +176,9 @@ def test_what_a_run_lacks_is_named_and_the_rest_is_released(made: Any, tmp_path:
 
 def test_an_unfinished_run_and_a_damaged_artifact_are_errors(made: Any, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no text_scores\.parquet yet"):
-        export(made, RunFolder.create(tmp_path / "runs", made.plan.config), tmp_path / "out", ["contrast"])
+        export(made, RunFolder.create(tmp_path / "runs", made.plan.scope.config), tmp_path / "out", ["contrast"])
     folder = finished(made, tmp_path)
-    key = made.plan.concepts["contrast"].texts["A1_mean"]
+    key = made.plan.steering.texts.concepts["contrast"].texts["A1_mean"].texts
     entry = next(iter(made.artifacts.manifest(key).files.values()))
     made.artifacts.store.put(entry.path, b"damaged")
     with pytest.raises(IntegrityError):
@@ -182,7 +188,7 @@ def test_an_unfinished_run_and_a_damaged_artifact_are_errors(made: Any, tmp_path
 def test_a_run_that_did_not_steer_has_nothing_to_release(steered: Any, tmp_path: Path) -> None:
     made = steered(metrics=["d1"])
     with pytest.raises(NotFoundError, match="measured d1 alone: it has no steered texts"):
-        export(made, RunFolder.create(tmp_path / "runs", made.plan.config), tmp_path / "out", ["contrast"])
+        export(made, RunFolder.create(tmp_path / "runs", made.plan.scope.config), tmp_path / "out", ["contrast"])
 
 
 def test_sampled_texts_carry_their_seeds(steered: Any, tmp_path: Path) -> None:
@@ -207,6 +213,6 @@ def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     assert not (tmp_path / "out").exists()
     assert steered_outputs(**where, concepts=None) == 0
     assert "414 texts of 1 concepts, licence apache-2.0" in capsys.readouterr().out
-    made.artifacts.delete(made.plan.concepts["contrast"].texts["L5_keyword"])
+    made.artifacts.delete(made.plan.steering.texts.concepts["contrast"].texts["L5_keyword"].texts)
     assert steered_outputs(**where, concepts="contrast") == 1
     assert "missing: contrast, L5_keyword" in capsys.readouterr().err

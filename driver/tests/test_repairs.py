@@ -217,11 +217,11 @@ def test_imported_states_are_named_with_the_command_that_imports_them(done: Benc
     flip(table_of(done, "kept.states"))
     late = add("sum.late", "kept.states")
     loop = done.loop(late)
-    loop.plan.model.imported["contrast", "train", 3] = "kept.states"
+    loop.plan.scope.model.imported["contrast", "train", 3] = "kept.states"
     try:
         failures = loop.run()
     finally:
-        loop.plan.model.imported.clear()
+        loop.plan.scope.model.imported.clear()
     assert "poolbench-driver import activations FOLDER --name" in failures[late.task_id].reason
 
 

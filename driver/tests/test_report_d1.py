@@ -100,9 +100,9 @@ def test_published_means_stand_beside_the_corrected_in_their_own_order() -> None
 @pytest.fixture(scope="module")
 def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, dict[str, pa.Table]]:
     made = steered_in(tmp_path_factory.mktemp("store"), strategies=("A1_mean", "L5_keyword"), metrics=["d1"])
-    made.probes(made.plan.concepts["contrast"])
+    made.probes(made.plan.probes.concepts["contrast"])
     tables = assemble(made.plan, made.artifacts, {}, "run-1")
-    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), made.plan.config)
+    folder = RunFolder.create(tmp_path_factory.mktemp("runs"), made.plan.scope.config)
     for name, table in tables.items():
         folder.write_table(name, table)
     folder.write_failures([])

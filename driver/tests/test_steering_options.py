@@ -17,7 +17,7 @@ from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import card_ids, get_strategy
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import Plan, Scope, make_plan
 from poolbench_driver.plan.generations import Generations, generations
 
 
@@ -85,7 +85,7 @@ def test_each_option_moves_the_keys_of_the_texts_it_changes(
     steered: Any, steering: dict[str, Any], nulls_move: bool
 ) -> None:
     plans = steered().plan, steered(steering=steering).plan
-    before, after = (dict(plan.concepts["contrast"].texts) for plan in plans)
+    before, after = (dict(plan.steering.texts.concepts["contrast"].texts) for plan in plans)
     assert (before.pop("nulls") != after.pop("nulls")) is nulls_move
     assert not set(before.values()) & set(after.values())
     assert outputs_of(plans[0], "prober.probe") == outputs_of(plans[1], "prober.probe")
@@ -167,7 +167,7 @@ def test_d2_and_d3_read_the_same_texts_and_none_is_generated_twice(steered: Any)
     )
     assert Counter(outputs_of(wide, "steerer.generate")) == Counter(outputs_of(d2, "steerer.generate"))
     assert max(Counter(outputs_of(wide, "steerer.generate")).values()) == 1
-    budget = wide.config.budget
+    budget = wide.scope.config.budget
     texts = Counter()
     for task in wide.tasks.values():
         if task.kind == "steerer.generate":
@@ -203,7 +203,7 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
     with pytest.raises(error, match=expected):
         config = load_run_config(None, {"preset": "demo", **settings})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
-        make_plan(config, model, [get_strategy("A1_mean")])
+        make_plan(Scope(config, model, [get_strategy("A1_mean")]))
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_the_card_and_full_budgets_generate_what_they_say(
 ) -> None:
     config = load_run_config(None, {"preset": preset, "concepts": [concept.id for concept in list_concepts()]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(config, model, [get_strategy(name) for name in card_ids()])
-    assert generations(plan) == Generations(steered_texts, nulls, unsteered)
+    plan = make_plan(Scope(config, model, [get_strategy(name) for name in card_ids()]))
+    assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
     assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 193_800}[preset], 200)
     assert nulls / steered_texts == pytest.approx(0.26, abs=0.005)  # about a quarter more
     counted: Counter[str] = Counter()
@@ -230,13 +230,13 @@ def test_the_card_and_full_budgets_generate_what_they_say(
                 rows = config.budget.num_nulls if name == "nulls" else 1
                 counted[name] += rows * len(task.params["strengths"]) * config.budget.num_openings
     assert (counted.pop("nulls"), counted.pop("unsteered"), counted.total()) == (nulls, unsteered, steered_texts)
-    assert f"{steered_texts:,} steered, {nulls:,} along null directions" in str(generations(plan))
+    assert f"{steered_texts:,} steered, {nulls:,} along null directions" in str(generations(plan.scope))
 
 
 def test_the_example_of_the_published_steering_is_a_plan_of_the_card_s_size() -> None:
     file = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
     config = load_run_config(file, {"concepts": [concept.id for concept in list_concepts()]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(config, model, [get_strategy(name) for name in card_ids()])
-    assert generations(plan).steered == 38_760
+    plan = make_plan(Scope(config, model, [get_strategy(name) for name in card_ids()]))
+    assert generations(plan.scope).steered == 38_760
     assert {(p["alpha_unit"], p["positions"]) for p in params_of(plan)} == {("absolute", "all")}

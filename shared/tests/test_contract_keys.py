@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from poolbench.contracts.keys import canonical_json, derive_key, is_restricted
 from poolbench.contracts.results import IDENTITY, VOLATILE, cell_id, result_table, results_digest
-from poolbench.contracts.tasks import STEP_VERSIONS, Task
+from poolbench.contracts.tasks import Task
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-99, 99) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -74,11 +74,6 @@ def test_a_task_is_known_by_its_outputs_and_restricted_by_its_keys() -> None:
     assert task.service == "prober" and not task.restricted
     assert Task(kind="prober.probe", inputs={"a": "restricted.x.1"}, outputs={"m": "y.1"}).restricted
     assert Task.model_validate(task.model_dump(mode="json")) == task
-
-
-def test_every_step_belongs_to_the_driver_or_a_service() -> None:
-    rooms = {"corpus", "import", "extractor", "pooler", "prober", "scorer", "steerer"}
-    assert {step.partition(".")[0] for step in STEP_VERSIONS} == rooms
 
 
 def _row(**changes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from poolbench.directions import DirectionContext, SparseAutoencoder, compute_direction, implemented_directions
+from poolbench.directions import DirectionContext, SparseAutoencoder, available_directions, compute_direction
 from poolbench.directions.sae_files import read_folder, read_tensors
 from poolbench.errors import CellError, InputError
 
@@ -132,8 +132,8 @@ def test_activations_are_encoded_at_the_scale_they_have():
 
 
 def test_c5_is_offered_only_with_an_autoencoder_and_says_so():
-    assert "C5" not in implemented_directions()
-    assert "C5" in implemented_directions(("sae",))
+    assert "C5" not in available_directions()
+    assert "C5" in available_directions(("sae",))
     with pytest.raises(CellError, match="needs a sparse autoencoder") as caught:
         compute_direction("C5", context(2, None))
     assert caught.value.status == "not_implemented"

@@ -19,7 +19,7 @@ from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, Signals
 from poolbench.pooling.states import KeptPassage, states_table
 
-POOLED = [s for s in all_strategies() if s.implemented and not s.reads_states]
+POOLED = [s for s in all_strategies() if not s.reads_states]
 UNANNOTATED = [s.id for s in POOLED if not s.reads_annotations]
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 

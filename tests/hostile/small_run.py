@@ -85,7 +85,7 @@ class SmallRun:
     @property
     def scorer(self) -> str:
         """Key of the scorer that the run trains."""
-        return self.plan.scorers["contrast"].scorer
+        return self.plan.steering.scorers.concepts["contrast"].scorer
 
     @property
     def keys(self) -> list[str]:

@@ -16,7 +16,7 @@ from poolbench_driver.corpora import absent_concepts
 from poolbench_driver.imports import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, make_plan
+from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.generations import generations
 from poolbench_driver.plan.names import left_out, neighbours_of, resolve_names
 from poolbench_driver.report import write_report
@@ -35,7 +35,7 @@ class Job:
     """A planned run on a cluster."""
 
     config: RunConfig
-    plan: Plan
+    plan: PoolBenchPlan
     session: Session
     left_out: str = ""
 
@@ -44,15 +44,16 @@ class Job:
         committed = committed_keys(self.session.artifacts)
         todo = remaining(self.plan, committed - Erasure(self.plan, self.session.artifacts).needed_again(committed))
         by_kind = Counter(task.kind for task in todo)
-        plan, model = self.plan, self.plan.model
+        scope = self.plan.scope
+        model = scope.model
         lines = [
             f"protocol {self.config.protocol}, budget {self.config.budget.name}",
             f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
             f"concepts {', '.join(self.config.concepts)}",
-            f"{len(plan.implemented)} of {len(plan.strategies)} strategies, layers {plan.layers}"
-            + (f", steering at layer {plan.steering_layer}" if plan.steers else ""),
-            f"{len(todo)} of {len(plan.tasks)} tasks to do",
-            *([f"texts to generate: {generations(plan)}"] if plan.openings and todo else []),
+            f"{len(scope.strategies)} strategies, layers {scope.layers}"
+            + (f", steering at layer {scope.steering_layer}" if scope.steers else ""),
+            f"{len(todo)} of {len(self.plan.tasks)} tasks to do",
+            *([f"texts to generate: {generations(scope)}"] if scope.steers and todo else []),
             *filter(None, [self.left_out]),
         ]
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
@@ -144,17 +145,18 @@ def prepare(config: RunConfig, session: Session) -> Job:
     return Job(resolved, plan, session, named)
 
 
-def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Session) -> Plan:
+def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Session) -> PoolBenchPlan:
     if is_imported(config.model):
         model = imported_model(config, session.artifacts)
     else:
         model = describe_model(config, session.services)
-    return make_plan(
+    scope = Scope(
         config,
         model,
-        strategies,
+        tuple(strategies),
         annotator_version(config.annotator),
         absent=absent_concepts(config, neighbours_of(config)),
-        present=committed_keys(session.artifacts),
+        present=frozenset(committed_keys(session.artifacts)),
         saes=sae_inputs(config, model, session.artifacts),
     )
+    return make_plan(scope)

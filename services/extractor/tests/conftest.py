@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from poolbench.runtime.folders import MODEL_FOLDERS
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 torch.set_num_threads(1)  # the models are too small to share
 

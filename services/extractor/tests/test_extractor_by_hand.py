@@ -16,7 +16,7 @@ from poolbench.pooling import Words
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.passes import Passages, Reading
 
 TEXT, LONGER = "The cat sat down . Dogs ran", "ran ran Dogs . down down down sat The cat cat cat"

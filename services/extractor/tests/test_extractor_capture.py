@@ -12,7 +12,7 @@ import torch
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.forward.inflow import attention_inflow
-from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
 
 ATTENTION = ("inflow", "head_inflow")
 

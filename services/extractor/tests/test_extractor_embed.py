@@ -16,7 +16,7 @@ from poolbench.pooling.kept import words_by_passage
 from poolbench.runtime.http import build_api
 from poolbench_extractor.core import Passages, extract
 from poolbench_extractor.embedding.texts import ARROW_STREAM, text_id
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 
 TOKEN = "only-for-this-test"

@@ -1,9 +1,7 @@
-"""The encoder objects: the same vectors on every way, and the interface that evaluation tools expect."""
+"""The encoder: the same vectors as the other ways to them, and the interface that evaluation tools expect."""
 
 from __future__ import annotations
 
-import builtins
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
 
 TOKEN = "only-for-this-test"
@@ -61,7 +59,7 @@ def test_all_ways_give_the_same_vectors(
     encoder = PoolingEncoder(str(saved_llama), strategy, 2, annotate=annotate)
     vectors = encoder.encode(texts)
     genuine = encoder.as_sentence_transformer()
-    assert type(genuine) is SentenceTransformer
+    assert isinstance(genuine, SentenceTransformer)
     np.testing.assert_allclose(genuine.encode(texts, batch_size=2), vectors, **CLOSE)
     body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
     np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
@@ -204,22 +202,6 @@ def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> Non
 
     with pytest.raises(InputError, match="4 rows for 5 texts"):
         PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(texts)
-
-
-def test_without_sentence_transformers(llama: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = builtins.__import__
-
-    def refuse(name: str, *rest: Any, **more: Any) -> Any:
-        if name.startswith("sentence_transformers"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return imported(name, *rest, **more)
-
-    monkeypatch.delitem(sys.modules, "poolbench_extractor.embedding.sentence", raising=False)
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    encoder = PoolingEncoder(llama)
-    assert encoder.encode("rain").shape == (32,)
-    with pytest.raises(ConfigError, match="sentence-transformers is not installed"):
-        encoder.as_sentence_transformer()
 
 
 def test_a_genuine_one_is_not_saved(llama: Decoder, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from poolbench.pooling.batch import Request
 from poolbench_extractor.core import extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.forward import gradients
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 from .conftest import CONFIGS

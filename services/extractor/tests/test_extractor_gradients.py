@@ -18,7 +18,7 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.capture import Captured, capture
-from poolbench_extractor.model import Decoder, find_blocks, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
 from poolbench_extractor.passes import Passages, Reading
 
 LOSS = ("gradient", "gradient_dot")

@@ -33,8 +33,8 @@ from poolbench.pooling.batch import Request
 from poolbench_extractor.config import Deployment
 from poolbench_extractor.core import Passages, extract
 from poolbench_extractor.encode import encode
-from poolbench_extractor.load import describe, load_decoder
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.load import describe, load_decoder
 
 WANTED = [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A4_norm_weighted")]
 

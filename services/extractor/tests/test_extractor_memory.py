@@ -14,7 +14,7 @@ from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 WANTED = {1: [Request.of("A1_mean"), Request.of("S1_attention"), Request.of("A2_max")]}
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from poolbench.config import resolve_model
 from poolbench_extractor.encoder import PoolingEncoder
-from poolbench_extractor.load import load_decoder
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 
 MODES = {
     "cls": "P3_first_content",

@@ -22,12 +22,12 @@ from poolbench.storage import Artifacts, open_store
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits, Deployment
 from poolbench_extractor.core import extract
-from poolbench_extractor.load import DecoderCache
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 
-REQUESTS = [Request.of(s.id) for s in all_strategies() if s.implemented and s.served_by_kept_states]
+REQUESTS = [Request.of(s.id) for s in all_strategies() if s.served_by_kept_states]
 
 
 def annotations_of(texts: list[str]) -> pa.Table:

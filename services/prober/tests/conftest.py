@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows, vector_column, vectors_schema
-from poolbench_prober.config import ProbeParams
+from poolbench.steps.prober import ProbeParams
 from poolbench_prober.inputs.corpus import Passages
 
 WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in ("ar", "el", "ip", "om", "ut")]

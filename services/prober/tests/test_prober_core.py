@@ -11,7 +11,7 @@ from sklearn.preprocessing import StandardScaler
 
 from poolbench.directions import Direction
 from poolbench.errors import CellError, InputError
-from poolbench_prober.config import NullParams, ProbeParams
+from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import permuted_measure

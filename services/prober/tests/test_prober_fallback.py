@@ -22,7 +22,7 @@ TWO_WORDS = Words(
     lemma=[TRIGGER, "."], entity=["LOC", ""], sentence=np.zeros(2, dtype=int), clause=np.zeros(2, dtype=int),
     keyword=np.array([True, False]),
 )  # fmt: skip
-READERS = [spec.id for spec in all_strategies() if spec.implemented and spec.reads_annotations]
+READERS = [spec.id for spec in all_strategies() if spec.reads_annotations]
 #: Windows that are longer than the negatives and shorter than the positives, in tokens.
 WINDOWS = {
     "W1_first_k": (16, 24),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench.errors import CellError
-from poolbench_prober.config import ProbeParams
+from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import Cell
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import normalize
 
-from poolbench_prober.config import ProbeParams
+from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.published import projections

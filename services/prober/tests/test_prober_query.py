@@ -8,7 +8,7 @@ from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.readouts import Training
 from poolbench.readouts.query import Standardised, learned_query, loss_and_gradient, softmax_mean
-from poolbench_prober.config import ProbeParams
+from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.reading import Reading

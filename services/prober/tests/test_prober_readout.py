@@ -8,7 +8,7 @@ from poolbench.errors import CellError, UnknownNameError
 from poolbench.readouts import Training, all_readouts, get_readout
 from poolbench.readouts.heads import best_heads
 from poolbench.statistics import auroc
-from poolbench_prober.config import NullParams, ProbeParams
+from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.reading import Reading, probe_scores

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from poolbench.contracts.tables import PROBE_TARGETS
 from poolbench.errors import InputError
-from poolbench_prober.config import TaskParams
+from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors, joined
 from poolbench_prober.tasks import Targets, task_measures
 from poolbench_prober.tasks.models import fit_classifiers, fit_regressions

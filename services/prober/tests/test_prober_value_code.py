@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from poolbench_prober.config import TaskParams
+from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks import Targets, task_measures
 from poolbench_prober.tasks.value_code import Bins, value_code_lengths, with_share

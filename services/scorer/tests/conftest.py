@@ -19,13 +19,13 @@ from poolbench.corpora.planted import build_planted
 from poolbench.runtime.folders import MODEL_FOLDERS
 from poolbench.runtime.http import build_api
 from poolbench.runtime.taskio import TaskIO
+from poolbench.steps.scorer import TrainParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_scorer.base import find_base
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.model import Scorer, load_scorer
+from poolbench_scorer.models.base import find_base
+from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.service import ScorerService
-from poolbench_scorer.train import Trained, train_scorer
+from poolbench_scorer.training.train import Trained, train_scorer
 
 CPU = torch.device("cpu")
 transformers_logging.set_verbosity_error()

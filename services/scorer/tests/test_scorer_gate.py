@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from poolbench_scorer.config import GateParams
+from poolbench.steps.scorer import GateParams
 from poolbench_scorer.gate import Labelled, degenerate_level, gate_measures, verdict
 
 PARAMS = GateParams(num_bootstrap=200)

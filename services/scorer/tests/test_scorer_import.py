@@ -21,13 +21,13 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
-from poolbench_scorer.base import TRUST_PICKLE, find_base
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.core import score_texts
-from poolbench_scorer.imported import import_scorer
-from poolbench_scorer.labels import LabelNeededError
-from poolbench_scorer.model import Scorer, load_scorer
-from poolbench_scorer.train import Trained
+from poolbench.steps.scorer import TrainParams
+from poolbench_scorer.models.base import TRUST_PICKLE, find_base
+from poolbench_scorer.models.scorer import Scorer, load_scorer
+from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.training.imported import import_scorer
+from poolbench_scorer.training.labels import LabelNeededError
+from poolbench_scorer.training.train import Trained
 
 from .conftest import save_tiny_bert
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import NotFoundError
+from poolbench.steps.scorer import TrainParams
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.model import CONFIG, REPORT
-from poolbench_scorer.shelf import ScorerShelf, point_at, pointers
+from poolbench_scorer.models.scorer import CONFIG, REPORT
+from poolbench_scorer.models.shelf import ScorerShelf, point_at, pointers
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff garbage", b"[]", b"null", b'{"base": "minilm"}', b"[" * 9999])

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from poolbench.storage.artifacts import Artifacts
 from poolbench_scorer.service import ScorerService
-from poolbench_scorer.train import Trained
+from poolbench_scorer.training.train import Trained
 
 from .conftest import run
 

@@ -16,13 +16,13 @@ from safetensors.torch import load as load_tensors
 from scipy.special import expit
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from poolbench_scorer.base import find_base, load_classifier
-from poolbench_scorer.batches import pad_ids
-from poolbench_scorer.config import ScoreParams, TrainParams
-from poolbench_scorer.core import score_texts, scores_table
-from poolbench_scorer.encoder import Crown, Trunk
-from poolbench_scorer.model import Scorer, load_scorer
-from poolbench_scorer.train import Trained, train_scorer
+from poolbench.steps.scorer import ScoreParams, TrainParams
+from poolbench_scorer.models.base import find_base, load_classifier
+from poolbench_scorer.models.batches import pad_ids
+from poolbench_scorer.models.encoder import Crown, Trunk
+from poolbench_scorer.models.scorer import Scorer, load_scorer
+from poolbench_scorer.models.scoring import score_texts, scores_table
+from poolbench_scorer.training.train import Trained, train_scorer
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,9 @@ import pytest
 from poolbench.contracts.tables import PROMPTS, TEXTS, table_from_rows
 from poolbench.errors import InputError
 from poolbench.storage.artifacts import Artifacts
-from poolbench_scorer.handlers import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.service import ScorerService, create
-from poolbench_scorer.train import Trained
+from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
+from poolbench_scorer.training.train import Trained
 
 from .conftest import run, save_tiny_bert
 

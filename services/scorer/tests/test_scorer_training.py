@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
-from poolbench_scorer.base import find_base, load_classifier
-from poolbench_scorer.config import TrainParams, parse_params
-from poolbench_scorer.core import score_texts
-from poolbench_scorer.examples import (
+from poolbench.steps.scorer import TRAIN, TrainParams
+from poolbench_scorer.models.base import find_base, load_classifier
+from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, load_tokens
+from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.training.examples import (
     build_examples,
     couple_passages,
     differs,
     read_passages,
     split_validation,
 )
-from poolbench_scorer.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
-from poolbench_scorer.model import Scorer, cut_model, load_scorer, load_tokens
-from poolbench_scorer.train import Trained, train_scorer
+from poolbench_scorer.training.fit import Epoch, best_epoch, couple_batches, stale_epochs, warmup_then_decay
+from poolbench_scorer.training.train import Trained, train_scorer
 
 CPU = torch.device("cpu")
 
@@ -188,9 +188,9 @@ def test_unknown_bases_and_parameters_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"config\.json"):
         find_base(str(tmp_path))
     with pytest.raises(ConfigError, match=r"epochz.*parameters are concept, base"):
-        parse_params(TrainParams, {"concept": "contrast", "epochz": 3})
+        TRAIN.parse({"concept": "contrast", "epochz": 3})
     with pytest.raises(ConfigError, match="shortest <= longest"):
-        parse_params(TrainParams, {"concept": "contrast", "window_tokens": (64, 24)})
+        TRAIN.parse({"concept": "contrast", "window_tokens": (64, 24)})
 
 
 def test_a_scorer_over_other_weights_is_refused(minilm_training: Trained) -> None:

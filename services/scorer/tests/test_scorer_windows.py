@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from poolbench_scorer.base import find_base
-from poolbench_scorer.batches import length_batches, pad_ids
-from poolbench_scorer.model import load_tokens
-from poolbench_scorer.windows import (
+from poolbench_scorer.models.base import find_base
+from poolbench_scorer.models.batches import length_batches, pad_ids
+from poolbench_scorer.models.scorer import load_tokens
+from poolbench_scorer.models.windows import (
     Tokens,
     draw,
     loop_words,

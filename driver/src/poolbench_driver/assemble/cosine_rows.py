@@ -12,38 +12,38 @@ import pyarrow as pa
 
 from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.errors import CellError
-from poolbench.pooling.registry import StrategySpec
+from poolbench.steps.roles import Cell
 from poolbench.suites import cosine_rows
 from poolbench_driver.assemble.disclosure import told
 from poolbench_driver.assemble.rows import Row, Source
-from poolbench_driver.plan import ConceptPlan, Plan
+from poolbench_driver.plan import PoolBenchPlan
+from poolbench_driver.plan.probes import ConceptProbes
 from poolbench_driver.run import Failure
 
 #: Constructions that are compared, beside the one that steers.
 COMPARED = ("C1", "C3")
 
 
-def cosine_table(plan: Plan, source: Source) -> pa.Table:
+def cosine_table(plan: PoolBenchPlan, source: Source) -> pa.Table:
     """Cosines of all pairs of a run's strategies, of each concept at each layer that has directions."""
     rows = [
         told(row)
-        for cells in plan.concepts.values()
-        for layer in plan.layers_with_steering()
-        for row in _rows(plan, cells, layer, source)
+        for probes in plan.probes.concepts.values()
+        for layer in plan.scope.layers_with_steering
+        for row in _rows(plan, probes, layer, source)
     ]
     return pa.Table.from_pylist(rows, COSINE_SCHEMA)
 
 
-def _rows(plan: Plan, cells: ConceptPlan, layer: int, source: Source) -> Iterable[Row]:
-    identity = {"model": plan.model.ref.id, "layer": layer, "concept": cells.concept.id}
-    tables = {spec.id: _directions(cells, spec, layer, source) for spec in plan.strategies}
-    for direction in dict.fromkeys((*COMPARED, plan.config.steering.direction)):
+def _rows(plan: PoolBenchPlan, probes: ConceptProbes, layer: int, source: Source) -> Iterable[Row]:
+    scope = plan.scope
+    identity = {"model": scope.model.ref.id, "layer": layer, "concept": probes.concept.id}
+    tables = {spec.id: _directions(source, probes.directions[Cell(spec.id, layer)]) for spec in scope.strategies}
+    for direction in dict.fromkeys((*COMPARED, scope.config.steering.direction)):
         yield from ({**identity, **row} for row in cosine_rows(tables, direction))
 
 
-def _directions(cells: ConceptPlan, spec: StrategySpec, layer: int, source: Source) -> pa.Table | CellError:
-    """DIRECTIONS of a strategy, or why it has none."""
-    if not spec.implemented:
-        return CellError("not_implemented", f"{spec.id} is not implemented yet")
-    table = source.table(cells.directions[spec.id, layer])
+def _directions(source: Source, key: str) -> pa.Table | CellError:
+    """Return DIRECTIONS of a strategy, or why it has none."""
+    table = source.table(key)
     return CellError(table.status, table.reason) if isinstance(table, Failure) else table

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import directions_schema, table_from_rows, vector_matrix
-from poolbench.directions import DirectionContext, compute_direction
-from poolbench.errors import CellError
-from poolbench.pooling.registry import StrategySpec
+from poolbench.steps.roles import Cell
 from poolbench_driver.assemble.rows import Source
-from poolbench_driver.plan import ConceptPlan, Plan
+from poolbench_driver.plan import PoolBenchPlan
 from poolbench_driver.run import Failure
 
 
-def directions_of(cells: ConceptPlan, spec: StrategySpec, plan: Plan, source: Source) -> pa.Table | Failure:
-    """DIRECTIONS of a measured concept's strategy at the steering layer."""
-    return source.table(cells.directions[spec.id, plan.steering_layer])
+def directions_of(concept: str, strategy: str, plan: PoolBenchPlan, source: Source) -> pa.Table | Failure:
+    """Return DIRECTIONS of a concept for a strategy at the steering layer, or why there are none."""
+    if concept in plan.scope.absent:
+        return Failure("", "", "no_scorer", plan.scope.absent[concept])
+    cell = Cell(strategy, plan.scope.steering_layer)
+    if concept in plan.probes.concepts:
+        return source.table(plan.probes.concepts[concept].directions[cell])
+    assert plan.steering is not None
+    return source.table(plan.steering.neighbour_directions.concepts[concept][cell])
 
 
 def unusable_direction(table: pa.Table | Failure, direction: str) -> Failure | None:
-    """Why texts cannot be steered along a direction; None where they can."""
+    """Return why texts cannot be steered along a direction; None where they can."""
     if isinstance(table, Failure):
         return table
     ids = table["direction_id"].to_pylist()
@@ -31,36 +33,3 @@ def unusable_direction(table: pa.Table | Failure, direction: str) -> Failure | N
         return None
     reason = table["reason"][row].as_py() or f"direction {direction} could not be computed"
     return Failure("", "", table["status"][row].as_py() or "failed", reason)
-
-
-def neighbour_directions(neighbour: str, spec: StrategySpec, plan: Plan, source: Source) -> pa.Table | Failure:
-    """DIRECTIONS of a neighbour for the same strategy and layer: the prober's, else from its train vectors."""
-    layer = plan.steering_layer
-    if neighbour in plan.absent:
-        return Failure("", "", "no_scorer", plan.absent[neighbour])
-    if neighbour in plan.concepts:
-        return directions_of(plan.concepts[neighbour], spec, plan, source)
-    cells = plan.neighbours[neighbour]
-    if (spec.id, layer) in cells.directions:
-        return directions_of(cells, spec, plan, source)
-    vectors = source.table(cells.vectors["train", spec.id, layer])
-    if isinstance(vectors, Failure):
-        return vectors
-    passages = source.table(cells.passages["train"])
-    if isinstance(passages, Failure):
-        return passages
-    try:
-        return _mean_difference(vectors, passages)
-    except CellError as error:
-        return Failure("", "", error.status, str(error))
-
-
-def _mean_difference(vectors: pa.Table, passages: pa.Table) -> pa.Table:
-    """DIRECTIONS with C1 of a concept that is a neighbour only, so that the prober has no cell of it."""
-    matrix = vector_matrix(vectors["vector"]).astype(np.float64)
-    finite = np.isfinite(matrix).all(axis=1)
-    labels = passages["label"].to_numpy()[finite]
-    context = DirectionContext(matrix[finite], labels, np.empty((0, 2), dtype=np.int64))
-    direction = compute_direction("C1", context)
-    row = {"direction_id": "C1", "vector": direction.vector, "raw_norm": direction.raw_norm, "status": "ok"}
-    return table_from_rows([row], directions_schema(matrix.shape[1]))

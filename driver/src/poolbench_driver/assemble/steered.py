@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from poolbench.pooling.registry import StrategySpec
+from poolbench.steps.roles import Cell
 from poolbench.suites import Scorer, SteeredTables
 from poolbench_driver.assemble.direction_tables import directions_of, unusable_direction
 from poolbench_driver.assemble.rows import Source
-from poolbench_driver.plan import NULLS, ConceptPlan, Plan
+from poolbench_driver.plan import NULLS, PoolBenchPlan, SteeringStages
 from poolbench_driver.run import Failure
 
 #: A strategy whose D1 cell has one of these is not steered with either: its direction is not its own.
@@ -21,55 +21,54 @@ Tables = tuple[SteeredTables, SteeredTables, SteeredTables]
 class SteeredTexts:
     """What a plan's steerer and scorers made."""
 
-    def __init__(self, plan: Plan, source: Source) -> None:
-        self.plan, self.source = plan, source
+    def __init__(self, plan: PoolBenchPlan, stages: SteeringStages, source: Source) -> None:
+        self.plan, self.stages, self.source = plan, stages, source
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:
         """What is known of each scorer, and of those that cannot be had."""
-        absent = {name: Scorer(name, "no_scorer", reason) for name, reason in self.plan.absent.items()}
-        return absent | {name: self._scorer(name) for name in self.plan.scorers}
+        absent = {name: Scorer(name, "no_scorer", reason) for name, reason in self.plan.scope.absent.items()}
+        return absent | {name: self._scorer(name) for name in self.stages.scorers.concepts}
 
     @cached_property
     def unsteered(self) -> SteeredTables | Failure:
         """The texts at strength 0, shared by all concepts."""
-        texts, fluency, scores = self.plan.unsteered
-        return self._steered(texts, scores, fluency)
+        return self._steered(*self.stages.unsteered.texts, self.stages.scores.unsteered)
 
-    def tables(self, cells: ConceptPlan, spec: StrategySpec) -> Tables | Failure:
-        """Steered, unsteered and null texts, or what is in the way of the first that is missing."""
-        steered, unsteered, nulls = self._usable(cells, spec), self.unsteered, self._named(cells, NULLS)
+    def tables(self, concept: str, strategy: str) -> Tables | Failure:
+        """Return steered, unsteered and null texts, or why the first of them is missing."""
+        steered, unsteered, nulls = self._usable(concept, strategy), self.unsteered, self._named(concept, NULLS)
         if isinstance(steered, Failure):
             return steered
         if isinstance(unsteered, Failure):
             return unsteered
         return nulls if isinstance(nulls, Failure) else (steered, unsteered, nulls)
 
-    def _usable(self, cells: ConceptPlan, spec: StrategySpec) -> SteeredTables | Failure:
-        """The steered texts of a strategy, or why its figures are null."""
-        if not spec.implemented:
-            return Failure("", "", "not_implemented", f"{spec.id} is not implemented yet")
-        measures = self.source.table(cells.measures[spec.id, self.plan.steering_layer])
+    def _usable(self, concept: str, strategy: str) -> SteeredTables | Failure:
+        """Return the steered texts of a strategy, or why its figures are null."""
+        cell = Cell(strategy, self.plan.scope.steering_layer)
+        measures = self.source.table(self.plan.probes.concepts[concept].measures[cell])
         if isinstance(measures, Failure):
             return measures
         d1 = next((row for row in measures.to_pylist() if row["metric"] == "d1.auroc"), None)
         if d1 and d1["status"] in UNUSABLE:
             return Failure("", "", d1["status"], d1["reason"] or f"D1 is {d1['status']}")
-        directions = directions_of(cells, spec, self.plan, self.source)
-        unusable = unusable_direction(directions, self.plan.config.steering.direction)
-        return self._named(cells, spec.id) if unusable is None else unusable
+        directions = directions_of(concept, strategy, self.plan, self.source)
+        unusable = unusable_direction(directions, self.plan.scope.config.steering.direction)
+        return self._named(concept, strategy) if unusable is None else unusable
 
-    def _named(self, cells: ConceptPlan, name: str) -> SteeredTables | Failure:
-        """The texts of a strategy, or of the null directions."""
-        return self._steered(cells.texts[name], cells.scores[name], cells.fluency[name])
+    def _named(self, concept: str, name: str) -> SteeredTables | Failure:
+        """Return the texts of a strategy, or of the null directions."""
+        texts = self.stages.texts.concepts[concept].texts[name]
+        return self._steered(*texts, self.stages.scores.concepts[concept][name])
 
-    def _steered(self, texts: str, scores: str, fluency: str) -> SteeredTables | Failure:
+    def _steered(self, texts: str, fluency: str, scores: str) -> SteeredTables | Failure:
         tables = [self.source.table(key) for key in (texts, scores, fluency)]
         failed = next((table for table in tables if isinstance(table, Failure)), None)
         return failed or SteeredTables(*tables)
 
     def _scorer(self, name: str) -> Scorer:
-        table = self.source.table(self.plan.scorers[name].gate)
+        table = self.source.table(self.stages.scorers.concepts[name].gate)
         if isinstance(table, Failure):
             return Scorer(name, "no_scorer", table.reason)
         return Scorer.from_gate(name, table.to_pylist())

@@ -19,12 +19,14 @@ from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
 from poolbench_driver.assemble.rows import Row, Source
 from poolbench_driver.assemble.steering_rows import SteeringRows
 from poolbench_driver.corpora import dataset_identity, dataset_revision
-from poolbench_driver.plan import Plan
+from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
 
 
-def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str) -> dict[str, pa.Table]:
+def assemble(
+    plan: PoolBenchPlan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str
+) -> dict[str, pa.Table]:
     """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
 
     And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
@@ -32,22 +34,23 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     Raises:
         FoundDamageError: Some artifacts are damaged; it names all that were met.
     """
-    source = Source(artifacts, failures, plan.producers())
-    common = _common_columns(plan, run_id)
-    rows = [row for cells in plan.concepts.values() for row in d1_rows(plan, cells, source)]
-    rows += [row for cells in plan.concepts.values() for row in nested_rows(plan, cells, source)]
+    source = Source(artifacts, failures, plan.producers)
+    common = _common_columns(plan.scope, run_id)
+    probes = plan.probes.concepts.values()
+    rows = [row for own in probes for row in d1_rows(plan.scope, own, source)]
+    rows += [row for own in probes for row in nested_rows(own, source)]
     rows += concept_check_rows(rows)
-    rows += to_rows(layer_stability(rows, "d1.auroc", seed=plan.config.seed))
+    rows += to_rows(layer_stability(rows, "d1.auroc", seed=plan.scope.config.seed))
     tables: dict[str, list[Row]] = {"curves": [], "text_scores": []}
-    if plan.openings:
-        steering = SteeringRows(plan, source)
+    if plan.steering:
+        steering = SteeringRows(plan, plan.steering, source)
         rows += steering.scorer_rows()
-        for cells in plan.concepts.values():
-            rows += steering.rows(cells)
-            tables["curves"] += steering.curves(cells)
-            tables["text_scores"] += steering.text_scores(cells)
+        for concept in plan.scope.concepts:
+            rows += steering.rows(concept)
+            tables["curves"] += steering.curves(concept)
+            tables["text_scores"] += steering.text_scores(concept)
         tables["text_scores"] += steering.unsteered_scores()
-    if plan.config.protocol == "published":
+    if plan.scope.config.protocol == "published":
         own = {**common, "protocol": "published"}
         tables["published"] = [{**own, **told(row)} for row in _published_rows(plan, source)]
     complete = [{**common, **row} for row in rows]
@@ -69,28 +72,28 @@ def assemble(plan: Plan, artifacts: Artifacts, failures: Mapping[str, Failure], 
     return tables_made
 
 
-def _published_rows(plan: Plan, source: Source) -> Iterable[Row]:
-    """Rows by the reference's definitions: a table of their own, so that nothing ranks them with the rest."""
-    steering = SteeringRows(plan, source) if plan.openings else None
-    for cells in plan.concepts.values():
-        yield from published_d1_rows(cells, source)
-        yield from steering.published_rows(cells) if steering else ()
+def _published_rows(plan: PoolBenchPlan, source: Source) -> Iterable[Row]:
+    """Yield rows by the reference's definitions: a table of their own, so that nothing ranks them with the rest."""
+    steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
+    for probes in plan.probes.concepts.values():
+        yield from published_d1_rows(probes, source)
+        yield from steering.published_rows(probes.concept) if steering else ()
 
 
 def _table(name: str, rows: list[Row]) -> pa.Table:
     return result_table(_filled(rows)) if name == "published" else pa.Table.from_pylist(rows)
 
 
-def _common_columns(plan: Plan, run_id: str) -> Row:
-    config, dataset = plan.config, dataset_identity(plan.config)
+def _common_columns(scope: Scope, run_id: str) -> Row:
+    config, dataset = scope.config, dataset_identity(scope.config)
     return {
         "run_id": run_id,
         "suite": config.suite,
         "protocol": "corrected",  # rows by published definitions lie apart and say so themselves
         "budget": config.budget.name,
         "task": "concept",
-        "model": plan.model.ref.id,
-        "model_revision": plan.model.ref.revision,
+        "model": scope.model.ref.id,
+        "model_revision": scope.model.ref.revision,
         "dataset": dataset["source"],
         "dataset_revision": dataset_revision(dataset),
         "code_version": __version__,

@@ -41,7 +41,7 @@ def steered_outputs(
     chosen = releasable_concepts(config.concepts, asked)
     session = open_session()
     plan = prepare(config, session).plan
-    parts = len(chosen) * (len(plan.implemented) + 2)
+    parts = len(chosen) * (len(plan.scope.strategies) + 2)
     try:
         with typer.progressbar(length=parts, label="exporting", file=sys.stderr) as bar:
             manifest = export_steered_outputs(

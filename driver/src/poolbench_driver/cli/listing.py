@@ -21,7 +21,7 @@ def _strategies(_: Path) -> Rows:
 
     return [
         {
-            "id": s.id, "version": s.version, "family": s.family, "board": s.board, "status": s.status,
+            "id": s.id, "version": s.version, "family": s.family, "board": s.board,
             "needs": ",".join(s.needs), "on request": s.on_request, "summary": s.summary,
         }
         for s in all_strategies()

@@ -42,8 +42,7 @@ def gc(
     busy: list[Erasure] = []
     for folder in runs:  # one that cannot be planned stops everything: what it needs is unknown
         plan = prepare(folder.config(), session).plan
-        keep |= set(plan.local) | {key for key, _ in plan.saes.values()}
-        keep |= {key for task in plan.tasks.values() for key in task.outputs.values()}
+        keep |= plan.keys
         at_work = folder.read_state().get("state") in UNFINISHED
         (busy if at_work else idle).append(Erasure(plan, session.artifacts))
     older_than_s = time.time() - min_age_h * 3600

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig
-from poolbench.contracts.tasks import step_key
 from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
+from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 from poolbench_driver.corpora.sources import concept_table, dataset_identity, split_sizes
 
 
@@ -28,8 +28,8 @@ class LocalStep:
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     """The passages of one concept and split."""
     sizes = split_sizes(config)
-    identity = {"concept": concept.id, "split": split, **sizes, **dataset_identity(config)}
-    key = step_key("corpus.passages", identity, {}, restricted=concept.sensitive)
+    params = PassagesParams.model_validate({"concept": concept.id, "split": split, **sizes, **dataset_identity(config)})
+    key = PASSAGES.key(TABLE(), params, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:
         table = concept_table(config, concept.id)
@@ -60,11 +60,11 @@ def openings_step(name: str, count: int) -> LocalStep:
     Raises:
         UnknownNameError, CorpusError: There is no such set, or it has fewer; told before anything runs.
     """
-    key, table = step_key("corpus.prompts", {"openings": name, "count": count}, {}), load_openings(name, count)
+    key, table = PROMPTS.key(TABLE(), PromptsParams(openings=name, count=count), {}), load_openings(name, count)
     return LocalStep(key, f"openings {name}", lambda: table)
 
 
 def calibration_step() -> LocalStep:
     """The fixed texts whose residual norm is the unit of strength."""
-    key = step_key("corpus.prompts", {"calibration": CALIBRATION_SET}, {})
+    key = PROMPTS.key(TABLE(), PromptsParams(calibration=CALIBRATION_SET), {})
     return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration)

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from poolbench.concepts import get_concept
-from poolbench.contracts.tasks import step_key
 from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
+from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
 from poolbench_driver.imports.record import ActivationImport, StatesEntry, checked_name, save_import
@@ -86,11 +86,13 @@ class Importer:
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)
             self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by token_count)")
-        identity = {"concept": concept, "split": split, "bos": self.bos, "files": _digest(located)}
-        sensitive = get_concept(concept).sensitive
-        return {
-            layer: step_key("import.states", {**identity, "layer": layer}, {}, restricted=sensitive) for layer in first
-        }
+        found, sensitive = _digest(located), get_concept(concept).sensitive
+
+        def key(layer: int) -> str:
+            params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)
+            return IMPORT_STATES.key(TABLE(), params, {}, restricted=sensitive)
+
+        return {layer: key(layer) for layer in first}
 
     def _import_split(self, label: str, located: Sequence[tuple[dict, Path]], keys: Mapping[int, str]) -> None:
         missing = {layer: key for layer, key in keys.items() if not self.artifacts.exists(key)}

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.config import RunConfig, SaeConfig
-from poolbench.contracts.tasks import step_key
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config, read_folder
 from poolbench.errors import ConfigError, DamagedError
+from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
 from poolbench_driver.corpora import LocalStep
 from poolbench_driver.models import ModelInfo
-
-_STEP = "import.sae"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dic
         layer = model.layer(sae.layer)
         if layer not in layers or layer in found:
             raise ConfigError(f"saes: layer {layer} must be one of {layers}, once; got {sae.layer} for {sae.path}")
-        found[layer] = _stored(sae, artifacts) if sae.path.startswith(f"{_STEP}.") else _read(sae, model.width)
+        found[layer] = (
+            _stored(sae, artifacts) if sae.path.startswith(f"{IMPORT_SAE.kind}.") else _read(sae, model.width)
+        )
     return found
 
 
@@ -66,5 +66,5 @@ def _read(sae: SaeConfig, width: int) -> SaeInput:
     if found.width != width:
         raise ConfigError(f"saes: {sae.path} reads width {found.width}; the model's states have {width}")
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    key = step_key(_STEP, {"files": digests}, {})
+    key = IMPORT_SAE.key(TABLE(), SaeParams(files=digests), {})
     return SaeInput(key, sae.num_features, LocalStep(key, f"autoencoder {Path(sae.path).name}", lambda: files))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from poolbench_driver.plan.plan import Plan
+from poolbench_driver.plan.scope import Scope
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Generations:
         return f"{total:,} ({parts})"
 
 
-def generations(plan: Plan) -> Generations:
-    """How many texts a plan's steering tasks generate; continuations for the scorers' gate are not among them."""
-    if not plan.openings:
+def generations(scope: Scope) -> Generations:
+    """Count the texts that a run generates, without the continuations for the scorers' gate."""
+    if not scope.steers:
         return Generations(0, 0, 0)
-    budget, steering = plan.config.budget, plan.config.steering
+    budget, steering = scope.config.budget, scope.config.steering
     texts = budget.num_openings * steering.num_samples
-    concepts = len(plan.concepts) * texts
+    concepts = len(scope.concepts) * texts
     return Generations(
-        steered=concepts * len(plan.implemented) * len(budget.strengths),
+        steered=concepts * len(scope.strategies) * len(budget.strengths),
         null=concepts * budget.num_nulls * len(budget.null_strengths),
         unsteered=texts,
     )

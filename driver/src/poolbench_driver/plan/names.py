@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from poolbench.concepts import get_concept, list_concepts
 from poolbench.config import RunConfig
-from poolbench.directions import get_direction, implemented_directions
+from poolbench.directions import available_directions, get_direction
 from poolbench.errors import ConfigError
-from poolbench.pooling.registry import StrategySpec, all_strategies, card_ids, get_strategy, select_strategies
-from poolbench_driver.plan.plan import wanted_scorers
+from poolbench.pooling.registry import StrategySpec, all_strategies, select_strategies
+from poolbench_driver.plan.scope import wanted_scorers
 
 
 def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
@@ -17,9 +17,9 @@ def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
 
     Raises:
         UnknownNameError: With the nearest valid names.
-        ConfigError: For what is registered but not computed: the direction, or all of the strategies.
+        ConfigError: For a direction that needs an autoencoder which the run does not name.
     """
-    _require_direction(config.steering.direction)
+    _require_direction(config)
     concepts, strategies = _concepts(config.concepts), _strategies(config.strategies)
     spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
     return config.model_copy(update=spelled), strategies
@@ -39,20 +39,16 @@ def _concepts(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(get_concept(name).id for name in names))
 
 
-def _require_direction(name: str) -> None:
-    """Raises UnknownNameError, or ConfigError for a direction that is registered but not computed."""
+def _require_direction(config: RunConfig) -> None:
+    """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
+    name = config.steering.direction
     get_direction(name)
-    usable = implemented_directions()
-    if name not in usable:
-        raise ConfigError(f"direction {name} is not implemented yet; there are {', '.join(usable)}")
+    if name not in available_directions(("sae",) if config.saes else ()):
+        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
 
 
 def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
-    chosen = select_strategies(names or None)
-    if not any(spec.implemented for spec in chosen):
-        usable = ", ".join(name for name in card_ids() if get_strategy(name).implemented)
-        raise ConfigError(f"none of {', '.join(s.id for s in chosen)} is implemented yet; there are {usable}")
-    return chosen
+    return select_strategies(names or None)
 
 
 def left_out(strategies: Sequence[StrategySpec]) -> str:

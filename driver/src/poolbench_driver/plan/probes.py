@@ -1,170 +1,194 @@
-"""Plans D1: vectors to measures, directions and scores, and the directions of nulls and neighbours."""
+"""Stages of D1: vectors to measures, directions and scores of passages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from poolbench.contracts.tasks import Task, step_key
-from poolbench.directions import all_directions, implemented_directions
+from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
-from poolbench.readouts import get_readout
-from poolbench_driver.plan.plan import NULL_BASE, ConceptPlan, Plan
+from poolbench.steps.common import NoParams
+from poolbench.steps.prober import (
+    COMMON_COMPONENT,
+    COMPONENT,
+    COMPONENT_OF_ALL,
+    CONCEPT_DIRECTIONS,
+    CONCEPT_VECTORS,
+    DIRECTIONS,
+    LAYERS,
+    MEASURES,
+    NESTED_MEASURES,
+    PARTS,
+    PASSAGES,
+    PROBE,
+    SAE,
+    VECTORS,
+    ProbeParams,
+)
+from poolbench.steps.roles import Cell, Split, SplitCell
+from poolbench_driver.plan.scope import Scope
+from poolbench_driver.plan.stage import Draft, Stage
+from poolbench_driver.plan.vectors import ConceptVectors, Vectors
 
-#: What a cell's probing yields, each an artifact of its own.
-PARTS = ("measures", "directions", "scores")
-#: Parameters that directions and scores of passages do not depend on.
-MEASURED_BY = ("num_bootstrap", "fold_seeds")
-
-
-def plan_probes(plan: Plan, cells: ConceptPlan) -> None:
-    """D1 of every strategy at every layer, a task a layer and what it waits for."""
-    stores = dict(zip(PARTS, (cells.measures, cells.directions, cells.probe_scores), strict=True))
-    passages = {f"passages/{split}": cells.passages[split] for split in ("train", "test")}
-    for layer, specs in product(plan.layers_with_steering(), _by_what_they_wait_for(plan)):
-        params, sae = _probe_params(plan, cells) | _sae_params(plan, layer), _sae_input(plan, layer)
-        inputs, outputs = {**passages, **sae}, {}
-        for spec in specs:
-            vectors = {**_cell_inputs(plan, cells, ("train", "test"), spec, layer), **sae}
-            inputs |= vectors
-            for part, store in stores.items():
-                read = _read_by(part, {**passages, **vectors})
-                key = _cell_key(spec, _params_of(part, params), part, read)
-                outputs[f"{part}/{spec.id}/{layer}"] = store[spec.id, layer] = key
-        plan.add(Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=params))
-
-
-def _params_of(part: str, params: dict[str, Any]) -> dict[str, Any]:
-    """What a part depends on: resamples and further folds change measures alone, and no text is steered anew."""
-    return {name: value for name, value in params.items() if part == "measures" or name not in MEASURED_BY}
+SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-def _read_by(part: str, inputs: dict[str, str]) -> dict[str, str]:
-    """What a part is made from: directions come from the train split."""
-    if part != "directions":
-        return inputs
-    return {role: key for role, key in inputs.items() if role != "passages/test" and not role.startswith("test/")}
+@dataclass(frozen=True)
+class Components(Stage):
+    """Common components by strategy and layer, for the strategies that lose theirs."""
+
+    keys: Mapping[Cell, str]
 
 
-def plan_published_probes(plan: Plan, cells: ConceptPlan) -> None:
-    """D1 by the reference's own definition, which fixes folds and seeds itself, where the configuration asks for it."""
-    if plan.config.protocol != "published":
-        return
-    num_bootstrap = plan.config.budget.num_bootstrap
-    params = {"concept": cells.concept.id, "num_bootstrap": num_bootstrap, "protocol": "published"}
-    passages = {f"passages/{split}": cells.passages[split] for split in ("train", "test")}
-    for layer, specs in product(plan.layers, _by_what_they_wait_for(plan)):
-        inputs, outputs = dict(passages), {}
-        for spec in specs:
-            read = {"passages/train": passages["passages/train"], **_cell_inputs(plan, cells, ("train",), spec, layer)}
-            inputs |= _cell_inputs(plan, cells, ("train", "test"), spec, layer)
-            key = _cell_key(spec, params, "measures", read)
-            outputs[f"measures/{spec.id}/{layer}"] = cells.published[spec.id, layer] = key
-        plan.add(Task(kind="prober.probe", inputs=inputs, outputs=outputs, params=params))
+@dataclass(frozen=True)
+class ConceptProbes:
+    """Keys of one concept's D1.
 
-
-def plan_nested_layers(plan: Plan, cells: ConceptPlan) -> None:
-    """D1 at the layer that each training fold chooses, where the configuration asks for it; a task a concept."""
-    if plan.config.layer_choice != "nested" or len(plan.layers) < 2:
-        return
-    params = _probe_params(plan, cells)
-    passages = {f"passages/{split}": cells.passages[split] for split in ("train", "test")}
-    for specs in _by_what_they_wait_for(plan):
-        inputs, outputs = dict(passages), {}
-        for spec in specs:
-            found = [_cell_inputs(plan, cells, ("train", "test"), spec, layer) for layer in plan.layers]
-            vectors = {role: key for each in found for role, key in each.items()}
-            inputs |= vectors
-            readout = {} if spec.readout is None else {"readout": get_readout(spec.readout).identity()}
-            key = step_key("prober.layers", {**params, **readout}, {**passages, **vectors})
-            outputs[f"measures/{spec.id}"] = cells.nested[spec.id] = key
-        plan.add(Task(kind="prober.layers", inputs=inputs, outputs=outputs, params=params))
-
-
-def _probe_params(plan: Plan, cells: ConceptPlan) -> dict[str, Any]:
-    """What D1 depends on beside its inputs."""
-    seeds = {"fold_seeds": list(plan.config.fold_seeds)} if plan.config.fold_seeds else {}
-    return {
-        "concept": cells.concept.id,
-        "num_bootstrap": plan.config.budget.num_bootstrap,
-        "seed": plan.config.seed,
-        "folds": 5,
-        **seeds,
-    }
-
-
-def _sae_input(plan: Plan, layer: int) -> dict[str, str]:
-    return {f"sae/{layer}": plan.saes[layer][0]} if layer in plan.saes else {}
-
-
-def _sae_params(plan: Plan, layer: int) -> dict[str, Any]:
-    return {"sae_features": plan.saes[layer][1]} if layer in plan.saes else {}
-
-
-def plan_components(plan: Plan) -> None:
-    """The common component of the run's train vectors at each layer, for the strategies that are rid of it."""
-    for spec, layer in product(plan.implemented, plan.layers_with_steering()):
-        if spec.common_component:
-            inputs = {f"train/{name}": cells.vectors["train", spec.id, layer] for name, cells in plan.concepts.items()}
-            plan.components[spec.id, layer] = plan.add_step("prober.component", "component", inputs, {})
-
-
-def _by_what_they_wait_for(plan: Plan) -> list[list[StrategySpec]]:
-    """Strategies that need one concept alone, and those that need all: a concept that fails stops no other's."""
-    groups = [[spec for spec in plan.implemented if spec.common_component is together] for together in (False, True)]
-    return [specs for specs in groups if specs]
-
-
-def _cell_inputs(
-    plan: Plan, cells: ConceptPlan, splits: Sequence[str], spec: StrategySpec, layer: int
-) -> dict[str, str]:
-    """The vectors of a cell by role, and the common component to take out of them."""
-    inputs = {f"{split}/{spec.id}/{layer}": cells.vectors[split, spec.id, layer] for split in splits}
-    if spec.common_component:
-        inputs[f"component/{spec.id}/{layer}"] = plan.components[spec.id, layer]
-    return inputs
-
-
-def plan_neighbour_directions(plan: Plan, cells: ConceptPlan) -> None:
-    """Directions of a concept that is a neighbour only, where it takes the prober to find them.
-
-    That is where it completes the vectors, and where another direction steers than the difference of means.
+    Attributes:
+        concept: The concept.
+        measures: Measures by strategy and layer.
+        directions: Directions.
+        scores: Scores of passages.
+        published: Measures by the published protocol, where it is asked for.
+        nested: Measures at the layer chosen inside the folds, by strategy, where they are asked for.
     """
-    by_prober = plan.config.steering.direction != "C1"
-    layer, params = plan.steering_layer, {"concept": cells.concept.id, "seed": plan.config.seed}
-    passages = {"passages/train": cells.passages["train"]}
-    for specs in _by_what_they_wait_for(plan):
-        inputs, outputs = dict(passages), {}
-        for spec in specs:
-            if spec.completed_by_prober or by_prober:
-                vectors = _cell_inputs(plan, cells, ("train",), spec, layer)
-                inputs |= vectors
-                key = step_key("prober.directions", _cell_params(spec, params), {**passages, **vectors})
-                outputs[f"directions/{spec.id}/{layer}"] = cells.directions[spec.id, layer] = key
-        if outputs:
-            plan.add(Task(kind="prober.directions", inputs=inputs, outputs=outputs, params=params))
+
+    concept: Concept
+    measures: dict[Cell, str] = field(default_factory=dict)
+    directions: dict[Cell, str] = field(default_factory=dict)
+    scores: dict[Cell, str] = field(default_factory=dict)
+    published: dict[Cell, str] = field(default_factory=dict)
+    nested: dict[str, str] = field(default_factory=dict)
 
 
-def _cell_key(spec: StrategySpec, params: dict[str, Any], part: str, inputs: dict[str, str]) -> str:
-    return step_key("prober.probe", {**_cell_params(spec, params), "part": part}, inputs)
+@dataclass(frozen=True)
+class Probes(Stage):
+    """D1 of some concepts, by concept id."""
+
+    concepts: Mapping[str, ConceptProbes]
 
 
-def _cell_params(spec: StrategySpec, params: dict[str, Any]) -> dict[str, Any]:
-    """What enters a cell's keys: another set of directions makes other keys, and another readout where there is one."""
-    specs = all_directions()
-    ids = implemented_directions(("sae",) if "sae_features" in params else ())
-    constructions = {name: specs[name].version for name in ids}
-    readout = {} if spec.readout is None else {"readout": get_readout(spec.readout).identity()}
-    return {**params, "directions": constructions, **readout}
+@dataclass(frozen=True)
+class Directions(Stage):
+    """Directions at the steering layer of concepts that are not measured, by concept id and cell."""
+
+    concepts: Mapping[str, Mapping[Cell, str]]
 
 
-def plan_null_directions(plan: Plan, cells: ConceptPlan) -> None:
-    """Directions of permuted labels, on vectors of one strategy, at the steering layer."""
-    layer = plan.steering_layer
-    inputs = {
-        "passages/train": cells.passages["train"],
-        f"train/{NULL_BASE}/{layer}": cells.vectors["train", NULL_BASE, layer],
+def plan_components(scope: Scope, vectors: Vectors) -> Components:
+    """Plan the common component of the train vectors of all concepts, for the strategies that lose theirs."""
+    draft = Draft()
+    keys: dict[Cell, str] = {}
+    for spec, layer in product(scope.strategies, scope.layers_with_steering):
+        if spec.common_component:
+            of = SplitCell("train", spec.id, layer)
+            inputs = {CONCEPT_VECTORS(name): own.vectors[of] for name, own in vectors.concepts.items()}
+            made = draft.add(COMPONENT_OF_ALL, NoParams(), inputs, [COMMON_COMPONENT()])
+            keys[of.cell] = made[COMMON_COMPONENT()]
+    return Components(draft.done(), keys)
+
+
+def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
+    """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
+    draft = Draft()
+    probes = {name: ConceptProbes(own.concept) for name, own in vectors.concepts.items()}
+    for name, own in vectors.concepts.items():
+        planner = _Planner(scope, draft, own, components)
+        planner.plan_measures(probes[name])
+        planner.plan_published(probes[name])
+        planner.plan_nested(probes[name])
+    return Probes(draft.done(), probes)
+
+
+def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
+    """Plan the directions of concepts that are neighbours only, at the steering layer."""
+    draft = Draft()
+    found = {
+        name: _Planner(scope, draft, own, components).plan_directions(scope.steering_layer)
+        for name, own in vectors.concepts.items()
     }
-    params = {"num_nulls": plan.config.budget.num_nulls, "seed": plan.config.seed}
-    cells.nulls = plan.add_step("prober.nulls", "nulls", inputs, params)
+    return Directions(draft.done(), found)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans the probes of one concept; one task for each layer and group of strategies."""
+
+    scope: Scope
+    draft: Draft
+    vectors: ConceptVectors
+    components: Components
+
+    def plan_measures(self, probes: ConceptProbes) -> None:
+        """Plan measures, directions and scores of every strategy at every layer."""
+        stores = {"measures": probes.measures, "directions": probes.directions, "scores": probes.scores}
+        for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
+            cells = [Cell(spec.id, layer) for spec in specs]
+            inputs = self._inputs(specs, [layer])
+            sae = self.scope.saes.get(layer)
+            if sae is not None:
+                inputs[SAE(layer)] = sae.key
+            roles = [role(*cell) for cell in cells for role in PARTS.values()]
+            made = self.draft.add(PROBE, self._params(layer), inputs, roles)
+            for cell, part in product(cells, PARTS):
+                stores[part][cell] = made[PARTS[part](*cell)]
+
+    def plan_published(self, probes: ConceptProbes) -> None:
+        """Plan D1 by the reference's own definition, where it is asked for; it fixes folds and seeds itself."""
+        if self.scope.config.protocol != "published":
+            return
+        budget, concept = self.scope.config.budget, self.vectors.concept.id
+        params = ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published")
+        for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
+            cells = [Cell(spec.id, layer) for spec in specs]
+            made = self.draft.add(PROBE, params, self._inputs(specs, [layer]), [MEASURES(*cell) for cell in cells])
+            probes.published.update({cell: made[MEASURES(*cell)] for cell in cells})
+
+    def plan_nested(self, probes: ConceptProbes) -> None:
+        """Plan D1 at the layer that each training fold chooses, where it is asked for."""
+        layers = self.scope.layers
+        if self.scope.config.layer_choice != "nested" or len(layers) < 2:
+            return
+        for specs in self.scope.strategy_groups:
+            roles = {spec.id: NESTED_MEASURES(spec.id) for spec in specs}
+            made = self.draft.add(LAYERS, self._params(), self._inputs(specs, layers), roles.values())
+            probes.nested.update({name: made[role] for name, role in roles.items()})
+
+    def plan_directions(self, layer: int) -> dict[Cell, str]:
+        """Plan directions alone, from the train split."""
+        params = ProbeParams(concept=self.vectors.concept.id, seed=self.scope.config.seed)
+        found: dict[Cell, str] = {}
+        for specs in self.scope.strategy_groups:
+            cells = [Cell(spec.id, layer) for spec in specs]
+            inputs = self._inputs(specs, [layer], ("train",))
+            made = self.draft.add(CONCEPT_DIRECTIONS, params, inputs, [DIRECTIONS(*cell) for cell in cells])
+            found |= {cell: made[DIRECTIONS(*cell)] for cell in cells}
+        return found
+
+    def _params(self, layer: int | None = None) -> ProbeParams:
+        """What D1 depends on beside its inputs; what is not asked for stays unset, and so out of the keys."""
+        config, sae = self.scope.config, None if layer is None else self.scope.saes.get(layer)
+        extra: dict[str, Any] = {"fold_seeds": config.fold_seeds} if config.fold_seeds else {}
+        if sae is not None:
+            extra["sae_features"] = sae.num_features
+        return ProbeParams(
+            concept=self.vectors.concept.id,
+            num_bootstrap=config.budget.num_bootstrap,
+            seed=config.seed,
+            folds=5,
+            **extra,
+        )
+
+    def _inputs(
+        self, specs: Iterable[StrategySpec], layers: Sequence[int], splits: Sequence[Split] = SPLITS
+    ) -> dict[str, str]:
+        """Passages and vectors by role, and the common components to remove from them."""
+        inputs = {PASSAGES(split): self.vectors.passages[split] for split in splits}
+        for spec, layer in product(specs, layers):
+            for split in splits:
+                inputs[VECTORS(split, spec.id, layer)] = self.vectors.vectors[SplitCell(split, spec.id, layer)]
+            if spec.common_component:
+                inputs[COMPONENT(spec.id, layer)] = self.components.keys[Cell(spec.id, layer)]
+        return inputs

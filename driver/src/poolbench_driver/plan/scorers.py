@@ -1,37 +1,105 @@
-"""Plans the scorers: training, gate, and the scores of steered texts."""
+"""Stages of the scorers: training, gate, and the scores of steered texts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig, folder_revision
-from poolbench.contracts.tasks import Task, step_key
-from poolbench_driver.plan.plan import NULLS, UNSTEERED, Plan, ScorerPlan, scorers_of
-from poolbench_driver.plan.steering import strategy_batches
+from poolbench.steps.extractor import PASSAGES
+from poolbench.steps.scorer import (
+    CONTINUATIONS,
+    GATE,
+    MEASURES,
+    SCORE,
+    SCORER,
+    SCORER_PASSAGES,
+    SCORERS,
+    SCORES,
+    TEST_PASSAGES,
+    TRAIN,
+    GateParams,
+    ScoreParams,
+    TrainParams,
+)
+from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
+from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
+from poolbench_driver.corpora import passages_step
+from poolbench_driver.plan.scope import Scope
+from poolbench_driver.plan.stage import Draft, Stage
+from poolbench_driver.plan.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered, strategy_batches
 
 
-def plan_scorer(plan: Plan, concept: Concept) -> None:
-    """Trains a concept's scorer and puts it through the gate."""
-    config = plan.config
-    test = plan.add_passages(concept, "test")
-    params = {
-        "concept": concept.id,
-        "base": _base(config),
-        "mode": config.scorer_mode,
-        "seed": config.seed,
+@dataclass(frozen=True)
+class ScorerKeys:
+    """Artifact keys of one concept's scorer, the measures of its training, and its gate."""
+
+    scorer: str
+    training: str
+    continuations: str
+    gate: str
+
+
+@dataclass(frozen=True)
+class Scorers(Stage):
+    """Scorers by concept id."""
+
+    concepts: Mapping[str, ScorerKeys]
+
+
+@dataclass(frozen=True)
+class Scores(Stage):
+    """Scores of texts.
+
+    Attributes:
+        unsteered: Key of the scores of the unsteered texts by all scorers.
+        concepts: Keys by concept id, and by strategy id or `NULLS`.
+    """
+
+    unsteered: str
+    concepts: Mapping[str, Mapping[str, str]]
+
+
+def plan_scorers(scope: Scope) -> Scorers:
+    """Plan training and gate of every scorer."""
+    draft = Draft()
+    concepts = {concept.id: _plan_scorer(scope, draft, concept) for concept in scope.scored_concepts}
+    return Scorers(draft.done(), concepts)
+
+
+def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
+    """Plan the scores of all steered texts by each concept's scorers, and of the unsteered ones by all."""
+    draft = Draft()
+    base = _plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
+    concepts: dict[str, dict[str, str]] = {}
+    for name, own in steered.concepts.items():
+        wanted, concepts[name] = scope.scorers_of(own.concept), {}
+        for batch in [[NULLS], *strategy_batches(scope)]:
+            texts = {strategy: own.texts[strategy].texts for strategy in batch}
+            concepts[name] |= _plan_scores_of(draft, scorers, wanted, texts)
+    return Scores(draft.done(), base, concepts)
+
+
+def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
+    config = scope.config
+    test = draft.add_local(passages_step(config, concept, "test"))
+    params = TrainParams(
+        concept=concept.id,
+        base=_base(config),
+        mode=config.scorer_mode,
+        seed=config.seed,
         **_published(config, concept),
-    }
-    inputs = {"passages/scorer": plan.add_passages(concept, "scorer")}
-    keys = {part: step_key("scorer.train", {**params, "part": part}, inputs) for part in ("scorer", "measures")}
-    plan.add(Task(kind="scorer.train", inputs=inputs, outputs=keys, params=params))
-    continuations = _plan_continuations(plan, test)
-    gate_inputs = {"scorer": keys["scorer"], "passages/test": test, "continuations": continuations}
-    gate_params = {"num_tokens": config.budget.max_tokens, "seed": config.seed}
-    gate = plan.add_step("scorer.gate", "measures", gate_inputs, gate_params)
-    plan.scorers[concept.id] = ScorerPlan(keys["scorer"], keys["measures"], continuations, gate)
+    )
+    inputs = {SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
+    made = draft.add(TRAIN, params, inputs, [SCORER(), MEASURES()])
+    continuations = _plan_continuations(scope, draft, test)
+    gate_inputs = {SCORER(): made[SCORER()], TEST_PASSAGES(): test, CONTINUATIONS(): continuations}
+    gate_params = GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
+    gate = draft.add(GATE, gate_params, gate_inputs, [MEASURES()])[MEASURES()]
+    return ScorerKeys(made[SCORER()], made[MEASURES()], continuations, gate)
 
 
 def _base(config: RunConfig) -> str:
@@ -53,27 +121,15 @@ def _published(config: RunConfig, concept: Concept) -> dict[str, Any]:
     return {**named, "subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else named
 
 
-def _plan_continuations(plan: Plan, passages: str) -> str:
-    """The model's own continuations of passage halves, for part (b) of the gate."""
-    budget = plan.config.budget
-    params = {**plan.model.params, "num_passages": budget.num_continuations, "max_tokens": budget.max_tokens}
-    return plan.add_step("steerer.continue", "texts", {"passages": passages}, params)
+def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
+    """Plan the model's own continuations of passage halves, for part (b) of the gate."""
+    budget = scope.config.budget
+    params = ContinueParams(**scope.model_params, num_passages=budget.num_continuations, max_tokens=budget.max_tokens)
+    return draft.add(CONTINUE, params, {PASSAGES(): passages}, [CONTINUED()])[CONTINUED()]
 
 
-def plan_scores(plan: Plan) -> None:
-    """Scores of all steered texts by each concept's scorers, and of the unsteered ones by all."""
-    texts, fluency, _ = plan.unsteered
-    scored = _plan_scores_of(plan, list(plan.scorers), {UNSTEERED: texts})
-    plan.unsteered = (texts, fluency, scored[UNSTEERED])
-    for cells in plan.concepts.values():
-        scorers = scorers_of(plan, cells.concept)
-        for names in [[NULLS], *strategy_batches(plan)]:
-            cells.scores |= _plan_scores_of(plan, scorers, {name: cells.texts[name] for name in names})
-
-
-def _plan_scores_of(plan: Plan, scorers: Sequence[str], texts: dict[str, str]) -> dict[str, str]:
-    given = {f"scorer/{name}": plan.scorers[name].scorer for name in scorers}
-    keys = {name: step_key("scorer.score", {}, {**given, "texts": key}) for name, key in texts.items()}
-    inputs = {**given, **{f"texts/{name}": key for name, key in texts.items()}}
-    plan.add(Task(kind="scorer.score", inputs=inputs, outputs={f"scores/{name}": key for name, key in keys.items()}))
-    return keys
+def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:
+    inputs = {SCORERS(name): scorers.concepts[name].scorer for name in names}
+    inputs |= {TEXTS(name): key for name, key in texts.items()}
+    made = draft.add(SCORE, ScoreParams(), inputs, [SCORES(name) for name in texts])
+    return {name: made[SCORES(name)] for name in texts}

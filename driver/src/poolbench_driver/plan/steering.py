@@ -1,22 +1,76 @@
-"""Plans D2 and D3: directions to steered texts and their fluency."""
+"""Stages of D2 and D3: directions to steered texts and their likelihood."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from poolbench.contracts.tasks import Task, step_key
+from poolbench.concepts import Concept
+from poolbench.steps.base import Keys
+from poolbench.steps.extractor import CALIBRATE, CALIBRATION, PASSAGES, CalibrateParams
+from poolbench.steps.prober import NULL_DIRECTIONS, VECTORS, NullParams
+from poolbench.steps.prober import NULLS as NULLS_ROLE
+from poolbench.steps.prober import PASSAGES as SPLIT_PASSAGES
+from poolbench.steps.roles import Cell, SplitCell
+from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
 from poolbench_driver.corpora import calibration_step, openings_step
-from poolbench_driver.plan.plan import NULLS, UNSTEERED, ConceptPlan, Plan
+from poolbench_driver.plan.probes import Probes
+from poolbench_driver.plan.scope import NULL_BASE, Scope
+from poolbench_driver.plan.stage import Draft, Stage
+from poolbench_driver.plan.vectors import ConceptVectors, Vectors
 
+UNSTEERED = "unsteered"
+NULLS = "nulls"
 #: Texts of this many strategies are generated, and scored, by one task: some seconds of work on one device.
 STRATEGIES_PER_TASK = 4
 
 
+class Texts(NamedTuple):
+    """Keys of texts and of their likelihood under the unsteered model."""
+
+    texts: str
+    fluency: str
+
+
+@dataclass(frozen=True)
+class Unsteered(Stage):
+    """What all concepts share.
+
+    Attributes:
+        openings: Key of the openings.
+        calibration: Key of the unit of strength; empty for absolute strengths.
+        texts: The unsteered texts.
+    """
+
+    openings: str
+    calibration: str
+    texts: Texts
+
+    def inputs(self) -> dict[str, str]:
+        """Return the inputs that every generation shares, by role."""
+        return {PROMPTS(): self.openings} | ({CALIBRATION(): self.calibration} if self.calibration else {})
+
+
+@dataclass(frozen=True)
+class ConceptTexts:
+    """Keys of one concept's null directions, and of its texts by strategy id or `NULLS`."""
+
+    concept: Concept
+    nulls: str
+    texts: Mapping[str, Texts]
+
+
+@dataclass(frozen=True)
+class SteeredTexts(Stage):
+    """Steered texts by concept id."""
+
+    concepts: Mapping[str, ConceptTexts]
+
+
 @dataclass(frozen=True)
 class Sweep:
-    """Directions taken through strengths.
+    """Directions at several strengths.
 
     Attributes:
         strengths: In the budget's unit.
@@ -26,77 +80,84 @@ class Sweep:
     strengths: Sequence[float]
     direction_ids: Sequence[str] | None = None
 
-    def params(self, plan: Plan) -> dict[str, Any]:
-        """The parameters of ``steerer.generate``; options at their default stay out, so that they move no key."""
-        budget = plan.config.budget
-        return {
-            **plan.model.params,
-            "layer": plan.steering_layer,
-            "strengths": list(self.strengths),
-            "max_tokens": budget.max_tokens,
-            "alpha_unit": budget.alpha_unit,
-            "direction_ids": "all" if self.direction_ids is None else list(self.direction_ids),
-            "seed": plan.config.seed,
-            **plan.config.steering.changed(),
-        }
+    def params(self, scope: Scope) -> GenerateParams:
+        """Return the parameters; options at their default stay unset, so that they move no key."""
+        budget = scope.config.budget
+        direction_ids: Any = "all" if self.direction_ids is None else tuple(self.direction_ids)
+        return GenerateParams(
+            **scope.model_params,
+            layer=scope.steering_layer,
+            strengths=tuple(self.strengths),
+            max_tokens=budget.max_tokens,
+            alpha_unit=budget.alpha_unit,
+            direction_ids=direction_ids,
+            seed=scope.config.seed,
+            **scope.config.steering.changed(),
+        )
 
 
-def plan_shared_steering(plan: Plan) -> None:
-    """What all concepts share: the openings, the unsteered texts and, as unit of strength, the calibration norm."""
-    budget = plan.config.budget
-    plan.openings = plan.add_local(openings_step(budget.opening_set, budget.num_openings))
+def plan_unsteered(scope: Scope) -> Unsteered:
+    """Plan the openings, the unsteered texts and, as unit of strength, the calibration norm."""
+    draft, budget = Draft(), scope.config.budget
+    openings, calibration = draft.add_local(openings_step(budget.opening_set, budget.num_openings)), ""
     if budget.alpha_unit == "residual_norm":
-        texts = {"passages": plan.add_local(calibration_step())}
-        params = {**plan.model.params, "layers": [plan.steering_layer]}
-        plan.calibration = plan.add_step("extractor.calibrate", "calibration", texts, params)
-    made = _plan_generation(plan, {UNSTEERED: {}}, Sweep([0.0]))
-    plan.unsteered = (*made[UNSTEERED], "")
+        inputs = {PASSAGES(): draft.add_local(calibration_step())}
+        params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
+        calibration = draft.add(CALIBRATE, params, inputs, [CALIBRATION()])[CALIBRATION()]
+    shared = {PROMPTS(): openings} | ({CALIBRATION(): calibration} if calibration else {})
+    made = _generate(scope, draft, shared, {UNSTEERED: {}}, Sweep([0.0]))
+    return Unsteered(draft.done(), openings, calibration, made[UNSTEERED])
 
 
-def plan_steering(plan: Plan, cells: ConceptPlan) -> None:
-    """Steered texts of every strategy and of the concept's null directions, at the steering layer."""
-    budget = plan.config.budget
-    _plan_texts(plan, cells, {NULLS: cells.nulls}, Sweep(budget.null_strengths))
-    for names in strategy_batches(plan):
-        directions = {name: cells.directions[name, plan.steering_layer] for name in names}
-        _plan_texts(plan, cells, directions, Sweep(budget.strengths, [plan.config.steering.direction]))
+def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
+    """Plan the texts of every strategy and of each concept's null directions, at the steering layer."""
+    draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs()
+    concepts: dict[str, ConceptTexts] = {}
+    for name, own in vectors.concepts.items():
+        nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions
+        texts = _steer(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
+        for batch in strategy_batches(scope):
+            keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
+            sweep = Sweep(budget.strengths, [scope.config.steering.direction])
+            texts |= _steer(scope, draft, shared, keys, sweep)
+        concepts[name] = ConceptTexts(own.concept, nulls, texts)
+    return SteeredTexts(draft.done(), concepts)
 
 
-def strategy_batches(plan: Plan) -> list[list[str]]:
-    """The strategies' ids in the portions that one task takes."""
-    ids = [spec.id for spec in plan.implemented]
+def strategy_batches(scope: Scope) -> list[list[str]]:
+    """Return the strategies' ids in the portions that one task takes."""
+    ids = [spec.id for spec in scope.strategies]
     return [ids[start : start + STRATEGIES_PER_TASK] for start in range(0, len(ids), STRATEGIES_PER_TASK)]
 
 
-def _plan_texts(plan: Plan, cells: ConceptPlan, directions: Mapping[str, str], sweep: Sweep) -> None:
-    given = {name: {"directions": key} for name, key in directions.items()}
-    for name, (texts, fluency) in _plan_generation(plan, given, sweep).items():
-        cells.texts[name], cells.fluency[name] = texts, fluency
+def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
+    """Plan directions of permuted labels, from the vectors of one strategy."""
+    base = SplitCell("train", NULL_BASE, scope.steering_layer)
+    inputs = {SPLIT_PASSAGES("train"): own.passages["train"], VECTORS(*base): own.vectors[base]}
+    params = NullParams(num_nulls=scope.config.budget.num_nulls, seed=scope.config.seed)
+    return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
 
 
-def _plan_generation(
-    plan: Plan, directions: Mapping[str, Mapping[str, str]], sweep: Sweep
-) -> dict[str, tuple[str, str]]:
-    """Adds one task; the key of a name's texts depends on its own directions and not on its companions.
+def _steer(scope: Scope, draft: Draft, shared: Keys, directions: Keys, sweep: Sweep) -> dict[str, Texts]:
+    given = {name: {DIRECTIONS(name): key} for name, key in directions.items()}
+    return _generate(scope, draft, shared, given, sweep)
+
+
+def _generate(
+    scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, Keys], sweep: Sweep
+) -> dict[str, Texts]:
+    """Plan one task, and return the keys of texts and fluency by name.
 
     Args:
-        plan: The plan.
-        directions: The inputs that each name's texts are steered by.
+        scope: The run.
+        draft: Takes the task.
+        shared: Inputs that all texts depend on.
+        directions: Inputs that the texts of each name depend on.
         sweep: Strengths.
-
-    Returns:
-        Keys of texts and fluency by name.
     """
-    shared, params = {"prompts": plan.openings}, sweep.params(plan)
-    if plan.calibration:
-        shared["calibration"] = plan.calibration
-    inputs, outputs, made = dict(shared), {}, {}
-    for name, own in directions.items():
-        keys = [
-            step_key("steerer.generate", {**params, "part": part}, {**own, **shared}) for part in ("texts", "fluency")
-        ]
-        outputs[f"texts/{name}"], outputs[f"fluency/{name}"] = keys
-        inputs |= {f"{role}/{name}": key for role, key in own.items()}
-        made[name] = (keys[0], keys[1])
-    plan.add(Task(kind="steerer.generate", inputs=inputs, outputs=outputs, params=params))
-    return made
+    inputs = dict(shared)
+    for own in directions.values():
+        inputs |= own
+    roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
+    made = draft.add(GENERATE, sweep.params(scope), inputs, roles)
+    return {name: Texts(made[TEXTS(name)], made[FLUENCY(name)]) for name in directions}

@@ -1,125 +1,187 @@
-"""Plans annotation, extraction and pooling: passages to vectors."""
+"""Stage of annotation, extraction and pooling: passages to vectors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from poolbench.contracts.tasks import Task, step_key
+from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
-from poolbench_driver.plan.plan import ConceptPlan, Plan, scored_concepts
+from poolbench.steps.base import Keys
+from poolbench.steps.common import StrategyParam
+from poolbench.steps.extractor import (
+    ANNOTATIONS,
+    CONCEPT_PASSAGES,
+    COUNT,
+    EXTRACT,
+    FREQUENCIES,
+    IMPORTED_VECTORS,
+    PASSAGES,
+    STATES,
+    VECTORS,
+    ExtractParams,
+    ImportedParams,
+    ReadingParams,
+)
+from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
+from poolbench.steps.roles import Split, SplitCell
+from poolbench_driver.corpora import passages_step
+from poolbench_driver.plan.scope import Scope
+from poolbench_driver.plan.stage import Draft, Stage
 
 
-def plan_frequencies(plan: Plan) -> None:
-    """How often tokens occur in the train passages of the run's concepts, where a strategy asks for it."""
-    if plan.model.imported or not any(spec.reads_counts for spec in plan.pooled):
-        return
-    inputs = {
-        f"passages/{cells.concept.id}": plan.add_passages(cells.concept, "train") for cells in plan.concepts.values()
-    }
-    params = {name: value for name, value in _reading(plan).items() if name != "dtype"}  # tokens have none
-    plan.frequencies = plan.add_step("extractor.count", "frequencies", inputs, params)
+@dataclass(frozen=True)
+class ConceptVectors:
+    """Keys of one concept's passages, annotations and vectors.
 
-
-def plan_vectors(plan: Plan, cells: ConceptPlan, splits: Sequence[str], layers: Sequence[int]) -> None:
-    """Vectors of every strategy at the layers; document frequencies come from the train passages alone."""
-    cells.passages["train"] = plan.add_passages(cells.concept, "train")
-    for split in splits:
-        cells.passages[split] = plan.add_passages(cells.concept, split)
-        inputs = {"passages": cells.passages[split], "idf_passages": cells.passages["train"]}
-        if not plan.model.imported:  # nobody knows where imported tokens lie in the text
-            cells.annotations[split] = plan.add_step("pooler.annotate", "annotations", inputs, plan.annotator)
-        _plan_split(plan, cells, split, layers)
-
-
-def plan_neighbour_vectors(plan: Plan) -> None:
-    """Train vectors of neighbours that are not measured themselves: D3_rep needs their directions."""
-    for concept in scored_concepts(plan):
-        if concept.id not in plan.concepts:
-            plan.neighbours[concept.id] = cells = ConceptPlan(concept)
-            plan_vectors(plan, cells, ("train",), [plan.steering_layer])
-
-
-def _plan_split(plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int]) -> None:
-    """Vectors of one split: from kept states where they serve, else by the extractor in one pass over the model."""
-    extracted: dict[str, str] = {}
-    for layer in layers:
-        states, pooled = _states_key(plan, cells, split, layer), []
-        for spec in plan.pooled:
-            key = cells.vectors[split, spec.id, layer] = _vectors_key(plan, cells, split, spec, layer)
-            if _serves(plan, states, spec, key):
-                pooled.append(spec)
-            else:
-                extracted[f"{spec.id}/{layer}"] = key
-        if pooled:
-            _plan_pooling(plan, cells, split, layer, pooled)
-        cells.vectors |= {(split, spec.id, layer): states for spec in plan.state_readers}
-        if plan.keeps_states and not plan.model.imported:
-            extracted[f"states/{layer}"] = states
-    if extracted:
-        _plan_extraction(plan, cells, split, layers, extracted)
-
-
-def _plan_extraction(
-    plan: Plan, cells: ConceptPlan, split: str, layers: Sequence[int], outputs: dict[str, str]
-) -> None:
-    params = {
-        **_reading(plan),
-        "strategies": _strategies(cells, plan.pooled),
-        "layers": list(layers),
-        "keep_activations": plan.keeps_states,
-    }
-    inputs = {"passages": cells.passages[split], "annotations": cells.annotations[split]}
-    if plan.frequencies:
-        inputs["frequencies"] = plan.frequencies
-    plan.add(Task(kind="extractor.extract", inputs=inputs, outputs=outputs, params=params))
-
-
-def _plan_pooling(plan: Plan, cells: ConceptPlan, split: str, layer: int, specs: Sequence[StrategySpec]) -> None:
-    """Vectors from the kept states of one layer; the model is not loaded."""
-    inputs = {f"states/{layer}": _states_key(plan, cells, split, layer)}
-    if split in cells.annotations and any(spec.reads_annotations for spec in specs):
-        inputs["annotations"] = cells.annotations[split]
-    outputs = {f"{spec.id}/{layer}": cells.vectors[split, spec.id, layer] for spec in specs}
-    params = {"strategies": _strategies(cells, specs)}
-    plan.add(Task(kind="pooler.pool", inputs=inputs, outputs=outputs, params=params))
-
-
-def _serves(plan: Plan, states: str, spec: StrategySpec, vectors: str) -> bool:
-    """Whether kept states give these vectors: always where they are all there is of a model."""
-    missing = states in plan.present and vectors not in plan.present
-    return bool(plan.model.imported) or (missing and spec.served_by_kept_states)
-
-
-def _vectors_key(plan: Plan, cells: ConceptPlan, split: str, spec: StrategySpec, layer: int) -> str:
-    """The key of vectors, whoever makes them.
-
-    Annotations and counts enter the keys of the strategies that read them, and no others: another spaCy pipeline, or
-    another concept in the run, recomputes no more than it must.
+    Attributes:
+        concept: The concept.
+        passages: Passages by split.
+        annotations: Annotations by split; none for imported activations, whose tokens have no place in the text.
+        vectors: Vectors by split, strategy and layer; for strategies that read states, the kept states.
     """
-    if plan.model.imported:
-        inputs = {"states": _states_key(plan, cells, split, layer)}
-    else:
-        inputs = {"passages": cells.passages[split]}
-        if spec.reads_annotations:
-            inputs["annotations"] = cells.annotations[split]
-        if spec.reads_counts:
-            inputs["frequencies"] = plan.frequencies
-    identity = spec.identity(spec.params_for(cells.concept.triggers))
-    return step_key("extractor.extract", {**_reading(plan), "strategy": identity, "layer": layer}, inputs)
+
+    concept: Concept
+    passages: Mapping[str, str]
+    annotations: Mapping[str, str]
+    vectors: Mapping[SplitCell, str]
 
 
-def _states_key(plan: Plan, cells: ConceptPlan, split: str, layer: int) -> str:
-    if plan.model.imported:
-        return plan.model.imported[cells.concept.id, split, layer]
-    return step_key("extractor.states", {**_reading(plan), "layer": layer}, {"passages": cells.passages[split]})
+@dataclass(frozen=True)
+class Vectors(Stage):
+    """Vectors of some concepts, by concept id; `frequencies` is empty where no strategy reads token counts."""
+
+    concepts: Mapping[str, ConceptVectors]
+    frequencies: str = ""
 
 
-def _reading(plan: Plan) -> dict[str, Any]:
+def plan_vectors(scope: Scope) -> Vectors:
+    """Plan vectors of the measured concepts: both splits, every strategy, all layers."""
+    draft = Draft()
+    for sae in scope.saes.values():
+        if sae.step is not None:
+            draft.add_local(sae.step)
+    frequencies = _plan_frequencies(scope, draft)
+    planner = _Planner(scope, draft, frequencies)
+    layers = scope.layers_with_steering
+    concepts = {concept.id: planner.plan(concept, ("train", "test"), layers) for concept in scope.concepts}
+    return Vectors(draft.done(), concepts, frequencies)
+
+
+def plan_neighbour_vectors(scope: Scope, measured: Vectors) -> Vectors:
+    """Plan train vectors of neighbours that are not measured themselves: D3_rep needs their directions."""
+    draft = Draft()
+    planner = _Planner(scope, draft, measured.frequencies)
+    others = [concept for concept in scope.scored_concepts if concept.id not in measured.concepts]
+    concepts = {concept.id: planner.plan(concept, ("train",), [scope.steering_layer]) for concept in others}
+    return Vectors(draft.done(), concepts, measured.frequencies)
+
+
+def _plan_frequencies(scope: Scope, draft: Draft) -> str:
+    """Count tokens in the train passages of all concepts, where a strategy asks for it."""
+    if scope.model.imported or not any(spec.reads_counts for spec in scope.pooled):
+        return ""
+    inputs = {
+        CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
+        for concept in scope.concepts
+    }
+    reading = {name: value for name, value in _reading(scope).items() if name != "dtype"}  # tokens have no dtype
+    return draft.add(COUNT, ReadingParams(**reading), inputs, [FREQUENCIES()])[FREQUENCIES()]
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans the vectors of one concept at a time."""
+
+    scope: Scope
+    draft: Draft
+    frequencies: str
+
+    def plan(self, concept: Concept, splits: Sequence[Split], layers: Sequence[int]) -> ConceptVectors:
+        """Plan one concept. Document frequencies come from the train passages alone."""
+        passages = {"train": self._passages(concept, "train")} | {
+            split: self._passages(concept, split) for split in splits
+        }
+        annotations: dict[str, str] = {}
+        vectors: dict[SplitCell, str] = {}
+        for split in splits:
+            inputs: dict[str, str] = {}
+            if not self.scope.model.imported:
+                annotations[split] = self._annotations(passages[split], passages["train"])
+                inputs = {PASSAGES(): passages[split], ANNOTATIONS(): annotations[split]}
+            if self.frequencies:
+                inputs[FREQUENCIES()] = self.frequencies
+            vectors |= self._split(concept, split, layers, inputs)
+        return ConceptVectors(concept, passages, annotations, vectors)
+
+    def _passages(self, concept: Concept, split: str) -> str:
+        return self.draft.add_local(passages_step(self.scope.config, concept, split))
+
+    def _annotations(self, passages: str, train: str) -> str:
+        version = self.scope.annotator_version
+        params = AnnotateParams(pipeline=self.scope.config.annotator, pipeline_version=version)
+        inputs = {PASSAGES(): passages, IDF_PASSAGES(): train}
+        return self.draft.add(ANNOTATE, params, inputs, [ANNOTATIONS()])[ANNOTATIONS()]
+
+    def _split(self, concept: Concept, split: Split, layers: Sequence[int], inputs: Keys) -> Mapping[SplitCell, str]:
+        """Plan one split: from kept states where they serve, else by the extractor in one pass over the model."""
+        vectors: dict[SplitCell, str] = {}
+        extracted: dict[str, str] = {}
+        imported = self.scope.model.imported
+        params = None if imported else self._extract_params(concept, layers)
+        for layer in layers:
+            if params is None:
+                states = imported[concept.id, split, layer]
+                keys = self._imported_keys(concept, layer, states)
+            else:
+                states = EXTRACT.key(STATES(layer), params, inputs)
+                keys = {spec: EXTRACT.key(VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled}
+            served = {spec: key for spec, key in keys.items() if self._serves(states, spec, key)}
+            if served:
+                self._pool(concept, layer, states, served, inputs)
+            extracted |= {VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in served}
+            vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
+            vectors |= {SplitCell(split, spec.id, layer): states for spec in self.scope.state_readers}
+            if self.scope.keeps_states and not imported:
+                extracted[STATES(layer)] = states
+        if params is not None and extracted:
+            self.draft.add(EXTRACT, params, inputs, extracted)
+        return vectors
+
+    def _imported_keys(self, concept: Concept, layer: int, states: str) -> dict[StrategySpec, str]:
+        params = ImportedParams(**_reading(self.scope), strategies=_strategies(concept, self.scope.pooled))
+        inputs = {STATES(layer): states}
+        return {spec: IMPORTED_VECTORS.key(VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled}
+
+    def _serves(self, states: str, spec: StrategySpec, vectors: str) -> bool:
+        """Whether kept states give these vectors: always where they are all there is of a model."""
+        missing = states in self.scope.present and vectors not in self.scope.present
+        return bool(self.scope.model.imported) or (missing and spec.served_by_kept_states)
+
+    def _pool(
+        self, concept: Concept, layer: int, states: str, served: Mapping[StrategySpec, str], inputs: Keys
+    ) -> None:
+        """Plan vectors from the kept states of one layer; the model is not loaded."""
+        read = {STATES(layer): states}
+        if ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
+            read[ANNOTATIONS()] = inputs[ANNOTATIONS()]
+        outputs = {VECTORS(spec.id, layer): key for spec, key in served.items()}
+        self.draft.add(POOL, PoolParams(strategies=_strategies(concept, served)), read, outputs)
+
+    def _extract_params(self, concept: Concept, layers: Sequence[int]) -> ExtractParams:
+        return ExtractParams(
+            **_reading(self.scope),
+            strategies=_strategies(concept, self.scope.pooled),
+            layers=list(layers),
+            keep_activations=self.scope.keeps_states,
+        )
+
+
+def _reading(scope: Scope) -> dict[str, Any]:
     """The model and how it reads its input: what every key of vectors and states depends on."""
-    return {**plan.model.params, "include_bos": plan.config.include_bos}
+    return {**scope.model_params, "include_bos": scope.config.include_bos}
 
 
-def _strategies(cells: ConceptPlan, specs: Iterable[StrategySpec]) -> list[dict[str, Any]]:
-    triggers = cells.concept.triggers
-    return [{"id": spec.id, "params": spec.resolve(spec.params_for(triggers))} for spec in specs]
+def _strategies(concept: Concept, specs: Iterable[StrategySpec]) -> list[StrategyParam]:
+    return [StrategyParam(id=spec.id, params=spec.resolve(spec.params_for(concept.triggers))) for spec in specs]

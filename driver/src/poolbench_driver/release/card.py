@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench import __version__
-from poolbench_driver.plan import Plan
+from poolbench_driver.plan import Scope
 
 #: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
 MODEL_LICENCES = {
@@ -37,7 +37,7 @@ _FIELDS = {
 }
 
 
-def dataset_card(plan: Plan, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> str:
+def dataset_card(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> str:
     """README.md of a release, with the header that dataset hubs read.
 
     Args:
@@ -46,7 +46,7 @@ def dataset_card(plan: Plan, files: Mapping[str, Any], licence: str, gates: Mapp
         licence: Identifier of the texts' licence.
         gates: What is to be known of each concept's scorer.
     """
-    return "\n".join([*_header(files, licence), *_body(plan, files, licence, gates), ""])
+    return "\n".join([*_header(files, licence), *_body(scope, files, licence, gates), ""])
 
 
 def model_licence(model: str) -> str:
@@ -63,10 +63,10 @@ def _header(files: Mapping[str, Any], licence: str) -> list[str]:
     return ["---", f"license: {licence}", "language: en", "configs:", *configs, "---"]
 
 
-def _body(plan: Plan, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> list[str]:
-    config, budget = plan.config, plan.config.budget
-    model = f"{plan.model.ref.id} (revision {plan.model.ref.revision or 'unknown'}, {plan.model.ref.dtype})"
-    decoding = "greedy" if config.steering.temperature == 0 else _sampling(plan)
+def _body(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> list[str]:
+    config, budget = scope.config, scope.config.budget
+    model = f"{scope.model.ref.id} (revision {scope.model.ref.revision or 'unknown'}, {scope.model.ref.dtype})"
+    decoding = "greedy" if config.steering.temperature == 0 else _sampling(scope)
     opening_licence = OPENING_LICENCES.get(budget.opening_set, "Apache-2.0, this project")
     return [
         "# Steered texts",
@@ -78,7 +78,7 @@ def _body(plan: Plan, files: Mapping[str, Any], licence: str, gates: Mapping[str
         "| | |",
         "|---|---|",
         f"| model | {model} |",
-        f"| steered after | block {plan.steering_layer}, {config.steering.positions} positions |",
+        f"| steered after | block {scope.steering_layer}, {config.steering.positions} positions |",
         f"| directions | {config.steering.direction}, and {budget.num_nulls} null directions a concept |",
         f"| strengths | {', '.join(f'{s:g}' for s in budget.strengths)} (unit: {budget.alpha_unit}) |",
         f"| openings | {budget.num_openings} of {budget.opening_set} ({opening_licence}) |",
@@ -103,9 +103,9 @@ def _body(plan: Plan, files: Mapping[str, Any], licence: str, gates: Mapping[str
     ]
 
 
-def _sampling(plan: Plan) -> str:
-    steering = plan.config.steering
-    return f"{steering.num_samples} samples at temperature {steering.temperature:g}, seed {plan.config.seed}"
+def _sampling(scope: Scope) -> str:
+    steering = scope.config.steering
+    return f"{steering.num_samples} samples at temperature {steering.temperature:g}, seed {scope.config.seed}"
 
 
 def _table(fields: Mapping[str, str]) -> Sequence[str]:

@@ -21,7 +21,7 @@ from poolbench.concepts import get_concept
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
-from poolbench_driver.plan import Plan
+from poolbench_driver.plan import PoolBenchPlan, Scope, SteeringStages
 from poolbench_driver.release.card import dataset_card, scorer_notes
 from poolbench_driver.release.texts import RELEASE, ReleaseTable, Source, TextScores, sources
 from poolbench_driver.rundir import RunFolder
@@ -52,7 +52,7 @@ def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) ->
 
 def export_steered_outputs(
     folder: RunFolder,
-    plan: Plan,
+    plan: PoolBenchPlan,
     artifacts: Artifacts,
     output: Path,
     *,
@@ -75,8 +75,11 @@ def export_steered_outputs(
         InputError: ``output`` holds something else.
         NotFoundError: The run is not finished, or did not steer.
     """
-    if not plan.steers:
-        raise NotFoundError(f"run {folder.id} measured {', '.join(plan.config.metrics)} alone: it has no steered texts")
+    scope, stages = plan.scope, plan.steering
+    if stages is None:
+        raise NotFoundError(
+            f"run {folder.id} measured {', '.join(scope.config.metrics)} alone: it has no steered texts"
+        )
     output = output.resolve()
     scores = folder.read_table("text_scores")
     notes = scorer_notes(folder.read_table("results"))
@@ -85,23 +88,29 @@ def export_steered_outputs(
         files, missing = {}, []
         for concept in concepts:
             name = f"data/{concept}.parquet"
-            lacking = _write_concept(partial / name, concept, plan, artifacts, scores, on_part)
+            lacking = _write_concept(partial / name, concept, scope, stages, artifacts, scores, on_part)
             files[name] = {"concept": concept, "num_rows": pq.read_metadata(partial / name).num_rows}
             missing += lacking
-        (partial / "README.md").write_text(dataset_card(plan, files, licence, notes), "utf-8")
-        manifest = _manifest(folder, plan, partial, files, missing, licence)
+        (partial / "README.md").write_text(dataset_card(scope, files, licence, notes), "utf-8")
+        manifest = _manifest(folder, scope, partial, files, missing, licence)
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     return manifest
 
 
 def _write_concept(
-    file: Path, concept: str, plan: Plan, artifacts: Artifacts, scores: pa.Table, on_part: Callable[[int], object]
+    file: Path,
+    concept: str,
+    scope: Scope,
+    stages: SteeringStages,
+    artifacts: Artifacts,
+    scores: pa.Table,
+    on_part: Callable[[int], object],
 ) -> list[dict[str, str]]:
     """Writes one concept's file; returns the parts that the run does not have."""
-    found, rows, missing = _scores_of(scores, concept), ReleaseTable(plan), []
+    found, rows, missing = _scores_of(scores, concept), ReleaseTable(scope), []
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
-        for source in sources(plan, plan.concepts[concept]):
+        for source in sources(scope, stages, concept):
             try:
                 tables = _tables(artifacts, source)
             except NotFoundError as error:
@@ -131,7 +140,7 @@ def _scores_of(scores: pa.Table, concept: str) -> TextScores:
 
 
 def _manifest(
-    folder: RunFolder, plan: Plan, partial: Path, files: dict[str, Any], missing: list[dict[str, str]], licence: str
+    folder: RunFolder, scope: Scope, partial: Path, files: dict[str, Any], missing: list[dict[str, str]], licence: str
 ) -> dict[str, Any]:
     for name in ["README.md", *files]:
         content = (partial / name).read_bytes()
@@ -141,10 +150,10 @@ def _manifest(
         "kind": KIND,
         "version": RELEASE_VERSION,
         "run_id": folder.id,
-        "config_hash": plan.config.config_hash(),
+        "config_hash": scope.config.config_hash(),
         "code_version": __version__,
-        "model": plan.model.ref.id,
-        "model_revision": plan.model.ref.revision,
+        "model": scope.model.ref.id,
+        "model_revision": scope.model.ref.revision,
         "licence": licence,
         "files": files,
         "missing": missing,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from poolbench.concepts import get_concept
 from poolbench.contracts.tables import table_from_rows
 from poolbench.errors import ReceiptError
-from poolbench_driver.plan import NULLS, UNSTEERED, ConceptPlan, Plan
+from poolbench_driver.plan import NULLS, UNSTEERED, Scope, SteeringStages
 
 _SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
 
@@ -58,26 +58,25 @@ class Source(NamedTuple):
     fluency: str
 
 
-def sources(plan: Plan, cells: ConceptPlan) -> Iterator[Source]:
-    """What a concept's file holds, in order: unsteered texts, each strategy's, the null directions'."""
-    texts, fluency, _ = plan.unsteered
-    yield Source(UNSTEERED, texts, fluency)
-    for name in [*(spec.id for spec in plan.implemented), NULLS]:
-        yield Source(name, cells.texts[name], cells.fluency[name])
+def sources(scope: Scope, stages: SteeringStages, concept: str) -> Iterator[Source]:
+    """Yield what a concept's file holds, in order: unsteered texts, each strategy's, the null directions'."""
+    yield Source(UNSTEERED, *stages.unsteered.texts)
+    for name in [*(spec.id for spec in scope.strategies), NULLS]:
+        yield Source(name, *stages.texts.concepts[concept].texts[name])
 
 
 class ReleaseTable:
     """Turns the tables of one plan into release rows."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._versions = {spec.id: spec.version for spec in plan.strategies}
+    def __init__(self, scope: Scope) -> None:
+        self._versions = {spec.id: spec.version for spec in scope.strategies}
         self._common = {
-            "model": plan.model.ref.id,
-            "model_revision": plan.model.ref.revision,
-            "layer": plan.steering_layer,
-            "alpha_unit": plan.config.budget.alpha_unit,
-            "positions": plan.config.steering.positions,
-            "temperature": plan.config.steering.temperature,
+            "model": scope.model.ref.id,
+            "model_revision": scope.model.ref.revision,
+            "layer": scope.steering_layer,
+            "alpha_unit": scope.config.budget.alpha_unit,
+            "positions": scope.config.steering.positions,
+            "temperature": scope.config.steering.temperature,
         }
 
     def of(self, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores) -> pa.Table:

@@ -69,7 +69,7 @@ class Repairs:
             raise DamagedError(key, what, "check the disk of the object store, and who else writes to it")
         what, place = self._set_aside(key)
         self._num_set_aside[key] += bool(place)
-        maker = self.plan.producers().get(key) or self.plan.local.get(key)
+        maker = self.plan.producers.get(key) or self.plan.local.get(key)
         then = f"{_label(maker)} makes it again" if maker else "this run does not make it"
         if place:
             self.note(f"damaged: {key}: {what}; set aside as {place}, {then}")
@@ -106,12 +106,13 @@ def _label(maker: Task | LocalStep | None) -> str:
 
 def _import_remedy(plan: Plan, key: str) -> str:
     """How an imported artifact is brought in again; "" for one that was not imported."""
-    imported = plan.model.imported
+    imported = plan.scope.model.imported
     if key in imported.values():
-        name, source = plan.config.model.partition(":")[2], plan.config.corpus.source
+        config = plan.scope.config
+        name, source = config.model.partition(":")[2], config.corpus.source
         layers = ",".join(str(layer) for layer in sorted({layer for _, _, layer in imported}))
         command = f"poolbench-driver import activations FOLDER --name {name} --corpus {source} --layers {layers}"
         return f"no task makes it again: import it with `{command}`"
-    if any(key == sae for sae, _ in plan.saes.values()):
+    if any(key == sae.key for sae in plan.scope.saes.values()):
         return "no task makes it again: name the folder of the autoencoder as `path` in `saes`, and the run imports it"
     return ""

@@ -10,7 +10,7 @@ from poolbench.contracts.tables import CALIBRATION, table_from_rows
 from poolbench.errors import InputError
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.capture import Captured
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import DEFAULT_READING, Passages, Progress, Reading, encode_passages, run_batches
 
 

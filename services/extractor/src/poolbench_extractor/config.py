@@ -8,25 +8,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from poolbench.config import ModelRef, StrictModel, resolve_model
+from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import (
     MAX_CHARACTERS,
-    Dtype,
     Flag,
     Label,
     Layer,
     ModelName,
     Name,
-    Revision,
     StrategyParams,
     Text,
     Whole,
 )
-from poolbench.pooling.batch import Request
 from poolbench.runtime.folders import requested_model
-
-MAX_STRATEGIES = 200
-"""Strategies of one task."""
+from poolbench.steps.extractor import ReadingParams
 
 MAX_TEXTS = 1_024
 """Texts of one HTTP request."""
@@ -44,51 +39,6 @@ MAX_WORDS = 500_000
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
 Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
-
-
-class StrategyParam(StrictModel):
-    """A strategy with the parameters it is asked for."""
-
-    id: Name
-    params: StrategyParams = Field(default_factory=dict)
-
-
-class ModelParams(StrictModel):
-    """The model and how its input is read; part of every task.
-
-    Attributes:
-        model: Preset id, folder or Hugging Face id.
-        dtype: Weights and activations: ``float32``, ``bfloat16`` or ``float16``.
-        include_bos: Whether a BOS counts as a real token.
-        max_length: Passages with more tokens fail, besides those longer than the model's window.
-    """
-
-    model: ModelName
-    model_revision: Revision | None = None
-    dtype: Dtype | None = None
-    include_bos: Flag = False
-    max_length: Whole | None = Field(default=None, gt=0, le=10_000_000)
-
-    def reference(self) -> ModelRef:
-        """The model, resolved to a folder or hub id and a revision."""
-        return resolve_model(self.model, revision=self.model_revision, dtype=self.dtype)
-
-
-class CalibrateParams(ModelParams):
-    """Parameters of ``extractor.calibrate``."""
-
-    layers: list[Layer] = Field(min_length=1, max_length=1000)
-
-
-class ExtractParams(CalibrateParams):
-    """Parameters of ``extractor.extract``."""
-
-    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
-    keep_activations: Flag = False
-
-    def requests(self) -> dict[str, Request]:
-        """The strategies by id, checked against the registry."""
-        return {item.id: Request.of(item.id, item.params) for item in self.strategies}
 
 
 @dataclass(frozen=True)
@@ -144,7 +94,7 @@ class Annotation(StrictModel):
     keyword: list[Flag] = Field(max_length=MAX_WORDS, fail_fast=True)
 
 
-class EmbedRequest(ModelParams):
+class EmbedRequest(ReadingParams):
     """Body of ``POST /embed``.
 
     Attributes:

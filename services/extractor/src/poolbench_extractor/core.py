@@ -12,7 +12,7 @@ from poolbench.pooling.signals import KEPT_SIGNALS
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.capture import Captured
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import (
     DEFAULT_LIMITS,
     DEFAULT_READING,

@@ -11,7 +11,7 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.pooling.context import TokenContext, Words
 from poolbench_extractor.frequencies import Frequencies
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 
 @dataclass(frozen=True)

@@ -1,57 +1,52 @@
-"""An encoder object with the interface of ``SentenceTransformer``: any decoder, layer and pooling strategy."""
+"""`PoolingEncoder`: a `SentenceTransformer` of any decoder, layer and pooling strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
-import numpy as np
 import torch
-from torch import Tensor
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util.decorators import deprecated_kwargs
 
 from poolbench.config import resolve_model
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, InputError
 from poolbench_extractor.config import Deployment
-from poolbench_extractor.embedding.similarity import SIMILARITIES, pairwise_of, similarity_of
-from poolbench_extractor.embedding.textpooler import Annotate, TextPooler, TruncationWarning
+from poolbench_extractor.embedding.module import Annotate, PoolingModule
 from poolbench_extractor.embedding.texts import unsupervised
-from poolbench_extractor.load import load_decoder
-from poolbench_extractor.model import Decoder
-from poolbench_extractor.passes import Progress
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-
-__all__ = ["PoolingEncoder", "TruncationWarning"]
-
-Vectors = np.ndarray | Tensor | list[Tensor]
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import load_decoder
 
 
-class PoolingEncoder:
-    """Texts to vectors by a model, a layer and a pooling strategy.
+class TruncationWarning(UserWarning):
+    """Texts were cut to the window of the model."""
 
-    The interface has no way to answer that a text failed, so this differs from ``POST /embed``: a text longer than
-    ``max_seq_length`` is cut, with a ``TruncationWarning``, and counted in ``num_truncated``; a text that cannot be
-    computed (no real token, states that are not finite) raises, or with ``on_failure="nan"`` is a row of NaN.
+
+class PoolingEncoder(SentenceTransformer):
+    """A `SentenceTransformer` whose only module runs a decoder and pools one of its layers.
+
+    Its `encode` cannot return a status, so it differs from `POST /embed` in two points. A text longer than
+    `max_seq_length` is cut, with a `TruncationWarning`, and counted in `num_truncated`. A text that cannot be
+    computed (no real token, states that are not finite) raises an error, or with `on_failure="nan"` is a row of NaN.
 
     Args:
         model: Preset id, folder or Hugging Face id, or a decoder that is loaded already.
         strategy: Id of a pooling strategy that needs no labels.
         layer: Block index; negative ones count from the end.
         params: Parameters of the strategy.
-        revision: Of the model.
-        dtype: Of the model.
+        revision: Revision of the model.
+        dtype: Type of the model's weights.
         max_seq_length: Positions of a text, special tokens included; by default and at most the model's window.
         include_bos: Whether a special token at position 0 counts as a real token.
         annotate: Annotates texts, for strategies that read annotations.
         prompts: Texts put before every sentence, by name.
         default_prompt_name: The prompt of calls that name none.
-        similarity_fn_name: Out of ``SIMILARITIES``.
-        on_failure: ``raise`` or ``nan``.
+        similarity_fn_name: `cosine`, `dot`, `euclidean` or `manhattan`.
+        on_failure: `raise` or `nan`.
 
     Raises:
-        PoolbenchError: A name does not exist, or the strategy cannot be computed from texts alone.
+        PoolbenchError: If a name does not exist, or the strategy cannot be computed from texts alone.
     """
 
     def __init__(
@@ -68,159 +63,90 @@ class PoolingEncoder:
         annotate: Annotate | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
-        similarity_fn_name: str = "cosine",
+        similarity_fn_name: Any = "cosine",
         on_failure: Literal["raise", "nan"] = "raise",
     ) -> None:
         pooling = unsupervised(strategy, params)
-        decoder = model if isinstance(model, Decoder) else _load(model, revision, dtype)
-        self.pooler = TextPooler(
-            decoder, pooling, decoder.layer(layer), include_bos, annotate, on_failure, max_seq_length
+        _require_prompt(default_prompt_name, prompts or {})
+        if not isinstance(model, Decoder):
+            reference = resolve_model(model, revision=revision, dtype=dtype)
+            model = load_decoder(reference, Deployment.from_environment())
+        module = PoolingModule(
+            model,
+            pooling,
+            model.layer(layer),
+            include_bos=include_bos,
+            annotate=annotate,
+            on_failure=on_failure,
+            max_length=max_seq_length,
         )
-        self.prompts, self.default_prompt_name = dict(prompts or {}), default_prompt_name
-        self.similarity_fn_name = similarity_fn_name
-        self._prompt(None, default_prompt_name)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.pooler.decoder.device
-
-    @property
-    def tokenizer(self) -> Any:
-        """The model's tokenizer."""
-        return self.pooler.decoder.tokenizer
+        super().__init__(
+            modules=[module],
+            device=str(model.device),
+            prompts=dict(prompts or {}),
+            default_prompt_name=default_prompt_name,
+            similarity_fn_name=similarity_fn_name,
+        )
 
     @property
     def num_truncated(self) -> int:
         """Texts that were cut so far."""
-        return self.pooler.num_truncated
+        return self._module.num_truncated
 
     @property
-    def max_seq_length(self) -> int | None:
-        """Positions of a text; longer ones are cut. None where nothing bounds them."""
-        return self.pooler.max_length
-
-    @max_seq_length.setter
-    def max_seq_length(self, length: int | None) -> None:
-        self.pooler.limit_to(length)
+    def _module(self) -> PoolingModule:
+        return cast(PoolingModule, self[0])
 
     @property
-    def similarity_fn_name(self) -> str:
-        """Which similarity ``similarity`` and ``similarity_pairwise`` compute."""
-        return self._similarity_fn_name
+    def similarity_fn_name(self) -> Any:
+        """Which similarity `similarity` and `similarity_pairwise` compute."""
+        return super().similarity_fn_name
 
     @similarity_fn_name.setter
-    def similarity_fn_name(self, name: str) -> None:
-        if name not in SIMILARITIES:
-            raise ConfigError(f"similarity {name!r} is unknown; allowed: {', '.join(SIMILARITIES)}")
-        self._similarity_fn_name = name
+    def similarity_fn_name(self, name: Any) -> None:
+        if getattr(name, "value", name) not in self.SUPPORTED_SIMILARITY_FN_NAMES:
+            allowed = ", ".join(self.SUPPORTED_SIMILARITY_FN_NAMES)
+            raise ConfigError(f"similarity {name!r} is unknown; allowed: {allowed}")
+        SentenceTransformer.similarity_fn_name.fset(self, name)  # type: ignore[attr-defined]
 
-    def get_max_seq_length(self) -> int | None:
-        """As ``max_seq_length``."""
-        return self.max_seq_length
-
-    def get_embedding_dimension(self) -> int:
-        """Width of the vectors."""
-        return self.pooler.decoder.width
-
-    get_sentence_embedding_dimension = get_embedding_dimension
-
-    def encode(
-        self,
-        sentences: str | Sequence[str],
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool | None = None,
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        device: str | torch.device | None = None,
-        normalize_embeddings: bool = False,
-    ) -> Vectors:
-        """Vectors of sentences, in their order.
-
-        Args:
-            sentences: One text, or several.
-            prompt_name: Which of ``prompts`` is put before every sentence.
-            prompt: A text to be put there instead.
-            batch_size: Texts of a forward pass at most; changes speed, never results.
-            show_progress_bar: Whether to draw one.
-            convert_to_numpy: Float32 [N, D]; else a list of N tensors.
-            convert_to_tensor: One tensor on the device of the model; goes before ``convert_to_numpy``.
-            device: Moves the model there first.
-            normalize_embeddings: Divide each vector by its L2 norm.
-
-        Returns:
-            [N, D], or [D] for a single text.
+    @deprecated_kwargs(sentences="inputs")
+    def encode(self, inputs: Any, prompt_name: str | None = None, *args: Any, **options: Any) -> Any:
+        """Return one vector per text, in their order, as `SentenceTransformer.encode` does.
 
         Raises:
-            InputError: A text cannot be computed, and ``on_failure`` is ``raise``.
+            ConfigError: If there is no prompt of that name.
+            InputError: If an input is no valid text, or cannot be computed and `on_failure` is `raise`.
         """
-        texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        if device is not None:
-            self.pooler.decoder.model.to(device)
-        before = self._prompt(prompt, prompt_name)
-        encoded = self.pooler.tokenize([before + text for text in texts]) if before else self.pooler.tokenize(texts)
-        with _drawn(len(texts), bool(show_progress_bar)) as progress:
-            vectors_ND = self.pooler.pool(encoded, batch_size, progress)
-        if normalize_embeddings:
-            vectors_ND = torch.nn.functional.normalize(vectors_ND, dim=1)
-        if convert_to_tensor:
-            vectors_ND = vectors_ND.to(self.device)
-        rows: Vectors = vectors_ND if convert_to_tensor else vectors_ND.numpy() if convert_to_numpy else [*vectors_ND]
-        return rows[0] if isinstance(sentences, str) else rows
-
-    def encode_query(self, sentences: str | Sequence[str], **options: Any) -> Vectors:
-        """As ``encode``, with the prompt named ``query`` where there is one."""
-        return self.encode(sentences, **{**self._named("query"), **options})
-
-    def encode_document(self, sentences: str | Sequence[str], **options: Any) -> Vectors:
-        """As ``encode``, with the prompt named ``document`` where there is one."""
-        return self.encode(sentences, **{**self._named("document"), **options})
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Similarity of every vector with every other, [N, M]."""
-        return similarity_of(self.similarity_fn_name, embeddings1, embeddings2)
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Similarity of the vectors of one row each, [N]."""
-        return pairwise_of(self.similarity_fn_name, embeddings1, embeddings2)
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+        for index, text in enumerate(texts):
+            _require_text(index, text)
+        _require_prompt(prompt_name, self.prompts)
+        cut_before = self.num_truncated
+        found = super().encode(inputs, prompt_name, *args, **options)
+        num_cut = self.num_truncated - cut_before
+        if num_cut:
+            message = f"{num_cut} of {len(texts)} texts were cut to {self.max_seq_length} tokens"
+            warnings.warn(message, TruncationWarning, stacklevel=3)
+        if texts or isinstance(found, list):
+            return found
+        # An empty answer of the library has no width.
+        empty = torch.zeros((0, self._module.get_embedding_dimension()), device=self.device)
+        return empty if isinstance(found, torch.Tensor) else empty.cpu().numpy()
 
     def as_sentence_transformer(self) -> SentenceTransformer:
-        """A genuine ``SentenceTransformer`` around the same model, whose ``encode`` gives the same vectors.
-
-        Raises:
-            ConfigError: sentence-transformers is not installed.
-        """
-        try:
-            from poolbench_extractor.embedding.sentence import sentence_transformer
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith("sentence_transformers"):
-                raise
-            raise ConfigError("the package sentence-transformers is not installed; install version 6") from None
-        names = {"default_prompt_name": self.default_prompt_name, "similarity_fn_name": self.similarity_fn_name}
-        return sentence_transformer(self.pooler, prompts=self.prompts, **names)
-
-    def _named(self, name: str) -> dict[str, str]:
-        return {"prompt_name": name} if name in self.prompts else {}
-
-    def _prompt(self, prompt: str | None, name: str | None) -> str:
-        name = name if name is not None else self.default_prompt_name
-        if prompt is not None or name is None:
-            return prompt or ""
-        if name not in self.prompts:
-            raise ConfigError(f"prompt {name!r} is unknown; known: {', '.join(self.prompts) or 'none'}")
-        return self.prompts[name]
+        """Return this object, which is a `SentenceTransformer`."""
+        return self
 
 
-def _load(model: str, revision: str | None, dtype: str | None) -> Decoder:
-    return load_decoder(resolve_model(model, revision=revision, dtype=dtype), Deployment.from_environment())
+def _require_prompt(name: str | None, prompts: Mapping[str, Any]) -> None:
+    if name is not None and name not in prompts:
+        raise ConfigError(f"prompt {name!r} is unknown; known: {', '.join(prompts) or 'none'}")
 
 
-@contextmanager
-def _drawn(total: int, show: bool) -> Iterator[Progress]:
-    """A progress bar while texts are pooled."""
-    from tqdm import tqdm
-
-    with tqdm(total=total, desc="texts", disable=not show) as bar:
-        yield lambda done, _: bar.update(done - bar.n)
+def _require_text(index: int, text: object) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"sentence {index} is a {type(text).__name__}; it must be a text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"sentence {index} is no valid Unicode: {error.reason} at character {error.start}") from None

@@ -13,7 +13,7 @@ from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.frequencies import Frequencies
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 Progress = Callable[[int, int], None]
 DEFAULT_LIMITS = BatchLimits()

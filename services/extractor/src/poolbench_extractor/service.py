@@ -13,18 +13,17 @@ from poolbench.contracts.bounds import ModelName, Revision
 from poolbench.contracts.tasks import Task
 from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
+from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
 from poolbench_extractor import core
 from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
 from poolbench_extractor.calibration import calibrate
-from poolbench_extractor.config import CalibrateParams, Deployment, EmbedRequest, ExtractParams, ModelParams
+from poolbench_extractor.config import Deployment, EmbedRequest
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
-from poolbench_extractor.load import DecoderCache, describe, tokenizer_of
+from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 from poolbench_extractor.tasks import (
-    STATES,
     missing_outputs,
-    parse_params,
     read_passages,
     reading_of,
     reporting,
@@ -44,23 +43,23 @@ class ExtractorService:
 
     def __init__(self, deployment: Deployment) -> None:
         self.handlers = {
-            "extractor.extract": self.extract,
-            "extractor.calibrate": self.calibrate,
-            "extractor.count": self.count,
+            EXTRACT.kind: self.extract,
+            CALIBRATE.kind: self.calibrate,
+            COUNT.kind: self.count,
         }
         self._deployment = deployment
         self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
         """``extractor.extract``: vectors by strategy and layer, and kept states; only what is missing."""
-        params = parse_params(ExtractParams, task)
+        params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
         passages, reading = read_passages(task, io), reading_of(params)
         require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
-            sinks = {layer: stack.enter_context(io.writing_shards(f"{STATES}/{layer}", meta)) for layer in keep}
+            sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
             with reporting(decoder.device, io):
                 tables = core.extract(decoder, passages, wanted, keep=sinks, reading=reading, progress=io.progress)
             for role, table in tables.items():
@@ -68,7 +67,7 @@ class ExtractorService:
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
         """``extractor.calibrate``: mean residual norms on the fixed calibration texts."""
-        params = parse_params(CalibrateParams, task)
+        params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
         passages, reading = read_passages(task, io), reading_of(params)
@@ -79,12 +78,12 @@ class ExtractorService:
 
     def count(self, task: Task, io: TaskIO) -> None:
         """``extractor.count``: how often each token occurs in all passages given; the tokenizer alone is loaded."""
-        params = parse_params(ModelParams, task)
+        params = COUNT.params_of(task)
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
         texts = ((table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
         contexts = (c for given in texts for c in tokenise(tokenizer, *given, include_bos=params.include_bos))
-        io.write_table("frequencies", count_tokens(contexts))
+        io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
         """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""

@@ -5,44 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import torch
-from pydantic import ValidationError
 
-from poolbench.config import StrictModel
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
-from poolbench_extractor.config import ExtractParams, ModelParams
+from poolbench.steps.extractor import ANNOTATIONS, FREQUENCIES, PASSAGES, STATES, VECTORS, ExtractParams, ReadingParams
 from poolbench_extractor.frequencies import Frequencies
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO
 
-STATES = "states"
 #: Bytes of all vectors of one task, which are held until its last passage is done.
 MAX_VECTOR_BYTES = 64 * 2**30
 #: Characters of all passages of one task.
 MAX_TASK_CHARACTERS = 1_000_000_000
-_Params = TypeVar("_Params", bound=StrictModel)
-
-
-def parse_params(kind: type[_Params], task: Task) -> _Params:
-    """The task's parameters, checked.
-
-    Raises:
-        ConfigError: Naming each wrong field.
-    """
-    try:
-        return kind.model_validate(task.params)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
-        raise ConfigError(f"parameters of {task.kind}: {'; '.join(lines)}") from None
 
 
 def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
@@ -57,13 +40,13 @@ def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
 
 def read_passages(task: Task, io: TaskIO) -> Passages:
     """The passages of a task, with annotations and token frequencies where it has them."""
-    table = io.table("passages")
+    table = io.table(PASSAGES())
     if table.num_rows == 0:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
     characters = sum(len(text or "") for text in table["text"].to_pylist())
     require_at_most("characters in passages", characters, MAX_TASK_CHARACTERS, "plan smaller tasks")
-    words = words_by_passage(io.table("annotations")) if "annotations" in task.inputs else {}
-    frequencies = Frequencies.from_table(io.table("frequencies")) if "frequencies" in task.inputs else None
+    words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
+    frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
     return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
 
 
@@ -81,7 +64,7 @@ def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
     io.report(device_s=time.perf_counter() - start, peak_bytes=peak)
 
 
-def reading_of(params: ModelParams) -> Reading:
+def reading_of(params: ReadingParams) -> Reading:
     """How the passages become tokens."""
     return Reading(include_bos=params.include_bos, max_length=params.max_length)
 
@@ -89,7 +72,7 @@ def reading_of(params: ModelParams) -> Reading:
 def missing_outputs(
     decoder: Decoder, params: ExtractParams, missing: Iterable[str]
 ) -> tuple[dict[int, list[Request]], list[int]]:
-    """What the roles ``<strategy>/<layer>`` and ``states/<layer>`` ask for.
+    """Return what the missing outputs ask for.
 
     Returns:
         Requests by layer, and the layers whose states are kept.
@@ -98,17 +81,14 @@ def missing_outputs(
         ConfigError: If a role names a strategy that the parameters lack.
         LayerError: If it names a layer that the model lacks.
     """
-    requests = params.requests()
+    requests = {entry.id: Request.of(entry.id, entry.params) for entry in params.strategies}
+    missing = set(missing)
+    keep = [decoder.layer(at.layer) for _, at in STATES.among(missing)]
     wanted: dict[int, list[Request]] = {}
-    keep = []
-    for role in sorted(missing):
-        name, _, number = role.rpartition("/")
-        if not number.isdecimal() or name not in {*requests, STATES}:
-            allowed = ", ".join([*requests, STATES])
-            raise ConfigError(f"output role {role!r} must be <name>/<layer>, with a name out of {allowed}")
-        layer = decoder.layer(int(number))
-        if name == STATES:
-            keep.append(layer)
-        else:
-            wanted.setdefault(layer, []).append(requests[name])
+    for role, cell in VECTORS.among(missing):
+        if STATES.parse(role) is not None:
+            continue
+        if cell.strategy not in requests:
+            raise ConfigError(f"output role {shown(role)} names none of the strategies {', '.join(requests) or 'none'}")
+        wanted.setdefault(decoder.layer(cell.layer), []).append(requests[cell.strategy])
     return wanted, keep

@@ -38,7 +38,7 @@ from transformers import (
 )
 
 from poolbench_extractor.encode import Encoded, encode
-from poolbench_extractor.model import Decoder, wrap_decoder
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 BASE: dict[str, Any] = {
     "vocab_size": 400,

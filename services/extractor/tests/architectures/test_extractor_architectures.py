@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor.checks import pads_left, probe
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward.batching import make_batches
 from poolbench_extractor.forward.capture import capture
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.checks import pads_left, probe
+from poolbench_extractor.models.decoder import Decoder
 
 from .conftest import CASES, LAYERS, encoded, relative
 

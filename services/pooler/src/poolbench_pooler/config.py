@@ -13,14 +13,12 @@ from poolbench.contracts.bounds import (
     Component,
     Flag,
     Name,
-    StrategyParams,
     Text,
     Vector,
     Whole,
 )
-
-SHIPPED_PIPELINE = "annotator"
-"""Folder of the shipped pipeline under ``assets/``."""
+from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
+from poolbench.steps.pooler import SHIPPED_PIPELINE
 
 PACKAGED_PIPELINES = ("en_core_web_sm", "en_core_web_md", "en_core_web_lg", "en_core_web_trf")
 """Installed spaCy packages that may be named instead; others would let a message import any module."""
@@ -41,40 +39,10 @@ MAX_STATES = 20_000_000
 """Numbers in the hidden states of one HTTP request."""
 
 
-MAX_STRATEGIES = 200
-"""Strategies of one request or task."""
-
 Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS, fail_fast=True)]
 PER_TOKEN = Field(max_length=MAX_ROWS, fail_fast=True)
 #: Where a token starts or ends in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
-
-
-class AnnotateParams(StrictModel):
-    """Parameters of ``pooler.annotate``.
-
-    Attributes:
-        pipeline: `SHIPPED_PIPELINE`, or one of `PACKAGED_PIPELINES`; never a path.
-        pipeline_version: Version that the pipeline must have, where results are to depend on it.
-        num_keywords: Words of highest TF-IDF that are flagged in each passage.
-    """
-
-    pipeline: Name = SHIPPED_PIPELINE
-    pipeline_version: Name | None = None
-    num_keywords: Whole = Field(default=10, ge=1, le=10_000)
-
-
-class StrategyRequest(StrictModel):
-    """One pooling strategy and the parameters that differ from its defaults."""
-
-    id: Name
-    params: StrategyParams = Field(default_factory=dict)
-
-
-class PoolParams(StrictModel):
-    """Parameters of ``pooler.pool``."""
-
-    strategies: list[StrategyRequest] = Field(default_factory=list, max_length=MAX_STRATEGIES)
 
 
 class AnnotateRequest(StrictModel):
@@ -98,7 +66,7 @@ class PoolRequest(StrictModel):
     """
 
     hidden_states: list[Vector] = Field(min_length=1, max_length=MAX_ROWS, fail_fast=True)
-    strategies: list[Name | StrategyRequest] = Field(min_length=1, max_length=MAX_STRATEGIES)
+    strategies: list[Name | StrategyParam] = Field(min_length=1, max_length=MAX_STRATEGIES)
     text: Text | None = None
     offsets: Annotated[list[tuple[Place, Place]], PER_TOKEN] | None = None
     special: Annotated[list[Flag], PER_TOKEN] | None = None

@@ -12,13 +12,13 @@ from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, require_columns, table_from_rows
 from poolbench.errors import InputError
 from poolbench.pooling.states import KeptPassage, states_table
+from poolbench.steps.pooler import AnnotateParams
 from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
 from poolbench_pooler.config import (
     MAX_IDF_CHARACTERS,
     MAX_REQUEST_CHARACTERS,
     MAX_STATES,
     MAX_TASK_CHARACTERS,
-    AnnotateParams,
     PoolRequest,
 )
 from poolbench_pooler.keywords import DocumentFrequencies

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from pydantic import ValidationError
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
+from poolbench.steps.common import StrategyParam
+from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
+from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
+from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.answers import AnnotateAnswer, PoolAnswer
-from poolbench_pooler.config import AnnotateParams, AnnotateRequest, PoolParams, PoolRequest, StrategyRequest
+from poolbench_pooler.config import AnnotateRequest, PoolRequest
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench.pooling.batch import Request
     from poolbench.runtime import TaskIO
-
-_Params = TypeVar("_Params", AnnotateParams, PoolParams)
 
 
 class PoolerService:
@@ -33,36 +34,38 @@ class PoolerService:
 
     def __init__(self) -> None:
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
-            "pooler.annotate": self.annotate,
-            "pooler.pool": self.pool,
+            ANNOTATE.kind: self.annotate,
+            POOL.kind: self.pool,
         }
         self._lock = threading.Lock()
         self._served = {"passages_annotated": 0, "tables_pooled": 0}
 
     def annotate(self, task: Task, io: TaskIO) -> None:
         """PASSAGES (and ``idf_passages``) to ANNOTATIONS."""
-        params = _parse(AnnotateParams, task)
-        passages = io.table("passages")
-        reference = io.table("idf_passages") if "idf_passages" in task.inputs else None
+        params = ANNOTATE.params_of(task)
+        passages = io.table(PASSAGES())
+        reference = io.table(IDF_PASSAGES()) if IDF_PASSAGES() in task.inputs else None
         train_texts = core.idf_texts(passages, reference)
         with self._lock:
             pipeline = load_pipeline(params.pipeline).require_version(params.pipeline_version)
             table = core.annotate_passages(pipeline, passages, train_texts, params, io.progress)
         notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-        io.write_table("annotations", table, meta=notes)
+        io.write_table(ANNOTATIONS_ROLE(), table, meta=notes)
         self._served["passages_annotated"] += table.num_rows
 
     def pool(self, task: Task, io: TaskIO) -> None:
         """Kept STATES of a layer, and ANNOTATIONS, to VECTORS of each strategy still missing."""
         from poolbench.pooling.kept import pool_kept
 
-        annotations = io.table("annotations") if "annotations" in task.inputs else None
-        requests = {request.id: request for request in _requests(_parse(PoolParams, task).strategies)}
-        for layer, wanted in _by_layer(io.missing).items():
-            states = io.shards(f"states/{layer}")
-            tables = pool_kept(states, [_pick(requests, name) for name in wanted], annotations)
-            for strategy_id, table in tables.items():
-                io.write_table(f"{strategy_id}/{layer}", table)
+        params = POOL.params_of(task)
+        annotations = io.table(ANNOTATIONS_ROLE()) if ANNOTATIONS_ROLE() in task.inputs else None
+        requests = {request.id: request for request in _requests(params.strategies)}
+        layers = defaultdict(list)
+        for _, cell in VECTORS.among(io.missing):
+            layers[cell.layer].append(_pick(requests, cell.strategy))
+        for layer, wanted in layers.items():
+            for strategy_id, table in pool_kept(io.shards(STATES(layer)), wanted, annotations).items():
+                io.write_table(VECTORS(strategy_id, layer), table)
                 self._served["tables_pooled"] += 1
 
     def routes(self, router: APIRouter) -> None:
@@ -100,7 +103,7 @@ class PoolerService:
                 raise InputError("text without offsets; give the character range of each token in offsets, [T][2]")
             asked = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
-        wanted = [StrategyRequest(id=item) if isinstance(item, str) else item for item in request.strategies]
+        wanted = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
         tables = pool_kept([states], _requests(wanted), annotations)
         rows = {name: table.drop_columns(["passage_id"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
@@ -115,25 +118,7 @@ def create() -> PoolerService:
     return PoolerService()
 
 
-def _parse(kind: type[_Params], task: Task) -> _Params:
-    """The task's parameters. Raises ConfigError naming each wrong one."""
-    try:
-        return kind.model_validate(task.params)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, issue['loc']))}: {issue['msg']}" for issue in error.errors()]
-        raise ConfigError(f"{task.kind} parameters: {'; '.join(lines)}") from None
-
-
-def _by_layer(roles: Iterable[str]) -> dict[str, list[str]]:
-    """Strategy ids by layer, from roles ``<strategy>/<layer>``."""
-    layers: dict[str, list[str]] = {}
-    for role in sorted(roles):
-        strategy_id, _, layer = role.rpartition("/")
-        layers.setdefault(layer, []).append(strategy_id)
-    return layers
-
-
-def _requests(strategies: list[StrategyRequest]) -> list[Request]:
+def _requests(strategies: list[StrategyParam]) -> list[Request]:
     from poolbench.pooling.batch import Request
 
     names = [entry.id for entry in strategies]

@@ -11,9 +11,9 @@ from poolbench.contracts.tables import PROBE_TARGETS
 from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
+from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober import cost
-from poolbench_prober.config import TaskParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.inputs.corpus import Passages, binary_labels, matched_pairs

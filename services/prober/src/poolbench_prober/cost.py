@@ -8,7 +8,7 @@ import numpy as np
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.directions.constructions import solved_by_rows
-from poolbench_prober.config import ProbeParams, TaskParams
+from poolbench.steps.prober import ProbeParams, TaskParams
 
 _GIB = 2**30
 #: Bytes of the bootstrap for each resample and row: draws, counts and weights, and the running sums of one AUROC.

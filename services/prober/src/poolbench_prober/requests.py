@@ -20,7 +20,7 @@ from poolbench.contracts.bounds import (
     require_at_most,
 )
 from poolbench.errors import InputError
-from poolbench_prober.config import ProbeParams, TaskParams
+from poolbench.steps.prober import ProbeParams, TaskParams
 from poolbench_prober.cost import REQUEST
 
 Task = Literal["concept", "classification", "regression"]
@@ -83,8 +83,8 @@ class ProbeRequest(_Vectors):
     words: Labels | None = Field(None, description="word type of each vector, for control labels per type")
     groups: Groups | None = Field(None, description="rows with one group never part; own group if absent")
     domains: Labels | None = Field(None, description="domain of each vector, for leave-one-domain-out")
-    params: ProbeParams = Field(default_factory=lambda: ProbeParams.parse({}), description="of D1")
-    task_params: TaskParams = Field(default_factory=lambda: TaskParams.parse({}), description="of other tasks")
+    params: ProbeParams = Field(default_factory=ProbeParams, description="of D1")
+    task_params: TaskParams = Field(default_factory=TaskParams, description="of other tasks")
 
     @property
     def kind(self) -> Task:

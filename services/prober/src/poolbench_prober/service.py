@@ -12,18 +12,44 @@ from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
-from poolbench.errors import CellError, InputError, shown
+from poolbench.errors import CellError, InputError
 from poolbench.pooling.registry import get_strategy
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
+from poolbench.steps.prober import (
+    COMMON_COMPONENT,
+    COMPONENT,
+    COMPONENT_OF_ALL,
+    CONCEPT_DIRECTIONS,
+    CONCEPT_VECTORS,
+    DIRECTIONS,
+    LAYERS,
+    MEASURES,
+    NESTED_MEASURES,
+    NULL_DIRECTIONS,
+    NULLS,
+    PAIR_VECTORS,
+    PARTS,
+    PASSAGES,
+    PROBE,
+    SAE,
+    SCORES,
+    TARGETS,
+    TASK,
+    TASK_MEASURES,
+    TASK_VECTORS,
+    VECTORS,
+    ProbeParams,
+)
+from poolbench.steps.roles import SplitCell
 from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
-from poolbench_prober.config import NullParams, ProbeParams, TaskParams
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
-from poolbench_prober.inputs.component import COMPONENT, common_component, without_component
+from poolbench_prober.inputs.component import COMPONENT as COMPONENT_ID
+from poolbench_prober.inputs.component import common_component, without_component
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import Identified, PooledVectors, joined
@@ -42,52 +68,48 @@ class ProberService:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {
-            "prober.probe": self.probe,
-            "prober.task": self.task,
-            "prober.layers": self.layers,
-            "prober.nulls": self.nulls,
-            "prober.directions": self.directions,
-            "prober.component": self.component,
+            PROBE.kind: self.probe,
+            TASK.kind: self.task,
+            LAYERS.kind: self.layers,
+            NULL_DIRECTIONS.kind: self.nulls,
+            CONCEPT_DIRECTIONS.kind: self.directions,
+            COMPONENT_OF_ALL.kind: self.component,
         }
         self._num_cells = 0
 
     def probe(self, task: Task, io: TaskIO) -> None:
-        """D1 of every (strategy, layer) of one concept that still lacks an output."""
-        params = ProbeParams.parse(task.params)
-        train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
-        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
-        design = Design.build(train, test, params)
-        cells = sorted({role.partition("/")[2] for role in io.missing})
-        autoencoders = {role: _autoencoder(io, role) for role in task.inputs if role.startswith("sae/")}
+        """Write D1 of every (strategy, layer) of one concept that still lacks an output."""
+        params = PROBE.params_of(task)
+        train, test, design = _design(io, params)
+        cells = sorted({cell for family in PARTS.values() for _, cell in family.among(io.missing)})
+        autoencoders = {at.layer: _autoencoder(io, role) for role, at in SAE.among(task.inputs)}
         for done, cell in enumerate(cells):
-            io.progress(done, len(cells), f"{params.concept} {cell}")
-            vectors = _vectors(io, task, "train", cell, train)
+            io.progress(done, len(cells), f"{params.concept} {cell.strategy}/{cell.layer}")
+            vectors = _vectors(io, task, SplitCell("train", *cell), train)
             cost.of_concept(len(train.ids), vectors.width, train.domains, params).require(cost.TASK)
-            sae = autoencoders.get(f"sae/{cell.rpartition('/')[2]}")
-            result = probe_cell(design, vectors, _vectors(io, task, "test", cell, test), params, sae)
+            held_out = _vectors(io, task, SplitCell("test", *cell), test)
+            result = probe_cell(design, vectors, held_out, params, autoencoders.get(cell.layer))
             tables = {
-                f"measures/{cell}": measures_table(result),
-                f"directions/{cell}": directions_table(result.directions, vectors.width, result.readout),
-                f"scores/{cell}": scores_table(result),
+                MEASURES(*cell): measures_table(result),
+                DIRECTIONS(*cell): directions_table(result.directions, vectors.width, result.readout),
+                SCORES(*cell): scores_table(result),
             }
             for role in sorted(io.missing & set(tables)):
                 io.write_table(role, tables[role])
             self._num_cells += 1
 
     def layers(self, task: Task, io: TaskIO) -> None:
-        """D1 of every strategy at the layer that is best inside the training folds."""
-        params = ProbeParams.parse(task.params)
-        train, test = (Passages.from_table(io.table(f"passages/{split}")) for split in ("train", "test"))
-        cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
-        design = Design.build(train, test, params)
-        for done, role in enumerate(sorted(io.missing)):
-            strategy = role.removeprefix("measures/")
-            io.progress(done, len(task.outputs), f"{params.concept} {strategy}")
-            found = sorted(_layer(name) for name in task.inputs if name.startswith(f"train/{strategy}/"))
+        """Write D1 of every strategy at the layer that is best inside the training folds."""
+        params = LAYERS.params_of(task)
+        train, test, design = _design(io, params)
+        inputs = {at for _, at in VECTORS.among(task.inputs)}
+        for done, (role, at) in enumerate(NESTED_MEASURES.among(io.missing)):
+            io.progress(done, len(task.outputs), f"{params.concept} {at.strategy}")
+            found = sorted(of.layer for of in inputs if (of.split, of.strategy) == ("train", at.strategy))
             vectors = {
                 layer: (
-                    _vectors(io, task, "train", f"{strategy}/{layer}", train),
-                    _vectors(io, task, "test", f"{strategy}/{layer}", test),
+                    _vectors(io, task, SplitCell("train", at.strategy, layer), train),
+                    _vectors(io, task, SplitCell("test", at.strategy, layer), test),
                 )
                 for layer in found
             }
@@ -96,43 +118,44 @@ class ProberService:
             io.write_table(role, rows_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
-        """One probing task on every set of vectors that still lacks its measures; ``pair/`` holds second parts."""
-        params = TaskParams.parse(task.params)
-        targets = Targets.from_table(io.table("targets"))
-        cells = sorted(role.removeprefix("measures/") for role in io.missing)
-        for done, cell in enumerate(cells):
-            io.progress(done, len(cells), f"{params.task} {cell}")
-            roles = [role for role in (f"vectors/{cell}", f"pair/{cell}") if role in task.inputs]
+        """Write the measures of one probing task for every set of vectors that still lacks them."""
+        params = TASK.params_of(task)
+        targets = Targets.from_table(io.table(TARGETS()))
+        outputs = list(TASK_MEASURES.among(io.missing))
+        for done, (output, at) in enumerate(outputs):
+            io.progress(done, len(outputs), f"{params.task} {at.name}")
+            roles = [role for role in (TASK_VECTORS(at.name), PAIR_VECTORS(at.name)) if role in task.inputs]
             vectors = joined([_pooled(io.table(role), targets) for role in roles])
             classes = 1 if targets.is_regression else len(np.unique(targets.values))
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
-            io.write_table(f"measures/{cell}", rows_table(task_measures(targets, vectors, params)))
+            io.write_table(output, rows_table(task_measures(targets, vectors, params)))
             self._num_cells += 1
 
     def nulls(self, task: Task, io: TaskIO) -> None:
-        """The null directions of one concept at one layer, from the vectors of the one strategy given."""
-        params = NullParams.parse(task.params)
-        train = Passages.from_table(io.table("passages/train"))
-        role = next((role for role in sorted(task.inputs) if role.startswith("train/")), "train/<strategy>/<layer>")
+        """Write the null directions of one concept at one layer, from the vectors of the one strategy given."""
+        params = NULL_DIRECTIONS.params_of(task)
+        train = Passages.from_table(io.table(PASSAGES("train")))
+        role = next((role for role, _ in VECTORS.among(task.inputs)), str(VECTORS))
         vectors = PooledVectors.from_table(io.table(role), train)
         numbers = params.num_nulls * vectors.width
         require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
-        io.write_table("nulls", directions_table(directions, vectors.width))
+        io.write_table(NULLS(), directions_table(directions, vectors.width))
 
     def directions(self, task: Task, io: TaskIO) -> None:
-        """The directions of one concept without the rest of D1: for neighbours that are not measured themselves."""
-        params = ProbeParams.parse(task.params)
-        train = Passages.from_table(io.table("passages/train"))
-        for role in sorted(io.missing):
-            vectors = _vectors(io, task, "train", role.partition("/")[2], train)
+        """Write the directions of one concept without the rest of D1: for neighbours that are not measured."""
+        params = CONCEPT_DIRECTIONS.params_of(task)
+        train = Passages.from_table(io.table(PASSAGES("train")))
+        for role, cell in DIRECTIONS.among(io.missing):
+            vectors = _vectors(io, task, SplitCell("train", *cell), train)
             result = direction_cell(train, vectors, params)
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
     def component(self, task: Task, io: TaskIO) -> None:
-        """The common component of the train vectors of all concepts, of one strategy at one layer."""
+        """Write the common component of the train vectors of all concepts, of one strategy at one layer."""
+        COMPONENT_OF_ALL.params_of(task)
         if not task.inputs:
-            raise InputError(f"task {task.task_id} ({task.kind}) has no inputs; give train/<concept> of each concept")
+            raise InputError(f"task {task.task_id} ({task.kind}) has no inputs; give {CONCEPT_VECTORS} of each concept")
         tables = {role: io.table(role) for role in sorted(task.inputs)}
         matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
         found: Direction | CellError
@@ -141,7 +164,7 @@ class ProberService:
         except CellError as error:
             found = error
         width = next(iter(tables.values())).schema.field("vector").type.list_size
-        io.write_table("component", directions_table({COMPONENT: found}, width))
+        io.write_table(COMMON_COMPONENT(), directions_table({COMPONENT_ID: found}, width))
 
     def routes(self, router: APIRouter) -> None:
         """Adds ``POST /probe`` and ``POST /direction``."""
@@ -165,23 +188,21 @@ class ProberService:
         return {"cells_probed": self._num_cells}
 
 
-def _vectors(io: TaskIO, task: Task, split: str, cell: str, passages: Passages) -> PooledVectors:
-    """What a cell holds of each passage: its vector, less the common component where the task has one for it, or the
-    states of its tokens."""
-    strategy = get_strategy(cell.partition("/")[0])
+def _design(io: TaskIO, params: ProbeParams) -> tuple[Passages, Passages, Design]:
+    """Return train and test passages, and the design of the probes on them."""
+    train, test = (Passages.from_table(io.table(PASSAGES(split))) for split in ("train", "test"))
+    cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
+    return train, test, Design.build(train, test, params)
+
+
+def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages) -> PooledVectors:
+    """Return a cell's vectors, without the common component where the task has one, or the states of its tokens."""
+    strategy = get_strategy(at.strategy)
     if strategy.reads_states:
-        return _token_states(io, f"{split}/{cell}", passages, strategy.readout)
-    vectors = _pooled(io.table(f"{split}/{cell}"), passages)
-    role = f"component/{cell}"
+        return _token_states(io, VECTORS(*at), passages, strategy.readout)
+    vectors = _pooled(io.table(VECTORS(*at)), passages)
+    role = COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
-
-
-def _layer(role: str) -> int:
-    """The layer that a role ends in."""
-    number = role.rpartition("/")[2]
-    if not number.isdecimal():
-        raise InputError(f"input role {shown(role)} must be <split>/<strategy>/<layer>, with a layer from 0")
-    return int(number)
 
 
 def _autoencoder(io: TaskIO, role: str) -> SparseAutoencoder:

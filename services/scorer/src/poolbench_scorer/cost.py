@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from poolbench.contracts.bounds import require_at_most
-from poolbench_scorer.config import TrainParams
+from poolbench.steps.scorer import TrainParams
 
 #: Epochs where none are named and mode or device decide.
 _MOST_EPOCHS = 6

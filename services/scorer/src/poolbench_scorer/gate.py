@@ -22,14 +22,14 @@ import pyarrow as pa
 from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
 from poolbench.errors import CellError
 from poolbench.statistics.resampling import group_weights
+from poolbench.steps.scorer import GateParams
 from poolbench.suites.measure import Measure, to_rows
-from poolbench_scorer.auroc import CI_METHOD, grouped_auroc
-from poolbench_scorer.calibrate import brier_score, expected_calibration_error
-from poolbench_scorer.config import GateParams
-from poolbench_scorer.core import score_texts
-from poolbench_scorer.examples import Passages, read_passages
-from poolbench_scorer.model import Scorer
-from poolbench_scorer.windows import Tokens, draw, loop_words, shuffle_words
+from poolbench_scorer.models.scorer import Scorer
+from poolbench_scorer.models.scoring import score_texts
+from poolbench_scorer.models.windows import Tokens, draw, loop_words, shuffle_words
+from poolbench_scorer.training.auroc import CI_METHOD, grouped_auroc
+from poolbench_scorer.training.calibrate import brier_score, expected_calibration_error
+from poolbench_scorer.training.examples import Passages, read_passages
 
 Score = Callable[[list[str]], np.ndarray]
 GATE = "scorer.gate"

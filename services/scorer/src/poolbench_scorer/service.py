@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import ClusterSettings, TaskIO
 from poolbench.runtime.openapi import errors, example
+from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench_scorer import cost
-from poolbench_scorer.answers import MadeScorer, ScoredByMany, ScoredTexts, ScorerList
-from poolbench_scorer.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_scorer.http.answers import MadeScorer, ScoredByMany, ScoredTexts, ScorerList
+from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from poolbench_scorer.shelf import ScorerShelf
+    from poolbench_scorer.models.shelf import ScorerShelf
 
 
 class ScorerService:
@@ -32,13 +33,13 @@ class ScorerService:
         self._lock = threading.Lock()
         self._served = {"texts_scored": 0, "scorers_trained": 0}
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
-            f"scorer.{verb}": partial(self._run, verb) for verb in ("train", "gate", "score")
+            step.kind: partial(self._run, step.kind.partition(".")[2]) for step in SCORER_STEPS
         }
 
     @cached_property
     def shelf(self) -> ScorerShelf:
         """The store's scorers; opened on first use."""
-        from poolbench_scorer.shelf import ScorerShelf
+        from poolbench_scorer.models.shelf import ScorerShelf
 
         return ScorerShelf(self._open())
 
@@ -85,7 +86,7 @@ class ScorerService:
             TooLargeError: For texts that are too long together.
             RestrictedError: For the scorer of a sensitive concept.
         """
-        from poolbench_scorer.core import score_texts
+        from poolbench_scorer.models.scoring import score_texts
 
         cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
@@ -101,13 +102,13 @@ class ScorerService:
 
     def train(self, request: TrainRequest) -> dict[str, Any]:
         """Trains a concept's latest scorer."""
-        from poolbench_scorer import adhoc
+        from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.train(self.shelf, request, self._lock))
 
     def import_(self, request: ImportRequest) -> dict[str, Any]:
         """Imports a concept's latest scorer."""
-        from poolbench_scorer import adhoc
+        from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.import_published(self.shelf, request, self._lock))
 
@@ -120,14 +121,14 @@ class ScorerService:
         return dict(self._served)
 
     def _run(self, verb: str, task: Task, io: TaskIO) -> None:
-        from poolbench_scorer import handlers
+        from poolbench_scorer import tasks
 
         with self._lock:
             if verb == "train":
-                handlers.handle_train(task, io, self.shelf.artifacts.store)
+                tasks.handle_train(task, io, self.shelf.artifacts.store)
                 self._served["scorers_trained"] += 1
             else:
-                {"gate": handlers.handle_gate, "score": handlers.handle_score}[verb](task, io)
+                {"gate": tasks.handle_gate, "score": tasks.handle_score}[verb](task, io)
 
 
 def create() -> ScorerService:

@@ -8,37 +8,12 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from poolbench.contracts.bounds import ArtifactKey, Flag, Label, Name, Role, Whole
-from poolbench.contracts.keys import derive_key, digest, is_restricted
+from poolbench.contracts.keys import digest, is_restricted
 from poolbench.errors import InputError
 
 TASK_SCHEMA_VERSION = 1
 #: Inputs, or outputs, of one task.
 MAX_ROLES = 10_000
-
-#: Version of each step's meaning. Raising one invalidates that step's artifacts and all that depend on them.
-STEP_VERSIONS: dict[str, int] = {
-    "corpus.passages": 1,
-    "corpus.prompts": 1,
-    "pooler.annotate": 1,
-    "extractor.extract": 1,
-    "extractor.states": 3,
-    "import.states": 1,
-    "import.sae": 1,
-    "extractor.calibrate": 1,
-    "extractor.count": 1,
-    "prober.probe": 3,
-    "prober.task": 2,
-    "prober.layers": 2,
-    "prober.nulls": 1,
-    "prober.directions": 2,
-    "prober.component": 1,
-    "steerer.generate": 1,
-    "steerer.continue": 1,
-    "scorer.train": 3,
-    "scorer.gate": 3,
-    "scorer.score": 1,
-}
-
 
 #: Ids name files of the object store (failures, progress), hence no separators.
 TaskId = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$", max_length=128)]
@@ -102,8 +77,3 @@ def parse_task(message: Mapping[str, Any]) -> Task:
         return Task.model_validate(message, strict=True)
     except ValidationError as error:
         raise MalformedTaskError(f"task {task_id} is malformed: {error}") from error
-
-
-def step_key(step: str, params: dict[str, Any], inputs: dict[str, str], *, restricted: bool = False) -> str:
-    """The artifact key of ``step`` at its current version."""
-    return derive_key(step, STEP_VERSIONS[step], params, inputs, restricted=restricted)

@@ -64,7 +64,7 @@ class DirectionSpec:
         version: Raised when its meaning changes.
         summary: One sentence.
         reference: Paper.
-        construct: Returns the unnormalised direction [D]; None where it is registered but not implemented.
+        construct: Returns the unnormalised direction [D].
         draws: Whether it uses the seed.
         needs: What the context must hold beyond vectors and labels.
     """
@@ -73,7 +73,7 @@ class DirectionSpec:
     version: int
     summary: str
     reference: str
-    construct: Construction | None
+    construct: Construction
     draws: bool = False
     needs: tuple[str, ...] = ()
 
@@ -125,14 +125,14 @@ def all_directions() -> dict[str, DirectionSpec]:
     return {spec.id: spec for spec in DIRECTIONS.all()}
 
 
-def implemented_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
+def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
     """Ids of the constructions that can be computed.
 
     Args:
         provided: What there is beside vectors, labels and probe: ``sae`` where the layer has an autoencoder.
     """
     at_hand = {"probe_weights", *provided}
-    return tuple(s.id for s in all_directions().values() if s.construct is not None and at_hand.issuperset(s.needs))
+    return tuple(s.id for s in all_directions().values() if at_hand.issuperset(s.needs))
 
 
 def get_direction(direction_id: str) -> DirectionSpec:
@@ -149,12 +149,10 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
     Raises:
         UnknownNameError: If the id is not registered.
-        CellError: ``not_implemented``; ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
+        CellError: ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
             vectors whose products overflow.
     """
     spec = get_direction(direction_id)
-    if spec.construct is None:
-        raise CellError("not_implemented", f"direction {direction_id} is registered but not implemented")
     if len(np.unique(context.labels)) < 2:
         raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
     largest = max(float(context.vectors_nD.max()), -float(context.vectors_nD.min()))

@@ -42,7 +42,7 @@ class StrategySpec:
         version: Raised when the meaning changes; part of artifact keys.
         family: ``position``, ``uniform``, ``window``, ``saliency`` or ``linguistic``.
         summary: One line for listings.
-        function: ``(context, **params) -> Weights | Parts | Reduction``; none while not implemented.
+        function: ``(context, **params) -> Weights | Parts | Reduction``.
         needs: What the function reads from the context, out of ``NEEDS``.
         reference: Where the definition comes from.
         board: ``card`` for the 19 published ones, ``extended`` for the others.
@@ -60,7 +60,7 @@ class StrategySpec:
     version: int
     family: str
     summary: str
-    function: StrategyFunction | None = field(compare=False)
+    function: StrategyFunction = field(compare=False)
     needs: tuple[str, ...] = ()
     reference: str = ""
     board: Board = "card"
@@ -70,16 +70,6 @@ class StrategySpec:
     readout: str | None = None
     on_request: bool = False
     common_component: bool = False
-
-    @property
-    def implemented(self) -> bool:
-        """Whether this version can compute it."""
-        return self.function is not None
-
-    @property
-    def status(self) -> str:
-        """``ok`` or ``not_implemented``."""
-        return "ok" if self.implemented else "not_implemented"
 
     @property
     def per_layer(self) -> bool:
@@ -155,11 +145,9 @@ class StrategySpec:
         """Weights over the passage's positions, one or several, or the reduction to apply.
 
         Raises:
-            CellError: If it is not implemented, or the passage or context lacks what it needs.
+            CellError: If the passage or context lacks what it needs.
             ConfigError: If it answers parts without naming a readout, or the other way round.
         """
-        if self.function is None:
-            raise CellError("not_implemented", f"strategy {self.id} is not implemented in this version")
         if len(context.real) == 0:
             raise CellError("failed", f"passage {context.passage_id!r} has no real token")
         answer = self.function(context, **self.resolve(params))

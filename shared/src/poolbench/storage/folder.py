@@ -18,6 +18,8 @@ _TEMPORARY = ".partial-"
 _MAX_PART = 255
 _NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: A driver that sets a damaged artifact aside moves its folder, perhaps while another process writes into it.
+_WRITE_TRIES = 3
 _FULL_HINT = "free space (`poolbench-driver gc --delete` helps), then run the same command again"
 
 
@@ -33,17 +35,10 @@ class FolderStore:
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
         target = self._file(path)
         with _store_errors(path):
-            _make_parent(target)
-            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                return _link_once(name, target) if if_absent else _replace(name, target)
-            finally:
+            for _ in range(_WRITE_TRIES - 1):
                 with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name)
+                    return _write(target, data, if_absent=if_absent)
+            return _write(target, data, if_absent=if_absent)
 
     def get(self, path: str) -> bytes:
         with _store_errors(path):
@@ -113,6 +108,21 @@ class FolderStore:
 def _is_regular(file: Path) -> bool:
     """Whether a file of the store lies there; a link, a pipe or a folder is none."""
     return file.is_file() and not file.is_symlink()
+
+
+def _write(target: Path, data: bytes, *, if_absent: bool) -> bool:
+    """Write a file; True unless it was there and `if_absent` is set."""
+    _make_parent(target)
+    handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        return _link_once(name, target) if if_absent else _replace(name, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
 def _make_parent(target: Path) -> None:

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
-from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
 from poolbench_extractor.core import extract
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -30,7 +30,6 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
     Raises:
         UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels or
             from the texts of a run.
-        CellError: It is not implemented.
     """
     pooling = Request.of(strategy, params)
     if "labels" in pooling.strategy.needs:
@@ -43,8 +42,6 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
             f"strategy {strategy} learns from the train passages of all concepts of a run: it is computed in a run "
             "(`poolbench-driver run --strategies ...`)"
         )
-    if not pooling.strategy.implemented:
-        raise CellError("not_implemented", f"strategy {strategy} is not implemented in this version")
     return pooling
 
 

@@ -17,8 +17,9 @@ from poolbench.pooling.signals import Signals, from_source
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.batching import is_out_of_memory
-from poolbench_extractor.forward.inflow import attention_inflow, watching
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.forward.inflow import attention_inflow
+from poolbench_extractor.models.attention import watching
+from poolbench_extractor.models.decoder import Decoder
 
 #: Signals made from the attention inflow of every head, [B, H, T].
 OF_INFLOW: dict[str, Callable[[Tensor], Tensor]] = {

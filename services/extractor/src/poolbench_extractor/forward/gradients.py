@@ -21,7 +21,7 @@ from transformers.utils import ModelOutput
 
 from poolbench.errors import CellError
 from poolbench_extractor.encode import Encoded
-from poolbench_extractor.model import Decoder
+from poolbench_extractor.models.decoder import Decoder
 
 #: Bytes that one chunk of float32 logits may take; several arrays of this size live at once.
 HEAD_BYTES = 64 * 2**20

@@ -10,8 +10,8 @@ import numpy as np
 
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError
+from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.config import ProbeParams
 from poolbench_prober.d1.construct import Directions
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import Resamples

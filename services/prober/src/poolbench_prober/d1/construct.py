@@ -10,8 +10,8 @@ from poolbench.directions import (
     Direction,
     DirectionContext,
     SparseAutoencoder,
+    available_directions,
     compute_direction,
-    implemented_directions,
 )
 from poolbench.errors import CellError
 from poolbench_prober.inputs.corpus import Passages
@@ -29,7 +29,7 @@ class Directions:
 
     def __init__(self, seed: int, sae: SparseAutoencoder | None = None, num_features: int = 10) -> None:
         self.seed, self.sae, self.num_features = seed, sae, num_features
-        self.ids = implemented_directions(() if sae is None else ("sae",))
+        self.ids = available_directions(() if sae is None else ("sae",))
         self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None
 
     def context(self, vectors_nD: np.ndarray, passages: Passages, rows: np.ndarray, fit: ProbeFit) -> DirectionContext:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.directions import Direction, SparseAutoencoder, implemented_directions, null_directions
+from poolbench.directions import Direction, SparseAutoencoder, available_directions, null_directions
 from poolbench.errors import CellError
+from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.config import NullParams, ProbeParams
 from poolbench_prober.d1.cell import Cell, CellResult, chosen, common_fields, score_rows
 from poolbench_prober.d1.construct import Directions, direction_or_error
 from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
@@ -83,7 +83,7 @@ def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
         cell = Cell.of(design, vectors, rows, params, {})
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:
-        return CellResult([], dict.fromkeys(implemented_directions(), error), [])
+        return CellResult([], dict.fromkeys(available_directions(), error), [])
     return CellResult([], _directions(cell, view, fit), [], view.details)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights
-from poolbench_prober.config import ProbeParams
+from poolbench.steps.prober import ProbeParams
 from poolbench_prober.folds import grouped_folds
 from poolbench_prober.inputs.corpus import Passages, control_labels
 

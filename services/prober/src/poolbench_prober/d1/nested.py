@@ -9,8 +9,8 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics import auroc
+from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.config import ProbeParams
 from poolbench_prober.d1.cell import Cell, common_fields
 from poolbench_prober.d1.crossval import out_of_fold
 from poolbench_prober.d1.design import Design

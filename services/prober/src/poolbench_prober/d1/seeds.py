@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.config import ProbeParams
 from poolbench_prober.d1.cell import Cell
 from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
 from poolbench_prober.d1.metrics import auroc_measure

@@ -10,8 +10,8 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
+from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
-from poolbench_prober.config import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
 from poolbench_prober.tasks.control import control_values

@@ -10,16 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from poolbench.config import resolve_model
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
+from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
+from poolbench.steps.extractor import PASSAGES
+from poolbench.steps.steerer import (
+    CONTINUATIONS,
+    CONTINUE,
+    DIRECTIONS,
+    FLUENCY,
+    GENERATE,
+    TEXTS,
+    GenerateParams,
+)
+from poolbench.steps.steerer import (
+    PROMPTS as PROMPTS_ROLE,
+)
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.tasks import plan, tables
 from poolbench_steerer.tasks.draws import plan_draws
-from poolbench_steerer.tasks.params import ContinueParams, GenerateParams, parse_params, require_affordable
+from poolbench_steerer.tasks.limits import require_affordable
 from poolbench_steerer.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
@@ -44,8 +57,8 @@ class Batch:
 
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     """``steerer.generate``: every direction, strength and prompt of the task at once in the engine."""
-    params = parse_params(GenerateParams, task)
-    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    params = GENERATE.params_of(task)
+    model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
     batches = _plan(params, task, io, tokens)
     planned = [text for batch in batches for text in batch.planned]
@@ -71,11 +84,11 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     """``steerer.continue``: unsteered continuations of the first halves of passages."""
-    params = parse_params(ContinueParams, task)
-    model = resolve_model(params.model, revision=params.model_revision, dtype=params.dtype)
+    params = CONTINUE.params_of(task)
+    model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
     prompts = []
-    passages = plan.choose_passages(io.table("passages"), params.num_passages)
+    passages = plan.choose_passages(io.table(PASSAGES()), params.num_passages)
     require_affordable(len(passages), params.max_tokens)
     for passage in passages:
         half = plan.first_half(tokens.encode(passage["text"]), params.prompt_tokens)
@@ -92,13 +105,13 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     rows = [
         _row(text, made, tokens) for text, made in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
     ]
-    io.write_table("texts", tables.texts_table(rows))
+    io.write_table(CONTINUATIONS(), tables.texts_table(rows))
 
 
 def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
     """The texts of each output name that lacks one of its outputs."""
-    table = io.table("prompts")
-    require_columns(table, PROMPTS, "prompts")
+    table = io.table(PROMPTS_ROLE())
+    require_columns(table, PROMPTS, PROMPTS_ROLE())
     prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
     draws = plan_draws(
         [prompt.prompt_id for prompt in prompts],
@@ -107,13 +120,13 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
         seed=params.seed,
     )
     require_affordable(len(prompts) * params.num_samples, params.max_tokens)
-    sources = {role.partition("/")[2]: role for role in task.inputs if role.startswith("directions/")}
+    sources = {at.name: role for role, at in DIRECTIONS.among(task.inputs)}
     if not sources:
         return [Batch(plan.UNSTEERED, plan.plan_unsteered(prompts, params.layer, draws))]
     unit = _alpha_of_strength_one(params, io)
     batches, num_texts = [], 0
     for name, role in sources.items():
-        if not io.missing & {f"texts/{name}", f"fluency/{name}"}:
+        if not io.missing & {TEXTS(name), FLUENCY(name)}:
             continue
         usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids)
         num_texts += len(prompts) * len(usable) * len(params.strengths) * params.num_samples
@@ -126,8 +139,8 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
 def _alpha_of_strength_one(params: GenerateParams, io: TaskIO) -> float:
     if params.alpha_unit == "absolute":
         return 1.0
-    calibration = io.table("calibration")
-    require_columns(calibration, CALIBRATION, "calibration")
+    calibration = io.table(CALIBRATION_ROLE())
+    require_columns(calibration, CALIBRATION, CALIBRATION_ROLE())
     return plan.residual_norm(calibration, params.layer)
 
 
@@ -149,10 +162,10 @@ def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationReques
 def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequence[Scored], tokens: Tokens) -> None:
     rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
-    if f"fluency/{batch.name}" in io.missing:
-        io.write_table(f"fluency/{batch.name}", _fluency(rows, scored), meta=meta)
-    if f"texts/{batch.name}" in io.missing:
-        io.write_table(f"texts/{batch.name}", tables.texts_table(rows), meta=meta)
+    if FLUENCY(batch.name) in io.missing:
+        io.write_table(FLUENCY(batch.name), _fluency(rows, scored), meta=meta)
+    if TEXTS(batch.name) in io.missing:
+        io.write_table(TEXTS(batch.name), tables.texts_table(rows), meta=meta)
 
 
 def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:

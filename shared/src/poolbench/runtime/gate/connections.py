@@ -5,15 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from poolbench.runtime.gate.clients import address_of
-
-if TYPE_CHECKING:
-    from poolbench.runtime.gate.protocol import GateProtocol
-    from poolbench.runtime.gate.settings import GateSettings
+from poolbench.runtime.gate.settings import GateSettings
 
 _SWEEP_S = 0.5
+
+
+class Connection(Protocol):
+    """The part of a connection that admission needs."""
+
+    client: Any
+    loop: asyncio.AbstractEventLoop
+    last_active: float
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is under way."""
+
+    def check(self, now: float) -> None:
+        """Refuse or drop the connection if it has waited too long."""
+
+    def drop(self) -> None:
+        """End the connection."""
 
 
 class Connections:
@@ -21,13 +36,13 @@ class Connections:
 
     def __init__(self, settings: GateSettings) -> None:
         self.settings = settings
-        self._by_address: dict[str, dict[GateProtocol, None]] = defaultdict(dict)  # ordered sets
+        self._by_address: dict[str, dict[Connection, None]] = defaultdict(dict)  # ordered sets
         self._sweeping: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self._by_address.values()))
 
-    def admit(self, connection: GateProtocol) -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Takes a connection in, at the price of one that has not asked for anything; false when there is none such."""
         own = self._by_address[address_of(connection.client)]
         if len(own) >= self.settings.connections_per_client:
@@ -41,14 +56,14 @@ class Connections:
             self._sweeping = connection.loop.call_later(_SWEEP_S, self._sweep, connection.loop)
         return admitted
 
-    def forget(self, connection: GateProtocol) -> None:
+    def forget(self, connection: Connection) -> None:
         """A connection has ended."""
         address = address_of(connection.client)
         self._by_address[address].pop(connection, None)
         if not self._by_address[address]:
             del self._by_address[address]
 
-    def _all(self) -> list[GateProtocol]:
+    def _all(self) -> list[Connection]:
         return [each for own in self._by_address.values() for each in own]
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,7 +72,7 @@ class Connections:
         self._sweeping = loop.call_later(_SWEEP_S, self._sweep, loop) if self._by_address else None
 
 
-def _drop_idle(connections: Iterable[GateProtocol]) -> bool:
+def _drop_idle(connections: Iterable[Connection]) -> bool:
     """Ends the connection that has been without a request for longest; of equals the oldest."""
     idle = [each for each in connections if each.idle]
     if not idle:

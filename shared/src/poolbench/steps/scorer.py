@@ -1,21 +1,30 @@
-"""Settings of training, gate and scoring: what a task's ``params`` may say, default by default."""
+"""Steps of the scorer: training, validity gate, and scores of texts."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from poolbench.config import StrictModel
+from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Label, ModelName, Name, Real, Revision, Seed, Subfolder, Whole
-from poolbench.errors import ConfigError
+from poolbench.steps.base import Keys, Output, Step, part_params
+from poolbench.steps.roles import Named, OfConcept, Role, Single
+from poolbench.steps.steerer import TEXTS
 
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
 WINDOW_TOKENS = 128
 
+SCORER_PASSAGES = Role("passages/scorer", Single)
+TEST_PASSAGES = Role("passages/test", Single)
+SCORER = Role("scorer", Single)
+MEASURES = Role("measures", Single)
+CONTINUATIONS = Role("continuations", Single)
+SCORERS = Role("scorer/{concept}", OfConcept)
+SCORES = Role("scores/{name}", Named)
+
 WindowTokens = Annotated[int, Field(strict=True, ge=1, le=WINDOW_TOKENS)]
 Mode = Literal["auto", "head", "full", "import"]
-Params = TypeVar("Params", bound=StrictModel)
 
 
 class TrainParams(StrictModel):
@@ -23,24 +32,24 @@ class TrainParams(StrictModel):
 
     Attributes:
         concept: Concept id.
-        base: ``minilm`` (ships with the project), a folder, or an id such as ``bert-base-uncased``; with
-            mode ``import``, the published classifier itself.
+        base: `minilm` (ships with the project), a folder, or an id such as `bert-base-uncased`; with
+            mode `import`, the published classifier itself.
         revision: Hugging Face revision of the base.
-        mode: ``head`` freezes the lower layers, computes their states once and trains the rest; ``full``
-            fine-tunes everything; ``import`` takes a published classifier as it is; ``auto`` is head on a CPU
+        mode: `head` freezes the lower layers, computes their states once and trains the rest; `full`
+            fine-tunes everything; `import` takes a published classifier as it is; `auto` is head on a CPU
             and full on a GPU.
         trained_layers: Layers above the frozen ones in mode head.
         epochs: Passes over the windows; by default 3, and 6 in mode head, where an epoch costs little.
         patience: Training ends early after this many epochs that validate no better than an earlier one.
-        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen trunk needs
+        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen encoder needs
             a larger step).
         batch_size: Windows in a step; by default 16, and 8 in mode head.
         num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
         window_tokens: Shortest and longest generation-like window, in tokens of the base.
         degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per
-            couple of ordinary windows.
+            pair of ordinary windows.
         subfolder: Where a published classifier lies inside its repository.
-        positive_label: Label, or index of it, of a published classifier that means the concept; ``{concept}`` in
+        positive_label: Label, or index of it, of a published classifier that means the concept; `{concept}` in
             it stands for the concept's id. Only a classifier with one output needs none.
         tokenizer: Base whose tokenizer a published classifier reads with, where it brings none.
     """
@@ -74,7 +83,7 @@ class TrainParams(StrictModel):
         return self
 
     def resolved(self, on_gpu: bool) -> TrainParams:
-        """The same settings with every default that depends on mode or device filled in."""
+        """Return the same settings with every default that depends on mode or device filled in."""
         mode = ("full" if on_gpu else "head") if self.mode == "auto" else self.mode
         head = mode == "head"
         filled = {
@@ -84,6 +93,16 @@ class TrainParams(StrictModel):
             "batch_size": self.batch_size or (8 if head else 16),
         }
         return self.model_copy(update=filled)
+
+
+class FoundParams(TrainParams):
+    """Parameters of an import on request, with what it found.
+
+    Attributes:
+        weights: Revision of the weights; other weights under the same name are another scorer.
+    """
+
+    weights: str | None = None
 
 
 class GateParams(StrictModel):
@@ -118,15 +137,39 @@ class ScoreParams(StrictModel):
     batch_tokens: Whole = Field(default=2048, ge=WINDOW_TOKENS, le=1_000_000)
 
 
-def parse_params(model: type[Params], params: dict[str, Any]) -> Params:
-    """Task parameters as ``model``.
+def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
+    """No parameter changes a score."""
+    return {}
 
-    Raises:
-        ConfigError: Naming each wrong parameter and what it may be.
-    """
-    try:
-        return model.model_validate(params)
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()]
-        allowed = ", ".join(model.model_fields)
-        raise ConfigError(f"{model.__name__}: {'; '.join(lines)}; parameters are {allowed}") from None
+
+def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
+    """The scores of a name depend on its own texts and on all scorers of the task."""
+    scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
+    return {**scorers, "texts": inputs[TEXTS(at.name)]}
+
+
+TRAIN = Step(
+    "scorer.train",
+    3,
+    TrainParams,
+    inputs=(SCORER_PASSAGES,),
+    outputs=(Output(SCORER, part_params("scorer")), Output(MEASURES, part_params("measures"))),
+    summary="the classifier of one concept, with the measures of its training; imports take no passages",
+)
+GATE = Step(
+    "scorer.gate",
+    3,
+    GateParams,
+    inputs=(SCORER, TEST_PASSAGES, CONTINUATIONS),
+    outputs=(Output(MEASURES),),
+    summary="whether the scorer is valid on passages, continuations and broken texts",
+)
+SCORE = Step(
+    "scorer.score",
+    1,
+    ScoreParams,
+    inputs=(SCORERS, TEXTS),
+    outputs=(Output(SCORES, _score_params, _score_inputs),),
+    summary="scores of the texts of each name by every scorer of the task",
+)
+SCORER_STEPS = (TRAIN, GATE, SCORE)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from poolbench_scorer.batches import Window
-from poolbench_scorer.config import WINDOW_TOKENS
+from poolbench.steps.scorer import WINDOW_TOKENS
+from poolbench_scorer.models.batches import Window
 
 
 @dataclass(frozen=True)

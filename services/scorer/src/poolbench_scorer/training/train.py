@@ -15,17 +15,17 @@ from scipy.special import log_expit
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
 from poolbench.statistics import auroc
+from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import to_rows
-from poolbench_scorer.base import Base, find_base, load_classifier
-from poolbench_scorer.calibrate import fit_temperature
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.core import Progress
-from poolbench_scorer.encoder import Crown
-from poolbench_scorer.examples import Passages, build_examples, read_passages, split_validation
-from poolbench_scorer.fit import Batcher, Epoch, best_epoch, fit, frozen_batcher, margins, trained_batcher
-from poolbench_scorer.model import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
-from poolbench_scorer.report import Validation, build_validation, report_on, to_json
-from poolbench_scorer.windows import Tokens
+from poolbench_scorer.models.base import Base, find_base, load_classifier
+from poolbench_scorer.models.encoder import Crown
+from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
+from poolbench_scorer.models.scoring import Progress
+from poolbench_scorer.models.windows import Tokens
+from poolbench_scorer.training.calibrate import fit_temperature
+from poolbench_scorer.training.examples import Passages, build_examples, read_passages, split_validation
+from poolbench_scorer.training.fit import Batcher, Epoch, best_epoch, fit, frozen_batcher, margins, trained_batcher
+from poolbench_scorer.training.report import Validation, build_validation, report_on, to_json
 
 
 @dataclass(frozen=True)

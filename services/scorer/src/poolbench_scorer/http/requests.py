@@ -11,8 +11,9 @@ from poolbench.config import StrictModel
 from poolbench.contracts.bounds import PRINTABLE, ArtifactKey, Label, ModelName, Name, Revision, Subfolder, Whole
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import PASSAGES, table_from_rows
-from poolbench.contracts.tasks import step_key
-from poolbench_scorer.config import TrainParams
+from poolbench.steps.local import PASSAGES as PASSAGES_STEP
+from poolbench.steps.local import TABLE, PassagesParams
+from poolbench.steps.scorer import TrainParams
 
 MAX_TEXTS = 10_000
 #: A scorer: its concept, ``concept@base``, the id or folder it was imported from, or its artifact key.
@@ -103,7 +104,7 @@ class ImportRequest(StrictModel):
 
 def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.Table]:
     """The passages of a request as PASSAGES of split ``scorer``, with the key that their content determines."""
-    key = step_key("corpus.passages", {"concept": concept, "split": "scorer", "rows": digest(rows)}, {})
+    key = PASSAGES_STEP.key(TABLE(), PassagesParams(concept=concept, split="scorer", rows=digest(rows)), {})
     names = [f"request/{digest(rows, 8)}-{index}" for index in range(len(rows))]
     filled = [
         {**row, "passage_id": name, "doc_id": row["doc_id"] or name, "concept": concept, "split": "scorer"}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.tasks import step_key
 from poolbench.errors import RestrictedError
 from poolbench.runtime.folders import require_permitted
+from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
 from poolbench_scorer import cost
-from poolbench_scorer.base import PACKAGED, is_id, locate
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.handlers import run_training
-from poolbench_scorer.requests import ImportRequest, TrainRequest, request_passages
-from poolbench_scorer.shelf import ScorerShelf, point_at, refuse_sensitive
+from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
+from poolbench_scorer.models.base import PACKAGED, is_id, locate
+from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
+from poolbench_scorer.training.run import run_training
 
 
 def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:
@@ -23,8 +21,7 @@ def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> di
     params = request.params
     _require_permitted(params.base, params.tokenizer)
     cost.require_training(len(request.passages), params, cost.REQUEST)
-    identity = params.model_dump(mode="json", exclude_unset=True)
-    return _make(shelf, params, identity, _source(shelf, request, params.concept), lock)
+    return _make(shelf, params, params, _source(shelf, request, params.concept), lock)
 
 
 def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading.Lock) -> dict[str, Any]:
@@ -35,7 +32,7 @@ def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading
     weights = locate(request.source, request.revision, subfolder).revision
     chosen = request.model_dump(include={"concept", "revision", "positive_label", "tokenizer"})
     params = TrainParams(**chosen, base=request.source, subfolder=subfolder, mode="import")
-    identity = {**params.model_dump(mode="json"), "weights": weights}
+    identity = FoundParams(**params.model_dump(), weights=weights)
     made = _make(shelf, params, identity, _source(shelf, request, params.concept), lock)
     return {"id": f"{params.concept}@{params.base}", **made}
 
@@ -48,11 +45,11 @@ def _require_permitted(*names: str | None) -> None:
 
 
 def _make(
-    shelf: ScorerShelf, params: TrainParams, identity: Mapping[str, Any], source: str | None, lock: threading.Lock
+    shelf: ScorerShelf, params: TrainParams, identity: TrainParams, source: str | None, lock: threading.Lock
 ) -> dict[str, Any]:
-    """The scorer that ``identity`` and the passages at ``source`` determine, made unless the store has it."""
-    artifacts, inputs = shelf.artifacts, {} if source is None else {"passages/scorer": source}
-    key, measures = (step_key("scorer.train", {**identity, "part": part}, inputs) for part in ("scorer", "measures"))
+    """Return the scorer that `identity` and the passages at `source` determine; make it unless the store has it."""
+    artifacts, inputs = shelf.artifacts, {} if source is None else {SCORER_PASSAGES(): source}
+    key, measures = (TRAIN.key(role, identity, inputs) for role in (SCORER(), MEASURES()))
     made = not artifacts.exists(key)
     if made:
         table = None if source is None else artifacts.read_table(source)

@@ -14,14 +14,10 @@ from transformers import PreTrainedModel
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, ModelError
+from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
-from poolbench_scorer.base import Base, load_classifier, locate, locate_tokenizer, weight_files
-from poolbench_scorer.calibrate import fit_temperature
-from poolbench_scorer.config import WINDOW_TOKENS, TrainParams
-from poolbench_scorer.examples import Passages, read_passages
-from poolbench_scorer.fit import margins, trained_batcher
-from poolbench_scorer.labels import Positive, positive_output
-from poolbench_scorer.model import (
+from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
+from poolbench_scorer.models.scorer import (
     CONFIG,
     FORMAT_VERSION,
     IMPORTED,
@@ -30,9 +26,13 @@ from poolbench_scorer.model import (
     WholeClassifier,
     read_tokens,
 )
-from poolbench_scorer.report import Report, build_validation, report_on, to_json
-from poolbench_scorer.train import Trained
-from poolbench_scorer.windows import Tokens
+from poolbench_scorer.models.windows import Tokens
+from poolbench_scorer.training.calibrate import fit_temperature
+from poolbench_scorer.training.examples import Passages, read_passages
+from poolbench_scorer.training.fit import margins, trained_batcher
+from poolbench_scorer.training.labels import Positive, positive_output
+from poolbench_scorer.training.report import Report, build_validation, report_on, to_json
+from poolbench_scorer.training.train import Trained
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "spiece.model")
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
-from poolbench_scorer.batches import Window
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.fit import Examples
-from poolbench_scorer.windows import Tokens, draw, loop_words, shuffle_words, training_windows
+from poolbench.steps.scorer import TrainParams
+from poolbench_scorer.models.batches import Window
+from poolbench_scorer.models.windows import Tokens, draw, loop_words, shuffle_words, training_windows
+from poolbench_scorer.training.fit import Examples
 
 MIN_CLASS = 10
 

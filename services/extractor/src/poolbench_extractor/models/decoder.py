@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from poolbench.errors import LayerError, ModelError
-from poolbench_extractor.checks import check_causal, pads_left, probe
-from poolbench_extractor.forward.inflow import observe_attention
+from poolbench_extractor.models.attention import observe_attention
+from poolbench_extractor.models.checks import check_causal, pads_left, probe
 
 
 @dataclass(frozen=True, eq=False)

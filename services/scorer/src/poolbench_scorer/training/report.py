@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
+from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import Measure
-from poolbench_scorer.auroc import CI_METHOD, grouped_auroc
-from poolbench_scorer.calibrate import brier_score, expected_calibration_error
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.examples import Passages
-from poolbench_scorer.windows import Tokens, draw, training_windows
+from poolbench_scorer.models.windows import Tokens, draw, training_windows
+from poolbench_scorer.training.auroc import CI_METHOD, grouped_auroc
+from poolbench_scorer.training.calibrate import brier_score, expected_calibration_error
+from poolbench_scorer.training.examples import Passages
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from poolbench.concepts import get_concept
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
+from poolbench.steps.scorer import TrainParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench_scorer.config import TrainParams
-from poolbench_scorer.model import CONFIG, REPORT, Scorer, load_scorer, pick_device
+from poolbench_scorer.models.scorer import CONFIG, REPORT, Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: What an artifact key of ours begins with; no concept or base does.

@@ -12,10 +12,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
-from poolbench_extractor.checks import check_config
 from poolbench_extractor.config import Deployment
-from poolbench_extractor.model import Decoder, wrap_decoder
-from poolbench_extractor.tokenizer import load_tokenizer, unreadable
+from poolbench_extractor.models.checks import check_config
+from poolbench_extractor.models.decoder import Decoder, wrap_decoder
+from poolbench_extractor.models.tokenizer import load_tokenizer, unreadable
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

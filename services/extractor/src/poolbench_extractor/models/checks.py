@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from poolbench.errors import ModelError
-from poolbench_extractor.forward.inflow import watching
+from poolbench_extractor.models.attention import watching
 
 #: Two inputs that differ in their last token only.
 _PROBE = ((3, 4, 5, 6), (3, 4, 5, 7))

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from poolbench.cancellation import check_cancelled
-from poolbench_scorer.batches import Window, length_batches, pad_ids, pad_states
-from poolbench_scorer.config import TrainParams
+from poolbench.steps.scorer import TrainParams
+from poolbench_scorer.models.batches import Window, length_batches, pad_ids, pad_states
 
 #: Couples are sorted by length in chunks of this many batches, so that batches pad little yet stay random.
 _CHUNK_BATCHES = 8

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedModel
 
 from poolbench.errors import InputError, ModelError
-from poolbench_scorer.base import Base, find_base, load_classifier
-from poolbench_scorer.encoder import Crown, Trunk
-from poolbench_scorer.windows import Tokens
+from poolbench_scorer.models.base import Base, find_base, load_classifier
+from poolbench_scorer.models.encoder import Crown, Trunk
+from poolbench_scorer.models.windows import Tokens
 
 FORMAT_VERSION = 1
 #: Files of a scorer artifact; an imported one holds ``model/...`` instead of weights over a base.

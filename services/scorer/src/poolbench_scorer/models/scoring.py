@@ -12,10 +12,10 @@ from scipy.special import expit
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import SCORES
-from poolbench_scorer.batches import Window, length_batches, pad_ids
-from poolbench_scorer.config import ScoreParams
-from poolbench_scorer.model import Scorer
-from poolbench_scorer.windows import scoring_windows
+from poolbench.steps.scorer import ScoreParams
+from poolbench_scorer.models.batches import Window, length_batches, pad_ids
+from poolbench_scorer.models.scorer import Scorer
+from poolbench_scorer.models.windows import scoring_windows
 
 Progress = Callable[[int, int, str], None]
 

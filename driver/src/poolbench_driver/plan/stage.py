@@ -1,0 +1,112 @@
+"""Stages of a plan: frozen values of artifact keys, with the tasks and local steps that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.keys import is_restricted
+from poolbench.contracts.tasks import Task
+from poolbench.steps.base import Keys, Step
+from poolbench_driver.corpora import LocalStep
+from poolbench_driver.plan.scope import Scope
+
+Params = TypeVar("Params", bound=StrictModel)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Tasks by id in sending order, and local steps by key."""
+
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    local: Mapping[str, LocalStep] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a plan. Subclasses add the keys of what it makes."""
+
+    work: Work
+
+
+class Draft:
+    """Collects the work of one stage while it is planned."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._local: dict[str, LocalStep] = {}
+
+    def add(self, step: Step[Params], params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> dict[str, str]:
+        """Add a task and return the keys of its outputs by role.
+
+        Args:
+            step: Step that the task executes.
+            params: Parameters.
+            inputs: Keys of the inputs by role.
+            outputs: Roles of the outputs, or their keys by role.
+        """
+        task = step.task(params, inputs, outputs)
+        self._tasks[task.task_id] = task
+        return task.outputs
+
+    def add_local(self, step: LocalStep) -> str:
+        """Add a step that the driver executes itself, and return its key."""
+        self._local[step.key] = step
+        return step.key
+
+    def done(self) -> Work:
+        """Return what was collected."""
+        return Work(dict(self._tasks), dict(self._local))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a run: local steps first, then tasks in the order in which they should be sent."""
+
+    scope: Scope
+    work: Work
+
+    @classmethod
+    def of(cls, scope: Scope, *stages: Stage) -> Plan:
+        """Return a plan of these stages, in their order."""
+        return cls(scope, joined(stages))
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Tasks by id."""
+        return self.work.tasks
+
+    @property
+    def local(self) -> Mapping[str, LocalStep]:
+        """Local steps by key."""
+        return self.work.local
+
+    @cached_property
+    def restricted(self) -> bool:
+        """Whether anything of a sensitive concept is in it: of a measured one, or of a neighbour."""
+        return any(map(is_restricted, self.local)) or any(task.restricted for task in self.tasks.values())
+
+    @cached_property
+    def producers(self) -> Mapping[str, Task]:
+        """The task that produces each key."""
+        return {key: task for task in self.tasks.values() for key in task.outputs.values()}
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The keys of everything that it makes or reads."""
+        return frozenset([*self.producers, *self.local, *(sae.key for sae in self.scope.saes.values())])
+
+
+def joined(stages: Iterable[Stage]) -> Work:
+    """Return the work of stages as one. Work that two of them share is done once, at its first place."""
+    tasks: dict[str, Task] = {}
+    local: dict[str, LocalStep] = {}
+    for stage in stages:
+        for task_id, task in stage.work.tasks.items():
+            tasks.setdefault(task_id, task)
+        for key, step in stage.work.local.items():
+            local.setdefault(key, step)
+    return Work(tasks, local)

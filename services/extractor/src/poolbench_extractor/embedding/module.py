@@ -1,0 +1,146 @@
+"""A decoder, a layer and a pooling strategy as a module of sentence-transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from sentence_transformers.base.modules import Module
+from torch import Tensor
+
+from poolbench.contracts.tables import vector_matrix
+from poolbench.errors import ConfigError, InputError
+from poolbench.pooling.batch import Request
+from poolbench_extractor.config import BatchLimits
+from poolbench_extractor.core import extract_encoded
+from poolbench_extractor.embedding.texts import text_id, words_of
+from poolbench_extractor.embedding.truncate import truncated
+from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.models.decoder import Decoder
+
+#: Texts to annotation rows, as `POST /pooler/annotate` answers them.
+Annotate = Callable[[list[str]], Sequence[Mapping[str, Any]]]
+
+
+class PoolingModule(Module):
+    """Tokenize, run and pool in one module, because strategies need more than token embeddings.
+
+    Args:
+        decoder: The model.
+        pooling: The strategy; it needs no labels.
+        layer: Block index, 0-based.
+        include_bos: Whether a special token at position 0 counts as a real token.
+        annotate: Annotates texts, for strategies that read annotations.
+        on_failure: Whether a text that cannot be computed raises an error or is a row of NaN.
+        max_length: Positions of a text, special tokens included; by default and at most the model's window.
+
+    Attributes:
+        num_truncated: Texts that were cut so far.
+
+    Raises:
+        ConfigError: If an argument is missing or not allowed.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        pooling: Request,
+        layer: int,
+        *,
+        include_bos: bool = False,
+        annotate: Annotate | None = None,
+        on_failure: Literal["raise", "nan"] = "raise",
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        if pooling.strategy.reads_annotations and annotate is None:
+            raise ConfigError(
+                f"strategy {pooling.id} reads annotations: give `annotate`, a function from texts to the rows "
+                "of `POST /pooler/annotate`"
+            )
+        if on_failure not in ("raise", "nan"):
+            raise ConfigError(f"on_failure is {on_failure!r}; allowed: raise, nan")
+        self.model = decoder.model  # a submodule, so that `to` moves it and `device` finds it
+        self.decoder, self.pooling, self.layer = decoder, pooling, layer
+        self.include_bos, self.on_failure = include_bos, on_failure
+        self.annotate = annotate if pooling.strategy.reads_annotations else None
+        self.max_seq_length = max_length
+        self.num_truncated = 0
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's tokenizer."""
+        return self.decoder.tokenizer
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """Positions of a text; longer texts are cut. None if nothing bounds them.
+
+        Raises:
+            ConfigError: When it is set to a length that leaves no room for a token or exceeds the window.
+        """
+        return self._max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int | None) -> None:
+        window = self.decoder.window
+        smallest = self.tokenizer.num_special_tokens_to_add() + 1
+        if length is not None and (length < smallest or length > (window or length)):
+            raise ConfigError(f"max_seq_length {length} is outside {smallest}..{window or ''} of this model")
+        self._max_length = length or window
+
+    def get_embedding_dimension(self) -> int:
+        """Return the width of the vectors."""
+        return self.decoder.width
+
+    def preprocess(self, inputs: Sequence[str], prompt: str | None = None, **_: Any) -> dict[str, Any]:
+        """Return the tokens of texts, cut to `max_seq_length`, as `forward` reads them."""
+        texts = [(prompt or "") + text for text in inputs]
+        ids = [text_id(text) for text in texts]
+        encoded = encode(self.decoder, ids, texts, self._words(ids, texts), include_bos=self.include_bos)
+        return {"passages": encoded if self._max_length is None else [self._cut(each) for each in encoded]}
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add `sentence_embedding`, float32 [B, D].
+
+        Raises:
+            InputError: If a text cannot be computed and `on_failure` is `raise`.
+        """
+        passages = features["passages"]
+        limits = BatchLimits(max_passages=len(passages))  # sentence-transformers chose the batch
+        with torch.inference_mode(False):  # sentence-transformers turns it on, but S2 needs gradients
+            (table,) = extract_encoded(self.decoder, passages, {self.layer: [self.pooling]}, limits=limits).values()
+        reasons = [reason for reason in table["reason"].to_pylist() if reason is not None]
+        if reasons and self.on_failure == "raise":
+            raise InputError(
+                f"{len(reasons)} of {len(passages)} texts failed in one batch, the first one: {reasons[0]}; "
+                'on_failure="nan" makes them rows of NaN'
+            )
+        vectors_BD: Tensor = torch.tensor(vector_matrix(table["vector"]))  # a copy: Arrow's memory is read-only
+        return {**features, "sentence_embedding": vectors_BD.to(self.decoder.device)}
+
+    def save(self, output_path: str, *_: Any, **__: Any) -> None:
+        """Refuse: the weights are the model's own, and the rest is the arguments.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            f"a PoolingEncoder is not saved ({output_path}): make it again from its arguments, strategy "
+            f"{self.pooling.id!r} and layer {self.layer}"
+        )
+
+    def _cut(self, passage: Encoded) -> Encoded:
+        assert self._max_length is not None
+        cut = truncated(passage, self._max_length)
+        self.num_truncated += cut is not passage
+        return cut
+
+    def _words(self, ids: Sequence[str], texts: Sequence[str]) -> dict[str, Any] | None:
+        if self.annotate is None:
+            return None
+        rows = self.annotate(list(texts))
+        if len(rows) != len(texts):
+            raise InputError(f"annotate answered {len(rows)} rows for {len(texts)} texts")
+        return dict(zip(ids, words_of(rows), strict=True))

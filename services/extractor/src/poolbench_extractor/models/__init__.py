@@ -1,0 +1,1 @@
+"""Decoders: load and check them, observe their attention, and describe their blocks, width and window."""

@@ -1,0 +1,81 @@
+"""Queries and keys of attention layers, observed while the model runs its fast attention.
+
+Transformers dispatches every attention layer through a registry of functions. Ours pass the call on to the model's own
+and, for each watched layer, hand the same queries and keys to a watcher: after rotary embedding, before heads are
+repeated.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+
+_PREFIX = "poolbench_"
+#: Implementations whose masks are understood here; flash attention hides causality and windows in its arguments.
+_OBSERVABLE = ("eager", "sdpa")
+
+Watcher = Callable[..., None]
+_watchers: ContextVar[Mapping[nn.Module, Watcher] | None] = ContextVar("watchers", default=None)
+
+
+def observe_attention(model: Any) -> bool:
+    """Routes the model's attention through an observing wrapper.
+
+    Logit soft-capping needs the model's eager attention: the scaled-dot-product kernels leave it out.
+
+    Returns:
+        False when the architecture does not dispatch its attention, so that it cannot be observed.
+    """
+    settings = model.config.get_text_config(decoder=True)
+    base = str(settings._attn_implementation).removeprefix(_PREFIX)
+    if getattr(settings, "attn_logit_softcapping", None):
+        base = "eager"
+    if base not in _OBSERVABLE:
+        return False
+    name = _PREFIX + base
+    AttentionInterface.register(name, partial(_observed_attention, base))
+    AttentionMaskInterface.register(name, AttentionMaskInterface()[base])
+    try:
+        model.set_attn_implementation(name)
+    except (ValueError, AttributeError):
+        return False
+    return bool(settings._attn_implementation == name)
+
+
+@contextmanager
+def watching(watchers: Mapping[nn.Module, Watcher]) -> Iterator[None]:
+    """Within it, each watched attention module calls its watcher with queries, keys and settings."""
+    token = _watchers.set(watchers)
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
+
+
+def _observed_attention(
+    base: str,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    watcher = (_watchers.get() or {}).get(module)
+    if watcher is not None:
+        watcher(query, key, mask=attention_mask, scaling=kwargs.get("scaling"), softcap=kwargs.get("softcap"))
+    return _base_attention(base, module)(module, query, key, value, attention_mask, **kwargs)
+
+
+def _base_attention(base: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The attention function that the model would have used; eager ones live beside the model's class."""
+    if base == "eager":
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return AttentionInterface()[base]

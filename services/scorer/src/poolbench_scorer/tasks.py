@@ -1,0 +1,87 @@
+"""The scorer's tasks: train, gate, score."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from poolbench.contracts.tables import TEXTS, require_columns
+from poolbench.contracts.tasks import Task
+from poolbench.errors import InputError
+from poolbench.runtime.taskio import TaskIO
+from poolbench.steps.scorer import (
+    CONTINUATIONS,
+    GATE,
+    MEASURES,
+    SCORE,
+    SCORER,
+    SCORER_PASSAGES,
+    SCORERS,
+    SCORES,
+    TEST_PASSAGES,
+    TRAIN,
+)
+from poolbench.steps.steerer import TEXTS as TEXTS_OF
+from poolbench.storage.base import ObjectStore
+from poolbench_scorer import cost
+from poolbench_scorer.gate import judge_scorer
+from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
+from poolbench_scorer.models.scoring import score_texts, scores_table
+from poolbench_scorer.models.shelf import point_at
+from poolbench_scorer.training.run import run_training
+
+#: A concept's own scorer, those of its two neighbours, and one more.
+KEPT_SCORERS = 4
+_KEPT: OrderedDict[tuple[str, ...], Scorer] = OrderedDict()  # by content; tasks run one at a time
+
+
+def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
+    """Train a scorer, write its files and measures, and point the concept at it."""
+    params = TRAIN.params_of(task)
+    if io.missing:
+        passages = io.table(SCORER_PASSAGES())
+        cost.require_training(passages.num_rows, params, cost.TASK)
+        trained = run_training(passages, params, io.progress)
+        if SCORER() in io.missing:
+            io.write_files(SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
+        if MEASURES() in io.missing:
+            io.write_table(MEASURES(), trained.measures)
+    point_at(store, task.outputs[SCORER()], params)
+
+
+def handle_gate(task: Task, io: TaskIO) -> None:
+    """Judge a scorer on test passages and continuations, and write the measures."""
+    params = GATE.params_of(task)
+    scorer = read_scorer(io, SCORER())
+    measures = judge_scorer(scorer, io.table(TEST_PASSAGES()), io.table(CONTINUATIONS()), params)
+    io.write_table(MEASURES(), measures)
+
+
+def handle_score(task: Task, io: TaskIO) -> None:
+    """Score the texts of every missing output with all scorers; they go through the encoder together."""
+    params = SCORE.params_of(task)
+    scorers = {at.concept: read_scorer(io, role) for role, at in SCORERS.among(task.inputs)}
+    if not scorers:
+        raise InputError(f"{task.kind} without scorers: give inputs named {SCORERS}")
+    tables = {role: io.table(TEXTS_OF(at.name)) for role, at in SCORES.among(io.missing)}
+    for role, table in tables.items():
+        require_columns(table, TEXTS, role)
+    texts = [text for table in tables.values() for text in table["text"].to_pylist()]
+    cost.require_scoring(texts, cost.TASK)
+    scores = score_texts(scorers, texts, params, io.progress)
+    first = 0
+    for role, table in tables.items():
+        part = {name: values[first : first + table.num_rows] for name, values in scores.items()}
+        io.write_table(role, scores_table(table["text_id"].to_pylist(), part))
+        first += table.num_rows
+
+
+def read_scorer(io: TaskIO, role: str) -> Scorer:
+    """The scorer of a task's input; the last few are kept, because a run's tasks ask for the same ones in turn."""
+    files = io.manifest(role).files
+    content = tuple(sorted(entry.sha256 for entry in files.values()))
+    if content not in _KEPT:
+        _KEPT[content] = load_scorer(lambda name: io.file(role, name), list(files), pick_device())
+    _KEPT.move_to_end(content)
+    while len(_KEPT) > KEPT_SCORERS:
+        _KEPT.popitem(last=False)
+    return _KEPT[content]

@@ -1,0 +1,35 @@
+"""Typed steps: one declaration of each, imported by the driver, which plans it, and by the service, which runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from poolbench.steps.base import Output, Step, UnknownStepError, by_kind
+from poolbench.steps.extractor import EXTRACTOR_STEPS
+from poolbench.steps.local import LOCAL_STEPS
+from poolbench.steps.pooler import POOLER_STEPS
+from poolbench.steps.prober import PROBER_STEPS
+from poolbench.steps.roles import Role
+from poolbench.steps.scorer import SCORER_STEPS
+from poolbench.steps.steerer import STEERER_STEPS
+
+#: The steps of the services by kind, in the order in which a run needs them.
+SERVICE_STEPS: dict[str, Step[Any]] = by_kind(
+    [*POOLER_STEPS, *EXTRACTOR_STEPS, *PROBER_STEPS, *STEERER_STEPS, *SCORER_STEPS]
+)
+#: Every step by kind.
+STEPS: dict[str, Step[Any]] = {**by_kind(LOCAL_STEPS), **SERVICE_STEPS}
+
+
+def get_step(kind: str) -> Step[Any]:
+    """Return the step of this kind.
+
+    Raises:
+        UnknownStepError: There is none; names the nearest kinds.
+    """
+    if kind not in STEPS:
+        raise UnknownStepError("step", kind, STEPS)
+    return STEPS[kind]
+
+
+__all__ = ["SERVICE_STEPS", "STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step"]

@@ -1,0 +1,168 @@
+"""The contract of a step: its kind, version, parameters, roles, and what enters the key of each output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.keys import derive_key
+from poolbench.contracts.tasks import Task
+from poolbench.errors import ConfigError, UnknownNameError, shown
+from poolbench.steps.roles import Role
+
+Params = TypeVar("Params", bound=StrictModel)
+Keys = Mapping[str, str]
+#: Parameters, by name, that enter the key of the output at an address.
+KeyParams = Callable[[Any, Any], Mapping[str, Any]]
+#: Inputs, by the role under which they enter the key of the output at an address.
+KeyInputs = Callable[[Any, Any, Keys], Keys]
+
+
+def given(params: StrictModel) -> dict[str, Any]:
+    """Return the parameters that were set, as JSON. Defaults enter no key, so a new parameter moves none."""
+    return params.model_dump(mode="json", exclude_unset=True)
+
+
+def all_params(params: StrictModel, _: Any) -> dict[str, Any]:
+    """Return all parameters that were set: the usual rule of a key."""
+    return given(params)
+
+
+def part_params(part: str) -> KeyParams:
+    """Return the rule that adds the name of the part: one run of the step makes several artifacts."""
+    return lambda params, _: {**given(params), "part": part}
+
+
+def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
+    """Return all inputs of the task: the usual rule of a key."""
+    return inputs
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a step, or a family of them.
+
+    Attributes:
+        role: Its roles.
+        params: Which parameters enter its key.
+        inputs: Which inputs enter its key, and under which role.
+        kind: Name of the derivation, where it is not the kind of the step.
+        version: Version of the derivation, where it has a name of its own.
+    """
+
+    role: Role[Any]
+    params: KeyParams = all_params
+    inputs: KeyInputs = all_inputs
+    kind: str = ""
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Step(Generic[Params]):
+    """A step of the pipeline. The driver plans its tasks and keys from it; the service reads its tasks by it.
+
+    Attributes:
+        kind: `<service>.<verb>`.
+        version: Raised when the meaning changes, or a default. It invalidates the artifacts of the step and all
+            that depend on them.
+        params: Model of the parameters.
+        inputs: Roles that a task may read.
+        outputs: Roles that a task may write.
+        summary: One line for the documentation.
+        keyed_by: Kind of another step that makes the same artifacts under the same keys. The plan passes the keys.
+    """
+
+    kind: str
+    version: int
+    params: type[Params]
+    inputs: tuple[Role[Any], ...]
+    outputs: tuple[Output, ...]
+    summary: str
+    keyed_by: str = ""
+
+    @property
+    def service(self) -> str:
+        """The service that executes it; `corpus` and `import` are steps of the driver itself."""
+        return self.kind.partition(".")[0]
+
+    def key(self, role: str, params: Params, inputs: Keys, *, restricted: bool = False) -> str:
+        """Return the key of the output `role` of a task with these parameters and inputs.
+
+        Args:
+            role: Role of the output.
+            params: Parameters of the task.
+            inputs: Keys of the task's inputs by role; those that the output does not depend on are left out.
+            restricted: Whether the artifact belongs to a sensitive concept; restricted inputs make it so too.
+        """
+        output, address = self._output(role)
+        return derive_key(
+            output.kind or self.kind,
+            output.version or self.version,
+            output.params(params, address),
+            output.inputs(params, address, inputs),
+            restricted=restricted,
+        )
+
+    def task(self, params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> Task:
+        """Return a task.
+
+        Args:
+            params: Parameters; only those that were set travel.
+            inputs: Keys of the inputs by role.
+            outputs: Roles of the outputs, or their keys by role.
+        """
+        keys = outputs if isinstance(outputs, Mapping) else {role: self.key(role, params, inputs) for role in outputs}
+        return Task(kind=self.kind, inputs=dict(inputs), outputs=dict(keys), params=given(params))
+
+    def params_of(self, task: Task) -> Params:
+        """Return the parameters of a task, after a check of its parameters and roles.
+
+        Raises:
+            ConfigError: A parameter is unknown or wrong, or a role is unknown; names each, and what is allowed.
+        """
+        self._require_known("input", task.inputs, self.inputs)
+        self._require_known("output", task.outputs, [output.role for output in self.outputs])
+        return self.parse(task.params)
+
+    def parse(self, values: Mapping[str, Any]) -> Params:
+        """Return the parameters in `values`.
+
+        Raises:
+            ConfigError: Names each parameter that is unknown or wrong, and the known ones.
+        """
+        try:
+            return self.params.model_validate(dict(values))
+        except ValidationError as error:
+            issues = [f"{'.'.join(map(str, issue['loc'])) or 'params'}: {issue['msg']}" for issue in error.errors()]
+            known = ", ".join(self.params.model_fields) or "none"
+            raise ConfigError(f"parameters of {self.kind}: {'; '.join(issues)}; known parameters: {known}") from None
+
+    def _output(self, role: str) -> tuple[Output, Any]:
+        for output in self.outputs:
+            address = output.role.parse(role)
+            if address is not None:
+                return output, address
+        raise self._unknown_role("output", role, [output.role for output in self.outputs])
+
+    def _require_known(self, side: str, roles: Iterable[str], known: Iterable[Role[Any]]) -> None:
+        families = list(known)
+        for role in roles:
+            if not any(family.parse(role) is not None for family in families):
+                raise self._unknown_role(side, role, families)
+
+    def _unknown_role(self, side: str, role: str, known: Iterable[Role[Any]]) -> ConfigError:
+        allowed = ", ".join(map(str, known)) or "none"
+        return ConfigError(f"{self.kind} has no {side} role {shown(role)}; {side} roles: {allowed}")
+
+
+class UnknownStepError(UnknownNameError):
+    """No step has this kind."""
+
+
+def by_kind(steps: Iterable[Step[Any]]) -> dict[str, Step[Any]]:
+    """Return the steps by kind."""
+    return {step.kind: step for step in steps}

@@ -1,0 +1,141 @@
+"""Steps of the extractor: passages to pooled vectors and kept states of a Hugging Face decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import Flag, Layer, ModelName, Whole
+from poolbench.pooling.registry import get_strategy
+from poolbench.steps.base import Keys, Output, Step, given
+from poolbench.steps.common import MAX_STRATEGIES, ModelParams, StrategyParam
+from poolbench.steps.roles import Cell, OfConcept, OfLayer, Role, Single
+
+PASSAGES = Role("passages", Single)
+ANNOTATIONS = Role("annotations", Single)
+FREQUENCIES = Role("frequencies", Single)
+CALIBRATION = Role("calibration", Single)
+CONCEPT_PASSAGES = Role("passages/{concept}", OfConcept)
+STATES = Role("states/{layer}", OfLayer)
+VECTORS = Role("{strategy}/{layer}", Cell)
+
+
+class ReadingParams(ModelParams):
+    """The model and how it reads its input.
+
+    Attributes:
+        include_bos: Whether a BOS counts as a real token.
+        max_length: Longer passages fail, in tokens, as do those longer than the model's window.
+    """
+
+    include_bos: Flag = False
+    max_length: Whole | None = Field(default=None, gt=0, le=10_000_000)
+
+
+class CalibrateParams(ReadingParams):
+    """Parameters of `extractor.calibrate`."""
+
+    layers: list[Layer] = Field(min_length=1, max_length=1000)
+
+
+class ExtractParams(CalibrateParams):
+    """Parameters of `extractor.extract`."""
+
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+    keep_activations: Flag = False
+
+
+class ImportedParams(StrictModel):
+    """What vectors of imported activations depend on: the import, and the strategies.
+
+    Attributes:
+        model: `import:<name>`.
+        model_revision: Hash of the import.
+        dtype: A note of the import.
+        include_bos: Whether a BOS counts as a real token.
+        strategies: Strategies and their parameters.
+    """
+
+    model: ModelName
+    model_revision: str | None = None
+    dtype: str | None = None
+    include_bos: Flag = False
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+
+
+def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
+    return {name: value for name, value in given(params).items() if name in ReadingParams.model_fields}
+
+
+def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
+    return {**_reading(params), "layer": at.layer}
+
+
+def _states_inputs(_: ExtractParams, __: OfLayer, inputs: Keys) -> Keys:
+    return {PASSAGES(): inputs[PASSAGES()]}
+
+
+def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
+    asked = {entry.id: entry.params for entry in params.strategies}
+    identity = get_strategy(at.strategy).identity(asked.get(at.strategy))
+    return {**_reading(params), "strategy": identity, "layer": at.layer}
+
+
+def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
+    """Annotations and counts enter the keys of the strategies that read them, and no others.
+
+    Another spaCy pipeline, or another concept in the run, recomputes no more than it must.
+    """
+    strategy = get_strategy(at.strategy)
+    read = [PASSAGES()]
+    if strategy.reads_annotations:
+        read.append(ANNOTATIONS())
+    if strategy.reads_counts:
+        read.append(FREQUENCIES())
+    return {role: inputs[role] for role in read}
+
+
+def _imported_inputs(_: ImportedParams, at: Cell, inputs: Keys) -> Keys:
+    return {"states": inputs[STATES(at.layer)]}
+
+
+EXTRACT = Step(
+    "extractor.extract",
+    1,
+    ExtractParams,
+    inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
+    outputs=(
+        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=3),
+        Output(VECTORS, _vectors_params, _vectors_inputs),
+    ),
+    summary="all strategies and layers of one concept and split in one pass over the model; states if they are kept",
+)
+#: Vectors of imported activations depend on their states alone. `pooler.pool` makes them; no service has this step.
+IMPORTED_VECTORS = Step(
+    "import.vectors",
+    EXTRACT.version,
+    ImportedParams,
+    inputs=(STATES,),
+    outputs=(Output(VECTORS, _vectors_params, _imported_inputs, kind=EXTRACT.kind),),
+    summary="vectors pooled from imported states",
+    keyed_by=EXTRACT.kind,
+)
+COUNT = Step(
+    "extractor.count",
+    1,
+    ReadingParams,
+    inputs=(CONCEPT_PASSAGES,),
+    outputs=(Output(FREQUENCIES),),
+    summary="how often each token occurs in the train passages of the run; only the tokenizer is loaded",
+)
+CALIBRATE = Step(
+    "extractor.calibrate",
+    1,
+    CalibrateParams,
+    inputs=(PASSAGES,),
+    outputs=(Output(CALIBRATION),),
+    summary="mean residual norm of each layer on the calibration texts",
+)
+EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE)

@@ -1,0 +1,57 @@
+"""Steps of the pooler: spaCy annotation, and pooling of kept or imported states."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import Name, Whole
+from poolbench.steps.base import Output, Step
+from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
+from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS
+from poolbench.steps.roles import Role, Single
+
+SHIPPED_PIPELINE = "annotator"
+"""Folder of the shipped pipeline below `assets/`."""
+
+IDF_PASSAGES = Role("idf_passages", Single)
+
+
+class AnnotateParams(StrictModel):
+    """Parameters of `pooler.annotate`.
+
+    Attributes:
+        pipeline: The shipped spaCy pipeline, or an installed package of spaCy; never a path.
+        pipeline_version: Version that the pipeline must have, where results depend on it.
+        num_keywords: Number of words with the highest TF-IDF that are flagged in each passage.
+    """
+
+    pipeline: Name = SHIPPED_PIPELINE
+    pipeline_version: Name | None = None
+    num_keywords: Whole = Field(default=10, ge=1, le=10_000)
+
+
+class PoolParams(StrictModel):
+    """Parameters of `pooler.pool`."""
+
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+
+
+ANNOTATE = Step(
+    "pooler.annotate",
+    1,
+    AnnotateParams,
+    inputs=(PASSAGES, IDF_PASSAGES),
+    outputs=(Output(ANNOTATIONS),),
+    summary="document frequencies come from the train passages only",
+)
+POOL = Step(
+    "pooler.pool",
+    1,
+    PoolParams,
+    inputs=(STATES, ANNOTATIONS),
+    outputs=(Output(VECTORS),),
+    summary="vectors from the kept or imported states of one layer, without the model",
+    keyed_by="extractor.extract",
+)
+POOLER_STEPS = (ANNOTATE, POOL)

@@ -1,0 +1,237 @@
+"""Steps of the prober: pooled vectors to probes, directions and D1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import Flag, Label, Real, Regularisation, Seed, Whole
+from poolbench.directions import all_directions, available_directions
+from poolbench.pooling.registry import get_strategy
+from poolbench.readouts import get_readout
+from poolbench.steps.base import KeyParams, Keys, Output, Step, given
+from poolbench.steps.common import NoParams
+from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
+
+PASSAGES = Role("passages/{split}", OfSplit)
+VECTORS = Role("{split}/{strategy}/{layer}", SplitCell)
+SAE = Role("sae/{layer}", OfLayer)
+COMPONENT = Role("component/{strategy}/{layer}", Cell)
+MEASURES = Role("measures/{strategy}/{layer}", Cell)
+DIRECTIONS = Role("directions/{strategy}/{layer}", Cell)
+SCORES = Role("scores/{strategy}/{layer}", Cell)
+#: What the probing of a cell yields by name, each an artifact of its own.
+PARTS = {"measures": MEASURES, "directions": DIRECTIONS, "scores": SCORES}
+
+NESTED_MEASURES = Role("measures/{strategy}", OfStrategy)
+CONCEPT_VECTORS = Role("train/{concept}", OfConcept)
+COMMON_COMPONENT = Role("component", Single)
+NULLS = Role("nulls", Single)
+
+TARGETS = Role("targets", Single)
+TASK_VECTORS = Role("vectors/{name}", Named)
+PAIR_VECTORS = Role("pair/{name}", Named)
+TASK_MEASURES = Role("measures/{name}", Named)
+
+#: Values of C, or seeds, of one cell.
+Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
+Seeds = Annotated[tuple[Seed, ...], Field(max_length=100)]
+
+
+class ProbeParams(StrictModel):
+    """Parameters of `prober.probe`; each of them changes the figures.
+
+    Attributes:
+        concept: Concept of the passages, for messages.
+        protocol: `corrected`, or `published` for the reference's own definition (which fixes folds and seeds).
+        seed: Seed of folds, resamples, permutations, control words and random pairs.
+        fold_seeds: Further seeds to draw folds with; `d1.auroc` is reported for each, with its spread.
+        folds: Number of grouped, stratified folds.
+        num_bootstrap: Resamples of the groups.
+        primary_c: Inverse regularisation of `d1.auroc`.
+        sensitivity_c: Further values, reported beside it.
+        num_permutations: Labelings of the chance check.
+        num_control_words: Control tasks behind the selectivity.
+        sae_features: Features of the layer's sparse autoencoder that C5 is made of, where there is one.
+        min_domain_class: Fewest passages of each class in a held-out domain.
+        tolerance: Gradient norm over its value at zero weights at which a probe has converged.
+    """
+
+    concept: Label = ""
+    protocol: Literal["corrected", "published"] = "corrected"
+    seed: Seed = 0
+    fold_seeds: Seeds = ()
+    folds: Whole = Field(default=5, ge=2, le=100)
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+    primary_c: Regularisation = 1.0
+    sensitivity_c: Regularisations = (0.01, 0.1, 10.0)
+    num_permutations: Whole = Field(default=5, ge=1, le=1_000)
+    num_control_words: Whole = Field(default=3, ge=1, le=100)
+    sae_features: Whole = Field(default=10, ge=1, le=10_000)
+    min_domain_class: Whole = Field(default=30, ge=1, le=1_000_000)
+    tolerance: Real = Field(default=1e-6, ge=1e-12, le=1e-5)
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Self:
+        """A seed that is named twice would count its folds twice in the spread."""
+        if len({self.seed, *self.fold_seeds}) <= len(self.fold_seeds):
+            raise ValueError(f"fold_seeds {list(self.fold_seeds)}: each once, and not {self.seed}, the seed itself")
+        return self
+
+
+class TaskParams(StrictModel):
+    """Parameters of `prober.task`; each of them changes the figures.
+
+    Attributes:
+        task: Name of the task, for messages.
+        seeds: Seeds of splits, control labels, shuffles and resamples; a value is the mean over them.
+        c_values: Inverse regularisations to choose from on dev; without dev instances `primary_c` is used.
+        primary_c: Inverse regularisation where nothing is chosen; also of the plain code length.
+        control: Control task behind the selectivity: `permuted` or `word_type`; None leaves it out.
+        compression: Whether code lengths are computed.
+        compression_c: Inverse regularisations that each block of the online code chooses from.
+        num_bootstrap: Resamples of the groups of the test split.
+        tolerance: Gradient norm over its value at zero weights at which a probe has converged.
+    """
+
+    task: Label = ""
+    seeds: Seeds = Field(default=(0,), min_length=1)
+    c_values: Regularisations = (0.01, 0.1, 1.0, 10.0)
+    primary_c: Regularisation = 1.0
+    control: Literal["permuted", "word_type"] | None = "permuted"
+    compression: Flag = True
+    compression_c: Regularisations = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    num_bootstrap: Whole = Field(default=1000, ge=0, le=100_000)
+    tolerance: Real = Field(default=1e-5, ge=1e-12, le=1e-5)
+
+    def choices(self, num_dev: int) -> tuple[float, ...]:
+        """Return the values of C that a probe is fitted with: all where there are dev instances to choose on."""
+        return self.c_values if num_dev >= 2 and self.c_values else (self.primary_c,)
+
+
+class NullParams(StrictModel):
+    """Parameters of `prober.nulls`."""
+
+    num_nulls: Whole = Field(default=20, ge=1, le=10_000)
+    seed: Seed = 0
+
+
+#: Parameters that directions and scores of passages do not depend on: more folds or resamples steer no new texts.
+MEASURED_BY = ("num_bootstrap", "fold_seeds")
+
+
+def _directions_params(params: ProbeParams, at: Cell) -> dict[str, Any]:
+    """The set of directions enters the keys of a cell, and the readout of its strategy where it has one."""
+    specs = all_directions()
+    with_sae = ("sae",) if "sae_features" in params.model_fields_set else ()
+    constructions = {name: specs[name].version for name in available_directions(with_sae)}
+    return {**given(params), "directions": constructions, **_readout(at.strategy)}
+
+
+def _readout(strategy: str) -> dict[str, Any]:
+    readout = get_strategy(strategy).readout
+    return {} if readout is None else {"readout": get_readout(readout).identity()}
+
+
+def _cell_params(part: str) -> KeyParams:
+    def rule(params: ProbeParams, at: Cell) -> dict[str, Any]:
+        found = _directions_params(params, at)
+        kept = {name: value for name, value in found.items() if part == "measures" or name not in MEASURED_BY}
+        return {**kept, "part": part}
+
+    return rule
+
+
+def _all_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
+    """The inputs of one cell: passages, its vectors, its component, the autoencoder of its layer."""
+    return dict(_inputs_of(at, inputs))
+
+
+def _train_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
+    """Directions come from the train split alone."""
+    test = {PASSAGES("test"), VECTORS("test", *at)}
+    return {role: key for role, key in _inputs_of(at, inputs) if role not in test}
+
+
+def _inputs_of(at: Cell, inputs: Keys) -> Iterator[tuple[str, str]]:
+    own = {VECTORS(split, *at) for split in ("train", "test")} | {COMPONENT(*at), SAE(at.layer)}
+    for role, key in inputs.items():
+        if role in own or PASSAGES.parse(role) is not None:
+            yield role, key
+
+
+def _measured_inputs(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
+    """The published protocol measures by folds of the train split alone."""
+    return (_train_inputs_of if params.protocol == "published" else _all_inputs_of)(params, at, inputs)
+
+
+def _nested_params(params: ProbeParams, at: OfStrategy) -> dict[str, Any]:
+    return {**given(params), **_readout(at.strategy)}
+
+
+def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
+    """The inputs of one strategy at all layers, and the passages."""
+
+    def belongs(role: str) -> bool:
+        cell = VECTORS.parse(role) or COMPONENT.parse(role)
+        return PASSAGES.parse(role) is not None if cell is None else cell.strategy == at.strategy
+
+    return {role: key for role, key in inputs.items() if belongs(role)}
+
+
+PROBE = Step(
+    "prober.probe",
+    3,
+    ProbeParams,
+    inputs=(PASSAGES, VECTORS, SAE, COMPONENT),
+    outputs=(
+        Output(MEASURES, _cell_params("measures"), _measured_inputs),
+        Output(DIRECTIONS, _cell_params("directions"), _train_inputs_of),
+        Output(SCORES, _cell_params("scores"), _all_inputs_of),
+    ),
+    summary="D1 of one concept and layer; strategies that lose a common component have a task of their own",
+)
+LAYERS = Step(
+    "prober.layers",
+    2,
+    ProbeParams,
+    inputs=(PASSAGES, VECTORS, COMPONENT),
+    outputs=(Output(NESTED_MEASURES, _nested_params, _nested_inputs),),
+    summary="D1 at the layer chosen inside the training folds; only with `layer_choice: nested`",
+)
+TASK = Step(
+    "prober.task",
+    2,
+    TaskParams,
+    inputs=(TARGETS, TASK_VECTORS, PAIR_VECTORS),
+    outputs=(Output(TASK_MEASURES),),
+    summary="scores, selectivity and code lengths of tasks with several classes or real values; for further suites",
+)
+NULL_DIRECTIONS = Step(
+    "prober.nulls",
+    1,
+    NullParams,
+    inputs=(PASSAGES, VECTORS),
+    outputs=(Output(NULLS),),
+    summary="directions of permuted labels, from the vectors of one strategy",
+)
+CONCEPT_DIRECTIONS = Step(
+    "prober.directions",
+    2,
+    ProbeParams,
+    inputs=(PASSAGES, VECTORS, COMPONENT),
+    outputs=(Output(DIRECTIONS, _directions_params, _train_inputs_of),),
+    summary="directions of a concept that is a neighbour only, without the rest of D1",
+)
+COMPONENT_OF_ALL = Step(
+    "prober.component",
+    1,
+    NoParams,
+    inputs=(CONCEPT_VECTORS,),
+    outputs=(Output(COMMON_COMPONENT),),
+    summary="common component of the train vectors of all concepts, of one strategy at one layer",
+)
+PROBER_STEPS = (PROBE, LAYERS, TASK, NULL_DIRECTIONS, CONCEPT_DIRECTIONS, COMPONENT_OF_ALL)
