@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from poolbench.corpora.planted import build_planted
-from poolbench_pooler.annotate import load_pipeline
 from poolbench.steps.pooler import SHIPPED_PIPELINE, AnnotateParams
+from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.core import annotate_passages
 
 CONCEPT = "causation"

@@ -52,9 +52,7 @@ def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request
     """Every strategy of a board that needs no labels; those that need the loss only with ``gradient``."""
     cheap = {"annotation", *from_source("states", ("norms",)), *from_source("attention", ("inflow",))}
     allowed = cheap | set(from_source("loss", ("gradient", "gradient_dot")) if gradient else ())
-    return tuple(
-        Request.of(spec.id) for spec in all_strategies(board) if allowed.issuperset(spec.needs)
-    )
+    return tuple(Request.of(spec.id) for spec in all_strategies(board) if allowed.issuperset(spec.needs))
 
 
 def plain(work: Work) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from cachetools import LRUCache
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, ErasedError, NotFoundError
@@ -26,20 +26,21 @@ RECENT_TABLES = 128
 class Source:
     """Where rows come from: committed artifacts, and the failures that explain what is missing.
 
-    Damaged artifacts are collected in ``damaged``; until they are made again they count as missing.
+    Damaged artifacts are collected in `damaged`; until they are made again they count as missing.
     """
 
     artifacts: Artifacts
     failures: Mapping[str, Failure]
     producers: Mapping[str, Task]
     damaged: dict[str, DamagedError] = field(default_factory=dict)
-    recent: OrderedDict[str, pa.Table] = field(default_factory=OrderedDict)
+    recent: LRUCache[str, pa.Table] = field(default_factory=lambda: LRUCache(RECENT_TABLES))
 
     def table(self, key: str) -> pa.Table | Failure:
-        """The table under a key, or why there is none. The last few are kept: D2, D3 and curves share them."""
+        """Return the table under a key, or why there is none. D2, D3 and curves share tables: keep the last few."""
         try:
-            table = self.recent.pop(key, None)
-            self.recent[key] = self._read(key) if table is None else table
+            if key not in self.recent:
+                self.recent[key] = self._read(key)
+            return self.recent[key]
         except NotFoundError:
             task = self.producers.get(key)
             reason = f"artifact {key} is missing"
@@ -48,9 +49,6 @@ class Source:
         except DamagedError as error:
             self.damaged[key] = error
             return Failure("", "", "failed", str(error))
-        if len(self.recent) > RECENT_TABLES:
-            self.recent.popitem(last=False)
-        return self.recent[key]
 
     def _read(self, key: str) -> pa.Table:
         try:

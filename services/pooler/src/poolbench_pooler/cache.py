@@ -1,10 +1,12 @@
-"""Parses of texts met before, by content: a passage that several tables or requests hold is parsed once."""
+"""Parsed texts, by content: a passage that several tables or requests hold is parsed once."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
+
+from cachetools import LRUCache
 
 #: Annotation columns of one text, all of length W; keywords apart, which depend on other texts too.
 Columns = dict[str, list[Any]]
@@ -17,33 +19,23 @@ class ParseCache:
     """The texts used last, up to a number of words.
 
     Args:
-        max_words: Words of all texts together; the text used longest ago goes first.
+        max_words: Words of all texts together; the least recently used text goes first.
     """
 
     def __init__(self, max_words: int = MAX_WORDS) -> None:
-        self._max_words = max_words
-        self._num_words = 0
-        self._known: OrderedDict[bytes, Columns] = OrderedDict()
+        self._known: LRUCache[bytes, Columns] = LRUCache(max_words, getsizeof=_size)
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, text: str) -> Columns | None:
-        """The columns of a text, or None if it is not known any more."""
-        key = _digest(text)
-        if key in self._known:
-            self._known.move_to_end(key)
-        return self._known.get(key)
+        """Return the columns of a text, or None if they are not kept."""
+        return self._known.get(_digest(text))
 
     def put(self, text: str, columns: Columns) -> None:
-        """Keeps the columns of a text; one that is too long by itself is not kept."""
-        key, size = _digest(text), _size(columns)
-        if key in self._known or size > self._max_words:
-            return
-        self._known[key] = columns
-        self._num_words += size
-        while self._num_words > self._max_words:
-            self._num_words -= _size(self._known.popitem(last=False)[1])
+        """Keep the columns of a text, unless it alone has more words than the cache."""
+        with suppress(ValueError):
+            self._known[_digest(text)] = columns
 
 
 def _digest(text: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from cachetools import LRUCache
 
 from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
@@ -31,7 +31,7 @@ from poolbench_scorer.training.run import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.
 KEPT_SCORERS = 4
-_KEPT: OrderedDict[tuple[str, ...], Scorer] = OrderedDict()  # by content; tasks run one at a time
+_KEPT: LRUCache[tuple[str, ...], Scorer] = LRUCache(KEPT_SCORERS)  # by content; tasks run one at a time
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
@@ -76,12 +76,9 @@ def handle_score(task: Task, io: TaskIO) -> None:
 
 
 def read_scorer(io: TaskIO, role: str) -> Scorer:
-    """The scorer of a task's input; the last few are kept, because a run's tasks ask for the same ones in turn."""
+    """Return the scorer of a task's input. Keep the last few: the tasks of a run use the same ones in turn."""
     files = io.manifest(role).files
     content = tuple(sorted(entry.sha256 for entry in files.values()))
     if content not in _KEPT:
         _KEPT[content] = load_scorer(lambda name: io.file(role, name), list(files), pick_device())
-    _KEPT.move_to_end(content)
-    while len(_KEPT) > KEPT_SCORERS:
-        _KEPT.popitem(last=False)
     return _KEPT[content]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from threading import Lock
 from typing import Any
+
+from cachetools import LRUCache, cached
 
 # Not later: transformers replaces its own module while it loads, so that two threads may not be its first importers.
 from transformers import AutoTokenizer
@@ -15,8 +17,8 @@ from transformers import AutoTokenizer
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 
-_KEPT = 2
-_LOADED: OrderedDict[ModelRef, Tokens] = OrderedDict()
+_LOADED: LRUCache[ModelRef, Tokens] = LRUCache(2)
+_LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
 _LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
 
@@ -70,23 +72,20 @@ class Tokens:
         return self._names[token_id]
 
 
+@cached(_LOADED, key=lambda model, **_: model, lock=_LOCK)
 def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
-    """The tokenizer of a model, loaded once.
+    """Return the tokenizer of a model, loaded once.
 
     Raises:
         ModelError: When the model has none.
     """
-    tokens = _LOADED.get(model)
-    if tokens is None:
-        tokens = _LOADED[model] = _load(model, trust_remote_code)
-        while len(_LOADED) > _KEPT:
-            _LOADED.popitem(last=False)
-    return tokens
+    return _load(model, trust_remote_code)
 
 
 async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
-    """The same for an event loop; loads that take long, such as those of unknown names, delay no other request."""
-    tokens = _LOADED.get(model)
+    """Return the same in an event loop. Slow loads, such as those of unknown names, delay no other request."""
+    with _LOCK:
+        tokens = _LOADED.get(model)
     if tokens is not None:
         return tokens
     load = partial(tokens_of, model, trust_remote_code=trust_remote_code)

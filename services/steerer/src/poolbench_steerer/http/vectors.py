@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +52,7 @@ class VectorVerbs:
 
     def __init__(self, host: EngineHost) -> None:
         self.host = host
-        self._labels: dict[str, OrderedDict[str, str]] = {}  # by model: the latest label of every id
+        self._labels: dict[str, dict[str, str]] = {}  # by model: the latest label of every id
 
     def add_to(self, router: APIRouter) -> None:
         """Registers the verbs."""
@@ -113,7 +112,7 @@ class VectorVerbs:
         return await self.host.look(ref, view)
 
     async def _remember(self, ref: ModelRef, named: dict[str, str]) -> None:
-        kept = self._labels.setdefault(ref.id, OrderedDict())
+        kept = self._labels.setdefault(ref.id, {})
         kept.update({key: label for label, key in named.items()})
         if len(kept) > 2 * self.host.config.bank_slots:
             known = await self.host.look(ref, lambda bank: {e.vector_id for e in bank.entries} if bank else set())

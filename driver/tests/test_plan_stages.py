@@ -1,0 +1,43 @@
+"""Stages are values: another suite takes some and leaves others."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from poolbench.config import ModelRef, load_run_config
+from poolbench.pooling.registry import get_strategy
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan import Plan, Scope, make_plan
+from poolbench_driver.plan.probes import plan_components, plan_probes
+from poolbench_driver.plan.vectors import plan_vectors
+
+MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
+
+
+def scope_of(**settings: object) -> Scope:
+    config = load_run_config(None, {"preset": "demo", "concepts": ["contrast", "causation"], "layers": [2], **settings})
+    return Scope(config, MODEL, tuple(get_strategy(name) for name in ("A1_mean", "S4_sif")))
+
+
+def test_vectors_and_probes_alone_are_a_plan() -> None:
+    scope = scope_of()
+    vectors = plan_vectors(scope)
+    components = plan_components(scope, vectors)
+    plan = Plan.of(scope, vectors, components, plan_probes(scope, vectors, components))
+    assert {task.service for task in plan.tasks.values()} == {"pooler", "extractor", "prober"}
+    whole = make_plan(scope)
+    assert list(plan.tasks) == [task_id for task_id in whole.tasks if task_id in plan.tasks]
+    assert plan.keys < whole.keys
+    made = set(plan.local)
+    for task in plan.tasks.values():  # in sending order, each input is there before
+        assert made.issuperset(task.inputs.values())
+        made.update(task.outputs.values())
+
+
+def test_stages_are_frozen_and_joined_once() -> None:
+    plan = make_plan(scope_of())
+    with pytest.raises(FrozenInstanceError):
+        plan.vectors = None  # type: ignore[misc,assignment]
+    assert Plan.of(plan.scope, plan.vectors, plan.vectors).tasks == plan.vectors.work.tasks
