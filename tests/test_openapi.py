@@ -13,6 +13,7 @@ import pytest
 import torch
 from tests.servers.conformance import AUTHORIZATION, answer, document, examples, violations
 from tests.servers.services import serving
+from tests.waiting import PATIENCE_S
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import poolbench_extractor.service
@@ -83,7 +84,7 @@ def test_the_examples_of_the_document_work(address: str, scorer: str, service: s
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_verb_documents_its_token_and_its_errors(address: str, service: str) -> None:
-    described = httpx.get(f"{address}/{service}/openapi.json").json()
+    described = httpx.get(f"{address}/{service}/openapi.json", timeout=PATIENCE_S).json()
     assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     for path, operations in described["paths"].items():
         for operation in operations.values():

@@ -34,7 +34,7 @@ from poolbench_driver.run.erasure import Erasure, scored_texts
 from poolbench_driver.run.progress import STAGES, open_display
 
 SECRET = "SECRET-STEERED-TEXT"
-FAST = Pace(vanished_s=0.5, tick_s=0.01, queued_ahead=50)
+FAST = Pace(vanished_s=60.0, tick_s=0.01, queued_ahead=50)
 D2, D3 = ("d1", "d2"), ("d1", "d2", "d3")
 
 

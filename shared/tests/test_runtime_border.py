@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
+from tests.waiting import until
 
 from poolbench.cancellation import Work, WorkCancelledError, check_cancelled, working
 from poolbench.errors import ConfigError
@@ -139,13 +139,6 @@ class Call:
 
 def bordered(service: Exploding, **limits: Any) -> Client:
     return Client(Border(build_api(service, TOKEN), BorderLimits(**limits)))
-
-
-async def until(condition: Any, within_s: float = 20) -> None:
-    ends_at = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < ends_at, "the state did not come"
-        await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", RAISED)

@@ -13,7 +13,6 @@ from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.host import EngineHost
 
 
-@pytest.mark.slow
 def test_a_folder_that_holds_no_model_is_a_model_error(steerer_config: Any, tmp_path: Path) -> None:
     host = EngineHost(steerer_config)
     try:
