@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from poolbench.concepts import Concept, list_concepts
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
-from poolbench.pooling.registry import StrategySpec, all_strategies
+from poolbench.pooling.registry import StrategySpec, strategies_of
 from poolbench.pooling.signals import SIGNALS
 from poolbench.steps import SERVICE_STEPS
 
@@ -92,7 +92,7 @@ def strategies() -> str:
         "\n".join(f"- `{signal.name}`: {signal.summary}" for signal in SIGNALS.values()),
     ]
     for board, title in (("card", "Strategies of the card"), ("extended", "Strategies of the extended board")):
-        found = all_strategies(board)  # type: ignore[arg-type]
+        found = strategies_of(board)
         parts += [f"## {title} ({len(found)})", _table(STRATEGY_HEAD, map(_strategy_row, found))]
     parts.append("[operations.md](operations.md#adding-a-strategy-concept-or-direction) explains how to add one.")
     return _page(parts)
@@ -119,10 +119,10 @@ def concepts() -> str:
         "length of a passage in tokens, and *domains* the smallest number of domains of a corpus of the published "
         "size. D3 compares with the two neighbours. Passages, vectors and texts of sensitive concepts are restricted "
         "([architecture.md](architecture.md#security)).",
-        _table(CONCEPT_HEAD, map(_concept_row, list_concepts())),
+        _table(CONCEPT_HEAD, map(_concept_row, CONCEPTS.all())),
         "## Definitions",
     ]
-    for concept in list_concepts():
+    for concept in CONCEPTS.all():
         parts += [
             f"### {concept.id}",
             f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}",

@@ -132,11 +132,11 @@ def _write_metadata(folder: Path, project: dict[str, Any]) -> None:
 
 _USE = """
 import numpy as np
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.directions import DirectionContext, compute_direction
-from poolbench.pooling import TokenContext, Words, get_strategy
+from poolbench.pooling import STRATEGIES, TokenContext, Words
 
-assert list(get_concept("politeness").neighbours) == ["planning", "deference"]
+assert list(CONCEPTS.get("politeness").neighbours) == ["planning", "deference"]
 labels, none = np.array([1, 1, 0, 0]), np.empty((0, 2), dtype=int)
 vectors = np.array([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 found = compute_direction("Y_median", DirectionContext(vectors, labels, none))
@@ -147,6 +147,6 @@ words = Words(
     keyword=np.zeros(2, dtype=bool),
 )
 context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool), words=words)
-assert get_strategy("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
-assert get_strategy("Y1_verbs").resolve() == {"with_auxiliaries": False}
+assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
+assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
 """

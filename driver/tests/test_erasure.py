@@ -18,7 +18,7 @@ from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tables import TEXTS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, RestrictedError
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
 from poolbench.runtime.service import SERVICES, Handler
 from poolbench.runtime.taskio import TaskIO
@@ -43,7 +43,7 @@ def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> PoolBenchPlan:
     settings = {"preset": "demo", "concepts": list(concepts), "metrics": list(metrics), "layers": [2]}
     config = load_run_config(None, {**settings, "strategies": ["A1_mean"]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
-    plan = make_plan(Scope(config, model, [get_strategy("A1_mean")]))
+    plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
     local = {key: LocalStep(key, step.label, lambda: pa.table({"x": [1]})) for key, step in plan.local.items()}
     return replace(plan, work=Work(plan.tasks, local))
 

@@ -13,7 +13,7 @@ import torch
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
-from poolbench.pooling import all_strategies
+from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.states import read_states
@@ -27,7 +27,7 @@ from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 
-REQUESTS = [Request.of(s.id) for s in all_strategies() if s.served_by_kept_states]
+REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
 
 
 def annotations_of(texts: list[str]) -> pa.Table:

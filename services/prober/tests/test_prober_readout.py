@@ -5,7 +5,7 @@ import pytest
 
 from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.errors import CellError, UnknownNameError
-from poolbench.readouts import Training, all_readouts, get_readout
+from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
 from poolbench.statistics import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
@@ -192,7 +192,7 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
 
 
 def test_readouts_are_registered_with_a_reference():
-    assert {"best_heads"} <= {spec.id for spec in all_readouts()}
-    assert all(spec.reference and spec.summary and spec.version for spec in all_readouts())
+    assert {"best_heads"} <= {spec.id for spec in READOUTS.all()}
+    assert all(spec.reference and spec.summary and spec.version for spec in READOUTS.all())
     with pytest.raises(UnknownNameError, match="best_heads"):
-        get_readout("best_head")
+        READOUTS.get("best_head")

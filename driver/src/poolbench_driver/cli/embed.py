@@ -89,9 +89,9 @@ def _pair(part: str) -> tuple[str, Any]:
 
 
 def _strategy(strategy: str, params: str | None) -> StrategySpec:
-    from poolbench.pooling.registry import get_strategy
+    from poolbench.pooling.registry import STRATEGIES
 
-    spec = get_strategy(strategy)
+    spec = STRATEGIES.get(strategy)
     spec.resolve(parse_params(params))
     return spec
 

@@ -17,19 +17,19 @@ Rows = list[dict[str, Any]]
 
 
 def _strategies(_: Path) -> Rows:
-    from poolbench.pooling.registry import all_strategies
+    from poolbench.pooling.registry import STRATEGIES
 
     return [
         {
             "id": s.id, "version": s.version, "family": s.family, "board": s.board,
             "needs": ",".join(s.needs), "on request": s.on_request, "summary": s.summary,
         }
-        for s in all_strategies()
+        for s in STRATEGIES.all()
     ]  # fmt: skip
 
 
 def _concepts(_: Path) -> Rows:
-    from poolbench.concepts import list_concepts
+    from poolbench.concepts import CONCEPTS
 
     return [
         {
@@ -40,7 +40,7 @@ def _concepts(_: Path) -> Rows:
             "distant neighbour": c.neighbours.linguistically_distant,
             "close neighbour": c.neighbours.linguistically_close,
         }
-        for c in list_concepts()
+        for c in CONCEPTS.all()
     ]
 
 
@@ -51,9 +51,9 @@ def _models(_: Path) -> Rows:
 
 
 def _suites(_: Path) -> Rows:
-    from poolbench.suites import all_suites
+    from poolbench.suites import SUITES
 
-    return [{"id": suite.id, "summary": suite.summary} for suite in all_suites().values()]
+    return [{"id": suite.id, "summary": suite.summary} for suite in SUITES.all()]
 
 
 def _scorers(_: Path) -> Rows:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
@@ -86,7 +86,7 @@ class Importer:
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)
             self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by token_count)")
-        found, sensitive = _digest(located), get_concept(concept).sensitive
+        found, sensitive = _digest(located), CONCEPTS.get(concept).sensitive
 
         def key(layer: int) -> str:
             params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)

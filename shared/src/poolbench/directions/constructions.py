@@ -6,11 +6,11 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
-from poolbench.directions.registry import DirectionContext, direction
+from poolbench.directions.registry import CONSTRUCTIONS, DirectionContext
 from poolbench.errors import CellError
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C1",
     version=1,
     summary="difference of the class means",
@@ -21,7 +21,7 @@ def mean_difference(context: DirectionContext) -> np.ndarray:
     return context.positives.mean(axis=0) - context.negatives.mean(axis=0)
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C2",
     version=1,
     summary="first principal component, positives on the high side",
@@ -33,7 +33,7 @@ def principal_component(context: DirectionContext) -> np.ndarray:
     return component * _sign_of(component @ mean_difference(context))
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C3",
     version=1,
     summary="weights of the converged L2-logistic probe, in the coordinates of the vectors",
@@ -51,7 +51,7 @@ def probe_weights(context: DirectionContext) -> np.ndarray:
     return context.probe_weights
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C4",
     version=1,
     summary="first principal component of the pair differences, not centred",
@@ -66,7 +66,7 @@ def pair_difference_component(context: DirectionContext) -> np.ndarray:
     return component * _sign_of(component @ differences.mean(axis=0))
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "LDA",
     version=1,
     summary="shrunk within-class covariance inverse times the difference of means",
@@ -79,7 +79,7 @@ def discriminant(context: DirectionContext) -> np.ndarray:
     return shrunk_solve(centred_nD, class_means[1] - class_means[0])
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C1_centred",
     version=1,
     summary="mean of the positives minus a background mean",
@@ -94,7 +94,7 @@ def mean_centred(context: DirectionContext) -> np.ndarray:
     return context.positives.mean(axis=0) - (context.vectors_nD.mean(axis=0) if background is None else background)
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C5",
     version=1,
     summary="decoder rows of the autoencoder features with the largest mean activation difference, weighed by it",

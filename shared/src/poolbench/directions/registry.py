@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,41 +88,13 @@ class Direction:
     seed: int | None = None
 
 
-DIRECTIONS = Registry(
-    "direction", DirectionSpec, group="poolbench.directions", built_in=("poolbench.directions.constructions",)
+CONSTRUCTIONS = Registry(
+    "direction",
+    DirectionSpec,
+    group="poolbench.directions",
+    built_in=("poolbench.directions.constructions",),
+    make=lambda direction_id, construct, **metadata: DirectionSpec(direction_id, construct=construct, **metadata),
 )
-
-
-def direction(
-    direction_id: str,
-    *,
-    version: int,
-    summary: str,
-    reference: str,
-    draws: bool = False,
-    needs: Iterable[str] = (),
-) -> Callable[[Construction], Construction]:
-    """Registers a construction under an id; refuses a duplicate."""
-
-    def register(construct: Construction) -> Construction:
-        register_direction(DirectionSpec(direction_id, version, summary, reference, construct, draws, tuple(needs)))
-        return construct
-
-    return register
-
-
-def register_direction(spec: DirectionSpec) -> None:
-    """Adds a construction.
-
-    Raises:
-        ConfigError: If its id is taken.
-    """
-    DIRECTIONS.add(spec)
-
-
-def all_directions() -> dict[str, DirectionSpec]:
-    """Every construction by id, those of the entry points ``poolbench.directions`` included."""
-    return {spec.id: spec for spec in DIRECTIONS.all()}
 
 
 def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
@@ -132,16 +104,7 @@ def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
         provided: What there is beside vectors, labels and probe: ``sae`` where the layer has an autoencoder.
     """
     at_hand = {"probe_weights", *provided}
-    return tuple(s.id for s in all_directions().values() if at_hand.issuperset(s.needs))
-
-
-def get_direction(direction_id: str) -> DirectionSpec:
-    """The construction with this id.
-
-    Raises:
-        UnknownNameError: With the nearest known ids.
-    """
-    return DIRECTIONS.get(direction_id)
+    return tuple(s.id for s in CONSTRUCTIONS.all() if at_hand.issuperset(s.needs))
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
@@ -152,7 +115,7 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
         CellError: ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
             vectors whose products overflow.
     """
-    spec = get_direction(direction_id)
+    spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
         raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
     largest = max(float(context.vectors_nD.max()), -float(context.vectors_nD.min()))

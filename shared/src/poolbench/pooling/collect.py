@@ -10,7 +10,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import vector_column, vectors_schema
 from poolbench.errors import CellError
 from poolbench.pooling.batch import Outcome, split_parts
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 
 
 class VectorCollector:
@@ -73,7 +73,7 @@ class VectorCollector:
             pa.array([error.status if error else "ok" for error in errors], pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
         ]
-        schema = vectors_schema(width, num_parts, get_strategy(strategy_id).readout)
+        schema = vectors_schema(width, num_parts, STRATEGIES.get(strategy_id).readout)
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _parts_of(self, index: int, num_parts: int) -> np.ndarray:

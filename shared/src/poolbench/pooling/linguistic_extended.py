@@ -11,7 +11,7 @@ from poolbench.contracts.bounds import Label
 from poolbench.errors import CellError
 from poolbench.pooling.align import first_tokens_of_words
 from poolbench.pooling.context import TokenContext, Weights
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import to_universal
 
 #: A concept's trigger lemmas.
@@ -20,7 +20,7 @@ Triggers = Annotated[Sequence[Label], Field(max_length=1000)]
 SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
 
 
-@strategy(
+@STRATEGIES.register(
     "L2_dependency_trigger",
     version=1,
     family="linguistic",
@@ -62,7 +62,7 @@ def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> s
     }
 
 
-@strategy(
+@STRATEGIES.register(
     "L7_subword_root",
     version=1,
     family="linguistic",
@@ -79,7 +79,7 @@ def subword_root(context: TokenContext) -> Weights:
     return context.mean_of(context.real[first])
 
 
-@strategy(
+@STRATEGIES.register(
     "L8_svo",
     version=1,
     family="linguistic",

@@ -7,14 +7,14 @@ from functools import partial
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.readouts.registry import FittedReadout, Training, readout
+from poolbench.readouts.registry import READOUTS, FittedReadout, Training
 from poolbench.statistics import auroc
 
 #: Share of the heads that are kept, rounded up.
 SHARE = 0.25
 
 
-@readout(
+@READOUTS.register(
     "best_heads",
     version=1,
     summary="mean over the best ceil(H/4) parts, ranked by the AUROC of a probe on each, out of inner folds",

@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
-from poolbench.readouts.registry import FittedReadout, Training, readout
+from poolbench.readouts.registry import READOUTS, FittedReadout, Training
 
 #: L2 penalty on head and query, beside the mean logistic loss of the training rows.
 PENALTY = 0.01
@@ -74,7 +74,7 @@ class Standardised:
             yield chosen, x_ND, np.cumsum(lengths[rows]) - lengths[rows]
 
 
-@readout(
+@READOUTS.register(
     "learned_query",
     version=1,
     summary="softmax attention of one query, learned with a logistic head on the training rows by L-BFGS; "

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
@@ -124,7 +124,7 @@ def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
 
     Scorers of sensitive concepts get no pointer: they answer no ad-hoc request.
     """
-    if get_concept(params.concept).sensitive:
+    if CONCEPTS.get(params.concept).sensitive:
         return
     body: Mapping[str, str] = {"concept": params.concept, "base": params.base, "scorer": key}
     store.put(f"scorers/{params.concept}/{_file_name(params.base)}.json", json.dumps(body).encode())
@@ -148,7 +148,7 @@ def _pointer(info: ObjectInfo, data: bytes) -> Pointer:
 
 def refuse_sensitive(concept: str) -> None:
     """Raises RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
-    if get_concept(concept).sensitive:
+    if CONCEPTS.get(concept).sensitive:
         raise RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
 
