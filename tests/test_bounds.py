@@ -18,10 +18,11 @@ from fastapi.testclient import TestClient
 
 from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import failure_path
 from poolbench.queue import FolderLeases
 from poolbench.runtime.http import build_api
 from poolbench.runtime.service import Service
-from poolbench.runtime.worker import RefusedTaskError, Worker, failure_path
+from poolbench.runtime.worker import RefusedTaskError, Worker
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.service import create as extractor

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
 from poolbench.runtime.memory import SHARES, is_out_of_memory, memory_limit
 from poolbench.runtime.placement import neighbours
-from poolbench.runtime.service import SERVICES
 
 GIB = 2**30
 

@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import RestrictedError
 from poolbench.runtime.http import build_api
-from poolbench.runtime.service import SERVICES, load_service
+from poolbench.runtime.service import load_service
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cli import app
 

@@ -18,8 +18,8 @@ from rich.console import Console
 
 from deploy.install import REQUIREMENTS, pip_sources
 from deploy.local.state import REPOSITORY, state_folder, write_private
+from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.runtime.service import SERVICES
 
 FOLDER = REPOSITORY / "deploy" / "docker"
 WHEELS = FOLDER / "wheels"
@@ -124,10 +124,10 @@ def main() -> int:
             raise ConfigError(f"usage: python -m deploy.docker.compose {'|'.join(commands)}|run ...")
     except PoolbenchError as error:
         _CONSOLE.print(f"[red]error[/red] {error}", soft_wrap=True)
-        return 2
+        return Exit.USAGE
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
-    return 0
+    return Exit.DONE
 
 
 if __name__ == "__main__":

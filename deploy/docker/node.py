@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 
-from poolbench.runtime.service import SERVICES
+from poolbench.contracts.wire import SERVICES
 
 HEAD = "head"
 READY_PORT = 6380

@@ -18,7 +18,7 @@ from minio.credentials import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from poolbench.storage.guarded import RESTRICTED_FOLDER
+from poolbench.contracts.wire import RESTRICTED_FOLDER
 
 READY_FILE = Path("/tmp/ready")
 _OBJECT_ACTIONS = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.runtime.service import SERVICES
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose refusal says more than Serve's
@@ -103,7 +103,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
         wait_s: how long those that do not answer at first are asked again.
     """
     ends_at, left = time.monotonic() + wait_s, list(SERVICES)
-    while left := [name for name in left if not _answers(f"{http}/{name}/health", token)]:
+    while left := [name for name in left if not _answers(f"{http}/{name}{HEALTH_PATH}", token)]:
         if time.monotonic() > ends_at:
             break
         time.sleep(_POLL_S)
@@ -112,7 +112,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
 
 def _answers(address: str, token: str) -> bool:
     try:
-        return httpx.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=10).is_success
+        return httpx.get(address, headers=bearer(token), timeout=10).is_success
     except httpx.HTTPError:
         return False
 

@@ -19,9 +19,9 @@ import psutil
 
 from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
-from poolbench.runtime.service import SERVICES
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6

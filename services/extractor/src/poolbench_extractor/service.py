@@ -11,6 +11,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from poolbench.contracts.bounds import ModelName, Revision
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
@@ -90,8 +91,8 @@ class ExtractorService:
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
-        if embedding.ARROW_STREAM in accept:
-            return Response(embedding.as_stream(table), media_type=embedding.ARROW_STREAM)
+        if ARROW_STREAM in accept:
+            return Response(embedding.as_stream(table), media_type=ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
@@ -100,7 +101,7 @@ class ExtractorService:
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""
-        vectors: Responses = {200: {"model": EmbedAnswer, "content": {embedding.ARROW_STREAM: BINARY}}}
+        vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
             self.embed,

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.runtime.memory import limit_memory
-from poolbench.runtime.service import SERVICES
 
 #: Set to 1 where one machine runs several Ray nodes, as containers do: each offers one service, and all share memory.
 SHARED_MACHINE = "POOLBENCH_SHARED_MACHINE"

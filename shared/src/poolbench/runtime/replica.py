@@ -13,6 +13,7 @@ from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
+from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 
@@ -41,7 +42,7 @@ class Replica:
         artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
 
-    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> str:
+    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Executes one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME
 from poolbench.queue.names import failed_queue_name, queue_name
-from poolbench.runtime.service import SERVICES
 
 if TYPE_CHECKING:
     from ray.serve import Application

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlparse
 
+from poolbench.contracts.wire import RESTRICTED_FOLDER
 from poolbench.errors import ConfigError
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.guarded import RESTRICTED_FOLDER, GuardedStore
+from poolbench.storage.guarded import GuardedStore
 
 RESTRICTED_STORE = "POOLBENCH_RESTRICTED_STORE"
 RESTRICTED_S3 = "POOLBENCH_RESTRICTED_S3_"

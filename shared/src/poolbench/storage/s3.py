@@ -16,6 +16,7 @@ from minio import Minio
 from minio.commonconfig import CopySource
 from minio.error import MinioException, S3Error
 
+from poolbench.contracts.wire import MANIFEST_FILE, OCTET_STREAM
 from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError
 from poolbench.storage.base import ObjectInfo
 
@@ -132,7 +133,7 @@ class S3Store:
         """Moves an object, or everything below a path; False when nothing is there."""
         below = [info.path for info in self.list(f"{source}/")]
         found = [*([source] if self.exists(source) else []), *below]
-        for path in sorted(found, key=lambda path: not path.endswith("/manifest.json")):
+        for path in sorted(found, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
             with self._errors(f"moving {path}"):
                 origin = CopySource(self._bucket, self._name(path))
                 self._client.copy_object(self._bucket, self._name(target + path.removeprefix(source)), origin)
@@ -142,7 +143,7 @@ class S3Store:
     def _put_if_absent(self, name: str, data: bytes) -> bool:
         """PUT with `If-None-Match: *`, presigned because the client's `put_object` takes no such header."""
         url = self._client.presigned_put_object(self._bucket, name, expires=_PRESIGNED_FOR)
-        headers = {"If-None-Match": "*", "Content-Type": "application/octet-stream"}
+        headers = {"If-None-Match": "*", "Content-Type": OCTET_STREAM}
         for attempt in range(_CONFLICT_ATTEMPTS):
             # Without transparent retries: one after a lost answer would lose to the write it repeats.
             answer = self._http.request("PUT", url, body=data, headers=headers, retries=False)

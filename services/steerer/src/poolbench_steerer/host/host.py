@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host.keeper import EngineKeeper, Job
@@ -66,11 +67,11 @@ class EngineHost:
     def health(self) -> dict[str, Any]:
         """State of the engine, for ``/health``."""
         keeper, engine = self.keeper, self.keeper.engine
-        state = "dead" if engine is not None and engine.dead else keeper.state
+        state = EngineState.DEAD if engine is not None and engine.dead else keeper.state
         report: dict[str, Any] = {"state": state, "restarts": keeper.num_restarts, "jobs": keeper.num_jobs}
-        report["ready"] = state == "ready"
-        if state == "failed":
-            report |= {"status": "unavailable", "reason": keeper.failure}
+        report["ready"] = state == EngineState.READY
+        if state == EngineState.FAILED:
+            report |= {"status": ServiceState.UNAVAILABLE, "reason": keeper.failure}
         if engine is not None:
             report |= {
                 "model": engine.model.id,
