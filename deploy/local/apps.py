@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from rich.table import Table
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
+from poolbench.settings import SteererSettings
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose refusal says more than Serve's
@@ -144,7 +144,7 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     chosen: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
     # An engine batches whatever is under way, so that many requests at once are its strength.
     steerer = chosen.setdefault("steerer", {}) | {"max_ongoing_requests": STEERER_REQUESTS}
-    split = int(os.environ.get("POOLBENCH_STEERER_TENSOR_PARALLEL", "1"))
+    split = SteererSettings.load().tensor_parallel
     left = num_gpus - shares.get("extractor", 0) - shares.get("scorer", 0)
     if split > 1:
         if left < split:

@@ -161,8 +161,8 @@ def main() -> int:
     commands = {"up": up, "down": down, "status": status}
     parser.add_argument("command", choices=commands)
     command = parser.parse_args().command
-    state = state_folder()
     try:
+        state = state_folder()
         if command == "status":
             status(state)
         else:

@@ -91,7 +91,7 @@ class Cluster(threading.Thread):
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
-        self.artifacts = Artifacts(open_store(str(root / "store"), environment={}))
+        self.artifacts = Artifacts(open_store(str(root / "store")))
         self.queue = TaskQueue(Broker(f"filesystem://{root}/queue"))
         self.leases = FolderLeases(root / "leases")
         self.service, self.ended = Everything(), threading.Event()

@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
+from poolbench.settings import refuse_unknown
 from poolbench.statuses import Code
 from poolbench_driver.cli import (
     adhoc,
@@ -44,6 +45,7 @@ app.add_typer(export.app, name="export")
 def main() -> None:
     """Entry point: 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
     try:
+        refuse_unknown()
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = Exit.INTERRUPTED

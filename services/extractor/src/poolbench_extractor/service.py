@@ -14,11 +14,12 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
+from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
 from poolbench_extractor import core
 from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
 from poolbench_extractor.calibration import calibrate
-from poolbench_extractor.config import Deployment, EmbedRequest
+from poolbench_extractor.config import EmbedRequest
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
@@ -42,7 +43,7 @@ class ExtractorService:
 
     name = "extractor"
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: ExtractorSettings) -> None:
         self.handlers = {
             EXTRACT.kind: self.extract,
             CALIBRATE.kind: self.calibrate,
@@ -126,4 +127,4 @@ class ExtractorService:
 def create() -> ExtractorService:
     """The service, for the runtime."""
     disable_progress_bar()
-    return ExtractorService(Deployment.from_environment())
+    return ExtractorService(ExtractorSettings.load())

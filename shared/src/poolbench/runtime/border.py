@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
-from poolbench.errors import ConfigError
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("poolbench.http")
-DEADLINE_VARIABLE = "POOLBENCH_HTTP_DEADLINE_S"
 _DISCONNECT = {"type": "http.disconnect"}
 
 
@@ -44,22 +41,6 @@ class BorderLimits:
     running: int = 16
     waiting: int = 1000
     deadline_s: float = 1800.0
-
-    @classmethod
-    def load(cls, running: int, waiting: int, environment: Mapping[str, str] = os.environ) -> BorderLimits:
-        """The limits of a deployment; the deadline is POOLBENCH_HTTP_DEADLINE_S.
-
-        Raises:
-            ConfigError: it is no positive number.
-        """
-        sent = environment.get(DEADLINE_VARIABLE) or str(cls.deadline_s)
-        try:
-            deadline_s = float(sent)
-        except ValueError:
-            deadline_s = 0
-        if not 0 < deadline_s < float("inf"):
-            raise ConfigError(f"{DEADLINE_VARIABLE} is {sent[:40]!r}; set a number of seconds above 0")
-        return cls(running, waiting, deadline_s)
 
 
 class Border:

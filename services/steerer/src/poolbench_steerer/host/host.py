@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState, ServiceState
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.host.loop import Emit, LoopThread
@@ -20,7 +20,7 @@ StreamJob = Callable[[SteeringEngine, Emit], Awaitable[None]]
 class EngineHost:
     """One engine with one model at a time; a job for another model waits, then reloads (tens of seconds)."""
 
-    def __init__(self, config: SteererConfig) -> None:
+    def __init__(self, config: SteererSettings) -> None:
         self.config = config
         self.keeper = EngineKeeper(config)
         self._loop = LoopThread("steering-engine")

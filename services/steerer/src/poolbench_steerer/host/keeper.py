@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.engine.selftest import self_test
@@ -37,7 +37,7 @@ class EngineKeeper:
         num_jobs: Jobs under way.
     """
 
-    def __init__(self, config: SteererConfig) -> None:
+    def __init__(self, config: SteererSettings) -> None:
         self.engine: SteeringEngine | None = None
         self.state = EngineState.IDLE
         self.failure = ""

@@ -13,7 +13,7 @@ from poolbench.statuses import Code
 if TYPE_CHECKING:
     from starlette.types import Message, Scope
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _MIB = 1 << 20
 _KIB = 1 << 10

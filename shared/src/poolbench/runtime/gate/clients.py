@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
 
 _NO_TOKEN = "(no token)"

@@ -22,7 +22,7 @@ from poolbench.statuses import Code
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _LOG = logging.getLogger("poolbench.http")
 

@@ -17,7 +17,7 @@ from poolbench.statuses import ServiceState
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _FRESH_S = 0.2
 _MAX_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from poolbench.runtime.gate.connections import Connections
 from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
 
 MAX_PIPELINE = 16
