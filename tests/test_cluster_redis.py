@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -78,7 +79,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack.callback(_command, "down", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         assert redis_server.PASSWORD not in up.stdout
-        yield Running(environment, ClusterSettings.load(environment))
+        with patch.dict(os.environ, environment):
+            settings = ClusterSettings.load()
+        yield Running(environment, settings)
 
 
 def _write_passages(running: Running, key: str, num_passages: int) -> str:

@@ -97,12 +97,12 @@ def test_metrics_page_has_the_direction_of_goodness() -> None:
 
 
 def test_metrics_page_lists_the_statuses() -> None:
-    from poolbench.errors import STATUSES
+    from poolbench.statuses import Status
 
     section = (
         (REPOSITORY / "docs" / "metrics.md").read_text("utf-8").partition("\n## Statuses\n")[2].partition("\n## ")[0]
     )
-    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(STATUSES)
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(Status)
 
 
 def test_plugin_example_registers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import grpc
 import httpx
@@ -62,7 +63,8 @@ class Running:
 
     @property
     def settings(self) -> ClusterSettings:
-        return ClusterSettings.load(self.environment)
+        with patch.dict(os.environ, self.environment):
+            return ClusterSettings.load()
 
     def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
         return self.call([sys.executable, "-m", "deploy.local.cluster", command], 420)

@@ -19,9 +19,9 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 import poolbench_extractor.service
 import poolbench_pooler.service
 import poolbench_prober.service
+from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_extractor.embedding.texts import ARROW_STREAM
 from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 

@@ -17,10 +17,11 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tables import TEXTS, table_from_rows
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import CellError, RestrictedError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.runtime.service import SERVICES, Handler
+from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
@@ -90,7 +91,7 @@ class Cluster(threading.Thread):
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
-        self.artifacts = Artifacts(open_store(str(root / "store"), environment={}))
+        self.artifacts = Artifacts(open_store(str(root / "store")))
         self.queue = TaskQueue(Broker(f"filesystem://{root}/queue"))
         self.leases = FolderLeases(root / "leases")
         self.service, self.ended = Everything(), threading.Event()

@@ -15,10 +15,11 @@ from driver.tests.loop_bench import HASTY, A, B, Bench, C, Notes, add
 from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import failure_path
 from poolbench.errors import CancelledTaskError, DamagedError
 from poolbench.storage.damage import objects_set_aside
 from poolbench.storage.manifest import manifest_path
-from poolbench_driver.run import OutdatedPlanError, failure_path
+from poolbench_driver.run import OutdatedPlanError
 from poolbench_driver.run.outcomes import Failure
 
 Damage = Callable[[Path], None]

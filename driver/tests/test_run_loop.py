@@ -13,13 +13,13 @@ import pytest
 from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add
 from tests.waiting import wait_until
 
+from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, StoreError
-from poolbench.runtime.taskio import cancel_path
 from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.corpora import LocalStep
-from poolbench_driver.run import Pace, TooManyFailuresError, failure_path
+from poolbench_driver.run import Pace, TooManyFailuresError
 
 
 def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from poolbench.cancellation import Work, WorkCancelledError, check_cancelled, wo
 from poolbench.errors import ConfigError
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.http import build_api
+from poolbench.settings import HttpSettings
 
 TOKEN = "a-test-token"
 
@@ -238,7 +239,9 @@ def test_work_of_another_thread_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("sent", ["0", "-1", "inf", "nan", "soon"])
-def test_a_deadline_that_is_no_time_is_refused(sent: str) -> None:
+def test_a_deadline_that_is_no_time_is_refused(sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_HTTP_DEADLINE_S", sent)
     with pytest.raises(ConfigError, match="POOLBENCH_HTTP_DEADLINE_S"):
-        BorderLimits.load(1, 1, {"POOLBENCH_HTTP_DEADLINE_S": sent})
-    assert BorderLimits.load(1, 2, {}) == BorderLimits(1, 2)
+        HttpSettings.load()
+    monkeypatch.delenv("POOLBENCH_HTTP_DEADLINE_S")
+    assert BorderLimits(1, 2, HttpSettings.load().deadline_s) == BorderLimits(1, 2)

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_S
 from poolbench.runtime.gate.connections import Connections
 from poolbench.runtime.gate.gate import Gate
 from poolbench.runtime.gate.protocol import protocol_class
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
 
 TOKEN = "only-for-this-test"
 QUICK = {

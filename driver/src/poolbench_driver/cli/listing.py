@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from poolbench.contracts.wire import scorers_path
 from poolbench.errors import UnknownNameError
 from poolbench_driver.cli.display import print_table
 
@@ -62,7 +63,7 @@ def _scorers(_: Path) -> Rows:
 
     artifacts = open_session().artifacts
     rows = []
-    for info in artifacts.store.list("scorers/"):
+    for info in artifacts.store.list(scorers_path()):
         base, concept = scorer_pointer(artifacts, info.path)["base"], info.path.split("/")[1]
         made_at = _iso(info.modified_s)
         rows.append({"id": f"{concept}@{base}", "concept": concept, "base": base, "made_at": made_at})

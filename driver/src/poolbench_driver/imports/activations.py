@@ -15,6 +15,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
+from poolbench.statuses import Status
 from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
@@ -117,7 +118,9 @@ class Importer:
         bad = False
         for layer, writer in writers.items():
             finite = bool(np.isfinite(found[layer]).all())
-            error = None if finite else CellError("non_finite", f"{file.name} holds NaN or infinity at layer {layer}")
+            error = (
+                None if finite else CellError(Status.NON_FINITE, f"{file.name} holds NaN or infinity at layer {layer}")
+            )
             bad |= not finite
             writer.add(KeptPassage(position, row["passage_id"], found[layer] if finite else None, special, error=error))
         return bad

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import table_from_rows
+from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import ReceiptError
-from poolbench_driver.plan import NULLS, UNSTEERED, Scope, SteeringStages
+from poolbench_driver.plan import Scope, SteeringStages
 
 _SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
 

@@ -8,6 +8,7 @@ from scipy.sparse.linalg import eigsh
 
 from poolbench.directions.registry import CONSTRUCTIONS, DirectionContext
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 
 @CONSTRUCTIONS.register(
@@ -47,7 +48,7 @@ def probe_weights(context: DirectionContext) -> np.ndarray:
         CellError: ``not_converged`` where the caller has no converged probe.
     """
     if context.probe_weights is None:
-        raise CellError("not_converged", "direction C3 needs the weights of a converged probe")
+        raise CellError(Status.NOT_CONVERGED, "direction C3 needs the weights of a converged probe")
     return context.probe_weights
 
 
@@ -111,7 +112,7 @@ def autoencoder_features(context: DirectionContext) -> np.ndarray:
         CellError: ``not_implemented`` where no autoencoder is given; ``failed`` where it reads another width.
     """
     if context.sae is None:
-        raise CellError("not_implemented", "direction C5 needs a sparse autoencoder; name one in the run's saes")
+        raise CellError(Status.NOT_IMPLEMENTED, "direction C5 needs a sparse autoencoder; name one in the run's saes")
     features_nF = context.sae.encode(context.vectors_nD) if context.features_nF is None else context.features_nF
     means = [features_nF[context.labels == label].mean(axis=0, dtype=np.float64) for label in (1, 0)]
     difference = means[0] - means[1]
@@ -166,7 +167,7 @@ def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
     gram = centred_nD @ centred_nD.T if by_rows else centred_nD.T @ centred_nD
     mean_variance = np.trace(gram) / (num_rows * width)
     if mean_variance == 0:
-        raise CellError("collapsed", "the vectors do not vary inside the classes")
+        raise CellError(Status.COLLAPSED, "the vectors do not vary inside the classes")
     squared_norm = (gram**2).sum() / num_rows**2
     distance = squared_norm / width - mean_variance**2
     lengths_n = np.diag(gram) if by_rows else (centred_nD**2).sum(axis=1)

@@ -10,6 +10,7 @@ import numpy as np
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError
 from poolbench.registry import Registry
+from poolbench.statuses import Status
 
 #: Largest number whose fourth power, summed, float64 can hold; far above what float32 states can.
 LARGEST = 1e70
@@ -117,10 +118,10 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
     """
     spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
-        raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
+        raise CellError(Status.ONE_CLASS, f"direction {direction_id} needs passages of both classes")
     largest = max(float(context.vectors_nD.max()), -float(context.vectors_nD.min()))
     if not largest < LARGEST:
-        raise CellError("non_finite", f"vectors hold {largest:.1e}; above {LARGEST:.0e} their products overflow")
+        raise CellError(Status.NON_FINITE, f"vectors hold {largest:.1e}; above {LARGEST:.0e} their products overflow")
     raw = spec.construct(context)
     return unit_direction(direction_id, raw, context.seed if spec.draws else None)
 
@@ -133,7 +134,7 @@ def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) 
     """
     norm = float(np.linalg.norm(raw))
     if not np.isfinite(norm):
-        raise CellError("non_finite", f"direction {direction_id} has components that are not finite")
+        raise CellError(Status.NON_FINITE, f"direction {direction_id} has components that are not finite")
     if norm == 0:
-        raise CellError("collapsed", f"direction {direction_id} is zero: the classes do not differ")
+        raise CellError(Status.COLLAPSED, f"direction {direction_id} is zero: the classes do not differ")
     return Direction(direction_id, raw / norm, norm, seed)

@@ -9,6 +9,7 @@ from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import CLAUSE_AND_MODIFIER, to_universal
+from poolbench.statuses import Status
 
 CONTENT_TAGS = frozenset({"NOUN", "VERB", "ADJ", "ADV"})
 
@@ -99,6 +100,6 @@ def sentence(context: TokenContext) -> Weights:
 def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
     """Mean of means over the word segments numbered ``segment_W``; words numbered below 0 are in none."""
     if len(segment_W) != len(context.annotation().start):
-        raise CellError("failed", f"passage {context.passage_id!r}: segments and words differ in number")
+        raise CellError(Status.FAILED, f"passage {context.passage_id!r}: segments and words differ in number")
     numbers = np.unique(segment_W[segment_W >= 0])
     return context.mean_of_means([context.real_tokens_of(segment_W == number) for number in numbers])

@@ -13,6 +13,7 @@ from poolbench.pooling.align import first_tokens_of_words
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import to_universal
+from poolbench.statuses import Status
 
 #: A concept's trigger lemmas.
 Triggers = Annotated[Sequence[Label], Field(max_length=1000)]
@@ -45,7 +46,7 @@ def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Wei
     """
     phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
     if not phrases:
-        raise CellError("failed", "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
+        raise CellError(Status.FAILED, "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
     words = context.annotation()
     touched = _inside_phrase([lemma.lower() for lemma in words.lemma], phrases)
     return context.mean_of(context.real_tokens_of([w in touched or h in touched for w, h in enumerate(words.head)]))

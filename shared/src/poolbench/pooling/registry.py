@@ -16,6 +16,7 @@ from poolbench.errors import CellError, ConfigError, UnknownStrategyError, shown
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 from poolbench.registry import Registry
+from poolbench.statuses import Status
 
 Board = Literal["card", "extended"]
 Answer = Weights | Parts | Reduction
@@ -158,7 +159,7 @@ class StrategySpec:
             ConfigError: If it answers parts without naming a readout, or the other way round.
         """
         if len(context.real) == 0:
-            raise CellError("failed", f"passage {context.passage_id!r} has no real token")
+            raise CellError(Status.FAILED, f"passage {context.passage_id!r} has no real token")
         answer = self.function(context, **self.resolve(params))
         if isinstance(answer, Parts) != (self.readout is not None):
             raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")

@@ -11,6 +11,7 @@ from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
 
 
 @STRATEGIES.register(
@@ -100,4 +101,6 @@ def learned_query(context: TokenContext) -> Parts:
     Raises:
         CellError: Always.
     """
-    raise CellError("failed", "X1_learned_query has no weights of its own; the prober learns them from kept states")
+    raise CellError(
+        Status.FAILED, "X1_learned_query has no weights of its own; the prober learns them from kept states"
+    )
