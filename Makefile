@@ -4,19 +4,22 @@ DEPLOY  ?= local
 PYTHON  ?= python3
 DISPLAY_MODE ?=
 TESTS   ?=
+WORKERS ?= 2
 BIN     := .venv/bin
 PY      := $(BIN)/python
+PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-cluster test-hostile lint bench picture clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-hostile lint \
+	bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  WORKERS=<processes of test and test-slow>"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
 	@$(PYTHON) deploy/install.py --profile $(PROFILE)
@@ -52,11 +55,14 @@ else
 	@$(BIN)/poolbench-driver $(DEMO)
 endif
 
-test: install  ## Run every test that needs no extra server (TESTS="folder ...": some)
-	@$(PY) -m pytest -m "not cluster" $(TESTS)
+test: install  ## Run the tests that need no server and are not slow (TESTS="folder ...": some)
+	@$(PYTEST) -m "not cluster and not slow" $(TESTS)
+
+test-slow: install  ## Run the tests that need no server and are slow by nature
+	@$(PYTEST) -m "slow and not cluster" $(TESTS)
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
-	@$(PY) -m pytest -m cluster
+	@$(PY) -m pytest -m cluster $(TESTS)
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile

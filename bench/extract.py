@@ -18,7 +18,8 @@ from extraction.memory import Size, peaks_on_cpu, summary
 from extraction.ways import Work
 
 from poolbench.config import resolve_model
-from poolbench_extractor.config import BatchLimits, Deployment
+from poolbench.settings import ExtractorSettings
+from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.models.load import load_decoder
 
 
@@ -38,7 +39,7 @@ def parse() -> argparse.Namespace:
 
 def demo_work(settings: argparse.Namespace) -> Work:
     """The same work for the demo model."""
-    decoder = load_decoder(resolve_model("demo"), Deployment(device="cpu"))
+    decoder = load_decoder(resolve_model("demo"), ExtractorSettings(device="cpu"))
     passages = random_passages(settings.passages, settings.tokens, decoder.model.config.vocab_size)
     return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=settings.batch_tokens))
 

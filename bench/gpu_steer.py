@@ -25,7 +25,7 @@ from steering.model import SHAPES, random_model
 from steering.reference import reference_rate
 
 from poolbench.config import ModelRef
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host import EngineHost
 
@@ -60,7 +60,7 @@ def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[i
     """Comparisons by batch, and what one engine took for all of them."""
     most = max(options.batches)
     window = options.prompt_tokens + options.tokens + 8
-    config = SteererConfig(
+    config = SteererSettings(
         device=options.device, max_num_seqs=most, max_model_len=max(64, window), max_steered_requests=2 * most,
         max_num_batched_tokens=max(8192, 2 * most) if options.device == "cuda" else 2048,
         gpu_memory_share=options.memory_share, enforce_eager=options.eager or None,

@@ -36,7 +36,7 @@ from safetensors.numpy import save
 
 from poolbench.config import resolve_model
 from poolbench.runtime.http import build_api
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
@@ -49,7 +49,7 @@ TOKEN = "soak"
 def main() -> int:
     """Runs the soak, prints and writes its figures."""
     options = parse_options()
-    config = SteererConfig(model=options.model, bank_slots=NUM_TIMED, max_steered_requests=64)
+    config = SteererSettings(model=options.model, bank_slots=NUM_TIMED, max_steered_requests=64)
     service = SteererService(EngineHost(config))
     try:
         service.host.load()

@@ -19,7 +19,7 @@ from steering.scorers import shared_pass
 
 from poolbench.config import layer_at_depth, resolve_model
 from poolbench.corpora.openings import load_calibration
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.host import EngineHost
@@ -35,7 +35,7 @@ def main() -> None:
     """Runs all measurements on one engine and writes ``bench/out/steer.json``."""
     options = parse_options()
     model, sizes = resolve_model(options.model), options.sizes
-    config = SteererConfig(max_num_seqs=sizes.batch, max_model_len=512, max_steered_requests=2 * sizes.batch)
+    config = SteererSettings(max_num_seqs=sizes.batch, max_model_len=512, max_steered_requests=2 * sizes.batch)
     service = SteererService(EngineHost(config))
 
     async def in_engine(engine: SteeringEngine) -> tuple[dict[str, Any], dict[str, Any], list[float], int]:

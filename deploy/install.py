@@ -24,7 +24,7 @@ BUILD = ("setuptools>=77", "wheel")
 PACKAGES = (
     "shared",
     "driver",
-    *(f"services/{name}" for name in ("extractor", "pooler", "prober", "scorer", "steerer")),
+    *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("services/*/pyproject.toml")),
 )
 PYTHON_VERSION = "3.11"
 _SOURCES = {"find-links": "--find-links", "extra-index-url": "--extra-index-url", "index-url": "--index-url"}

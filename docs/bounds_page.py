@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from poolbench.contracts.schemas import FieldBounds, describe, fields_of, schema_of
 from poolbench.contracts.tasks import Task
-from poolbench.pooling.registry import all_strategies
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS
 from poolbench_extractor.config import EmbedRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
@@ -75,7 +75,7 @@ def parts(table: Table) -> Iterator[str]:
     yield "## Parameters of strategies"
     rows = [
         (f"`{spec.id}`", f"`{name}`", describe(field))
-        for spec in all_strategies()
+        for spec in STRATEGIES.all()
         for name, field in schema_of(spec.params_model).get("properties", {}).items()
     ]
     yield table(("strategy", "parameter", "allowed values"), rows)

@@ -1,4 +1,4 @@
-"""Write the pages of this folder that come from the code: strategies, concepts, result columns, bounds.
+"""Write the pages of this folder that come from the code: strategies, concepts, result columns, bounds, settings.
 
 `python docs/generate.py` writes them. `--check` names those that are out of date, with exit code 1.
 """
@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import yaml
 
-from poolbench.concepts import Concept, list_concepts
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
-from poolbench.pooling.registry import StrategySpec, all_strategies
+from poolbench.pooling.registry import StrategySpec, strategies_of
 from poolbench.pooling.signals import SIGNALS
-from poolbench.steps import SERVICE_STEPS
 
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Generated from the code by docs/generate.py: edit the code, then run `python docs/generate.py`. -->"
@@ -36,7 +37,7 @@ def strategies() -> str:
         "\n".join(f"- `{signal.name}`: {signal.summary}" for signal in SIGNALS.values()),
     ]
     for board, title in (("card", "Strategies of the card"), ("extended", "Strategies of the extended board")):
-        found = all_strategies(board)  # type: ignore[arg-type]
+        found = strategies_of(board)
         parts += [f"## {title} ({len(found)})", _table(STRATEGY_HEAD, map(_strategy_row, found))]
     parts.append("[operations.md](operations.md#adding-a-strategy-concept-or-direction) explains how to add one.")
     return _page(parts)
@@ -63,10 +64,10 @@ def concepts() -> str:
         "length of a passage in tokens, and *domains* the smallest number of domains of a corpus of the published "
         "size. D3 compares with the two neighbours. Passages, vectors and texts of sensitive concepts are restricted "
         "([architecture.md](architecture.md#security)).",
-        _table(CONCEPT_HEAD, map(_concept_row, list_concepts())),
+        _table(CONCEPT_HEAD, map(_concept_row, CONCEPTS.all())),
         "## Definitions",
     ]
-    for concept in list_concepts():
+    for concept in CONCEPTS.all():
         parts += [
             f"### {concept.id}",
             f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}",
@@ -132,33 +133,18 @@ def _role(column: str) -> str:
 
 def bounds() -> str:
     """Return the page with the allowed values of every field of every verb and task."""
+    return _page(_beside("bounds_page").parts(_table))
+
+
+def _beside(name: str) -> ModuleType:
+    """Import a module of this folder, which is no package."""
     sys.path.insert(0, str(FOLDER))
-    from bounds_page import parts
-
-    return _page(parts(_table))
-
-
-def architecture() -> str:
-    """Return the page on the architecture with its table of tasks made again."""
-    page = (FOLDER / "architecture.md").read_text("utf-8")
-    before, rest = page.split("<!-- tasks -->")
-    after = rest.split("<!-- end of tasks -->")[1]
-    rows = [
-        (
-            f"`{step.kind}`",
-            str(step.version),
-            ", ".join(f"`{role}`" for role in step.inputs),
-            ", ".join(f"`{output.role}`" for output in step.outputs),
-            step.summary,
-        )
-        for step in SERVICE_STEPS.values()
-    ]
-    table = _table(("kind", "version", "inputs", "outputs", "notes"), rows)
-    return f"{before}<!-- tasks -->\n\n{table}\n\n<!-- end of tasks -->{after}"
+    return importlib.import_module(name)
 
 
 PAGES: dict[str, Callable[[], str]] = {
-    "architecture.md": architecture,
+    "architecture.md": lambda: _beside("marked_tables").architecture(FOLDER, _table),
+    "operations.md": lambda: _beside("marked_tables").operations(FOLDER, _table),
     "bounds.md": bounds,
     "strategies.md": strategies,
     "concepts.md": concepts,

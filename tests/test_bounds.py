@@ -18,17 +18,18 @@ from fastapi.testclient import TestClient
 
 from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import failure_path
 from poolbench.queue import FolderLeases
 from poolbench.runtime.http import build_api
 from poolbench.runtime.service import Service
-from poolbench.runtime.worker import RefusedTaskError, Worker, failure_path
+from poolbench.runtime.worker import RefusedTaskError, Worker
+from poolbench.settings import SteererSettings
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import create as pooler
 from poolbench_prober.service import create as prober
 from poolbench_scorer.service import ScorerService
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 
@@ -86,7 +87,7 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
 
 @pytest.fixture(scope="module")
 def services(artifacts: Artifacts) -> dict[str, Service]:
-    steerer = SteererService(EngineHost(SteererConfig()))
+    steerer = SteererService(EngineHost(SteererSettings()))
     made = (extractor(), pooler(), prober(), ScorerService(lambda: artifacts), steerer)
     return {service.name: service for service in made}
 

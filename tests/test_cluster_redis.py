@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 import pytest
 from deploy.local.state import Cluster, load
 from tests.servers import redis as redis_server
+from tests.waiting import wait_until
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task
@@ -77,11 +79,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         stack.callback(_command, "down", environment)
         assert up.returncode == 0, up.stdout + up.stderr
         assert redis_server.PASSWORD not in up.stdout
-        yield Running(environment, ClusterSettings.load(environment))
+        with patch.dict(os.environ, environment):
+            settings = ClusterSettings.load()
+        yield Running(environment, settings)
 
 
 def _write_passages(running: Running, key: str, num_passages: int) -> str:
-    """Passages that no task has annotated before; 120 keep the pooler busy for some seconds."""
+    """Passages that no task has annotated before; 300 keep the pooler busy for some seconds."""
     text = "The council met because the harbour had silted up, and nobody objected. " * 6
     rows = [
         {
@@ -101,7 +105,7 @@ def _write_passages(running: Running, key: str, num_passages: int) -> str:
 @pytest.fixture(scope="module")
 def passages(running: Running) -> str:
     """Key of passages that keep the pooler busy for some seconds."""
-    return _write_passages(running, PASSAGES_KEY, 120)
+    return _write_passages(running, PASSAGES_KEY, 300)
 
 
 def _annotate(passages: str, name: str) -> Task:
@@ -112,13 +116,6 @@ def _annotate(passages: str, name: str) -> Task:
     )
 
 
-def _wait(condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"nothing after {timeout_s} s"
-        time.sleep(0.1)
-
-
 def _done(running: Running, task: Task) -> bool:
     return all(running.artifacts.exists(key) for key in task.outputs.values())
 
@@ -126,13 +123,13 @@ def _done(running: Running, task: Task) -> bool:
 def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Running, passages: str) -> None:
     task = _annotate(passages, "first")
     running.queue.send(task)
-    _wait(lambda: running.leases.alive(task.task_id), 120)
+    wait_until(lambda: running.leases.alive(task.task_id))
     started = time.monotonic()
     answer = httpx.get(f"{running.settings.http_address}/pooler/health", timeout=30)
     assert answer.json() == {"status": "ok"}
     assert not _done(running, task), f"the task ended before HTTP was tried, {time.monotonic() - started:.1f} s"
-    _wait(lambda: _done(running, task), 180)
-    _wait(lambda: not running.leases.alive(task.task_id), 10)
+    wait_until(lambda: _done(running, task), 240)
+    wait_until(lambda: not running.leases.alive(task.task_id))
     producer = running.artifacts.manifest(task.outputs["annotations"]).producer
     assert producer["task_id"] == task.task_id and producer["wall_s"] > 0
 
@@ -143,19 +140,19 @@ def test_a_killed_workers_task_can_be_sent_again(running: Running) -> None:
         process for process in running.cluster.processes() if "ServeReplica:pooler" in " ".join(process.cmdline())
     ]
     running.queue.send(task)
-    _wait(lambda: running.leases.alive(task.task_id), 120)
+    wait_until(lambda: running.leases.alive(task.task_id))
     os.kill(replica.pid, signal.SIGKILL)  # long before it can be done
-    _wait(lambda: not running.leases.alive(task.task_id), 30)
+    wait_until(lambda: not running.leases.alive(task.task_id))
     assert not _done(running, task)
     running.queue.send(task)
-    _wait(lambda: _done(running, task), 240)
+    wait_until(lambda: _done(running, task), 240)
 
 
 def test_a_failure_is_recorded_and_no_dead_letter(running: Running) -> None:
     task = _annotate("corpus.passages.never-made", "missing")
     running.queue.send(task)
     path = f"failures/{task.task_id}.json"
-    _wait(lambda: running.artifacts.store.exists(path), 60)
+    wait_until(lambda: running.artifacts.store.exists(path))
     record = json.loads(running.artifacts.store.get(path))
     assert (record["code"], record["retryable"]) == ("not_found", False)
     assert running.queue.dead_letters("pooler") == []

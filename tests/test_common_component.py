@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from poolbench.config import asset_path, load_run_config
 from poolbench.contracts.tables import vector_matrix
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
@@ -43,7 +43,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     handlers = {**extractor().handlers, **pooler().handlers, **prober().handlers}
     artifacts, config = Artifacts(FolderStore(tmp_path_factory.mktemp("store"))), load_run_config(None, SETTINGS)
     model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
-    specs = [get_strategy(name) for name in ("A1_mean", "S4_sif")]
+    specs = [STRATEGIES.get(name) for name in ("A1_mean", "S4_sif")]
     plan = make_plan(Scope(config, model, specs, annotator_version("annotator")))
     for step in plan.local.values():
         artifacts.write_table(step.key, step.build())

@@ -11,7 +11,7 @@ import yaml
 from deploy.docker import compose
 from deploy.docker.s3_users import policies
 
-from poolbench.runtime.service import SERVICES
+from poolbench.contracts.wire import SERVICES
 
 FILE = Path(compose.FOLDER) / "compose.yaml"
 RESTRICTED = ("POOLBENCH_RESTRICTED_S3_ACCESS_KEY", "POOLBENCH_RESTRICTED_S3_SECRET_KEY")

@@ -97,12 +97,12 @@ def test_metrics_page_has_the_direction_of_goodness() -> None:
 
 
 def test_metrics_page_lists_the_statuses() -> None:
-    from poolbench.errors import STATUSES
+    from poolbench.statuses import Status
 
     section = (
         (REPOSITORY / "docs" / "metrics.md").read_text("utf-8").partition("\n## Statuses\n")[2].partition("\n## ")[0]
     )
-    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(STATUSES)
+    assert re.findall(r"^\| `(\w+)`", section, re.MULTILINE) == list(Status)
 
 
 def test_plugin_example_registers(tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def _write_metadata(folder: Path, project: dict[str, Any]) -> None:
 
 _USE = """
 import numpy as np
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.directions import DirectionContext, compute_direction
-from poolbench.pooling import TokenContext, Words, get_strategy
+from poolbench.pooling import STRATEGIES, TokenContext, Words
 
-assert list(get_concept("politeness").neighbours) == ["planning", "deference"]
+assert list(CONCEPTS.get("politeness").neighbours) == ["planning", "deference"]
 labels, none = np.array([1, 1, 0, 0]), np.empty((0, 2), dtype=int)
 vectors = np.array([[2.0, 0.0], [4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
 found = compute_direction("Y_median", DirectionContext(vectors, labels, none))
@@ -147,6 +147,6 @@ words = Words(
     keyword=np.zeros(2, dtype=bool),
 )
 context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool), words=words)
-assert get_strategy("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
-assert get_strategy("Y1_verbs").resolve() == {"with_auxiliaries": False}
+assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
+assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
 """

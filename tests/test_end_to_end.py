@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import grpc
 import httpx
@@ -20,8 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from deploy.local.exposure import exposed
 from deploy.local.state import Cluster, load
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
@@ -31,7 +33,19 @@ from poolbench.storage import Artifacts, open_store
 REPOSITORY = Path(__file__).resolve().parents[1]
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 STRATEGIES = "A1_mean,L5_keyword,S1_attention"
-SMALL = ("--preset", "demo", "--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
+#: The demo with fewer passages for its scorers, and fewer and shorter texts.
+BUDGET = {
+    "name": "end-to-end",
+    "num_scorer": 120,
+    "strengths": [0.25, 0.5],
+    "null_strengths": [0.5],
+    "reference_strength": 0.25,
+    "num_openings": 6,
+    "max_tokens": 16,
+    "num_continuations": 40,
+    "num_bootstrap": 200,
+}
+SMALL = ("--limit", "60", "--concepts", "contrast", "--strategies", STRATEGIES)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -49,13 +63,20 @@ class Running:
 
     @property
     def settings(self) -> ClusterSettings:
-        return ClusterSettings.load(self.environment)
+        with patch.dict(os.environ, self.environment):
+            return ClusterSettings.load()
 
     def cluster(self, command: str) -> subprocess.CompletedProcess[str]:
         return self.call([sys.executable, "-m", "deploy.local.cluster", command], 420)
 
     def driver(self, *arguments: str, timeout_s: float = 600) -> subprocess.CompletedProcess[str]:
         return self.call([str(DRIVER), *arguments], timeout_s)
+
+    def small(self, *arguments: str) -> list[str]:
+        """Arguments of a small run, which the given ones change."""
+        config = self.output / "small.yaml"
+        config.write_text(yaml.safe_dump({"preset": "demo", "budget": BUDGET}))
+        return ["run", str(config), *SMALL, *arguments, "--output", str(self.output), "--display", "json"]
 
     def call(self, command: list[str], timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -70,7 +91,7 @@ class Running:
 
     def run(self, *arguments: str) -> tuple[subprocess.CompletedProcess[str], str]:
         """A run, and its results digest."""
-        done = self.driver("run", *SMALL, *arguments, "--output", str(self.output), "--display", "json")
+        done = self.driver(*self.small(*arguments))
         assert done.returncode == 0, done.stderr[-3000:]
         state = json.loads((self.output / "latest" / "state.json").read_text())
         return done, state["results_digest"]
@@ -98,9 +119,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def sent(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Kinds of the tasks that a run executed rather than found done."""
-    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
-    return [event["kind"] for event in events if event["event"] == "done" and not event["reused"]]
+    """Return the kinds of the tasks that a run executed rather than found done."""
+    return [kind for line in done.stderr.splitlines() for kind in sent_by(line)]
+
+
+def sent_by(line: str) -> list[str]:
+    """Return the kind of the task whose execution a line reports, if it does."""
+    event = json.loads(line) if line.startswith("{") else {}
+    return [event["kind"]] if event.get("event") == "done" and not event["reused"] else []
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +202,7 @@ def _unauthenticated(port: int) -> set[str]:
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         for method in GRPC_METHODS:
             try:
-                channel.unary_unary(f"/{method}")(b"", timeout=10)
+                channel.unary_unary(f"/{method}")(b"", timeout=PATIENCE_S)
                 seen.add("OK")
             except grpc.RpcError as error:
                 seen.add(error.code().name)
@@ -214,7 +240,7 @@ def test_killed_replicas_leave_the_results_as_they_were(running: Running, first:
 
     def strike() -> None:
         for service in ("extractor", "steerer"):
-            while not stop.wait(0.5):
+            while not stop.wait(0.05):
                 if _progressed(store, service) and running.kill_replica(service):
                     killed.append(service)
                     break
@@ -311,15 +337,16 @@ def test_both_ways_to_vectors_agree(running: Running) -> None:
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:
     process = subprocess.Popen(
         # A shell starts its background jobs with SIGINT ignored, and children inherit that.
-        ["env", "--default-signal=INT", str(DRIVER), "run", *SMALL, "--seed", "7", "--output", str(running.output)],
+        ["env", "--default-signal=INT", str(DRIVER), *running.small("--seed", "7")],
         env=running.environment,
         cwd=REPOSITORY,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(12)
+    assert process.stderr is not None
+    assert any(sent_by(line) for line in iter(process.stderr.readline, "")), "it ended before it did anything"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     done, _ = running.run("--seed", "7")
     assert sent(done)

@@ -40,7 +40,7 @@ def test_the_example_is_listed(installed: Path) -> None:
     done = listing(installed)
     assert done.returncode == 0, done.stderr
     row = {entry["id"]: entry for entry in json.loads(done.stdout)}[STRATEGY_ID]
-    assert (row["version"], row["board"], row["status"], row["needs"]) == (1, "extended", "ok", "annotation")
+    assert (row["version"], row["board"], row["needs"]) == (1, "extended", "annotation")
 
 
 USE = """
@@ -68,9 +68,9 @@ def test_the_example_pools(installed: Path) -> None:
 
 
 GOOD = """
-from poolbench.pooling import strategy
+from poolbench.pooling import STRATEGIES
 
-@strategy("Y3_{name}", version=1, family="position", summary="the first token", board="extended")
+@STRATEGIES.register("Y3_{name}", version=1, family="position", summary="the first token", board="extended")
 def first(context):
     return context.mean_of(context.real[:1])
 """
@@ -107,12 +107,12 @@ def test_a_plug_in_that_fails_is_named(tmp_path: Path, code: str, message: str) 
 
 RETRY = """
 from poolbench.errors import ConfigError
-from poolbench.pooling import all_strategies
+from poolbench.pooling import STRATEGIES
 
 messages = []
 for _ in range(2):
     try:
-        all_strategies()
+        STRATEGIES.all()
     except ConfigError as error:
         messages.append(str(error))
 assert len(messages) == 2 and messages[0] == messages[1] and "half-way" in messages[0], messages

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from poolbench.config import assets_folder
 from poolbench.errors import CellError, InputError
-from poolbench.pooling import Reduction, StrategySpec, TokenContext, Words, all_strategies
+from poolbench.pooling import STRATEGIES, Reduction, StrategySpec, TokenContext, Words
 from poolbench.pooling.align import word_span_of_tokens
 from poolbench.pooling.batch import Outcome, Plan, Request, pool_layer
 from poolbench.pooling.signals import SIGNALS
@@ -78,7 +78,7 @@ def check(context: TokenContext, outcome: Outcome, spec: StrategySpec) -> None:
             np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, atol=CARD_SUM)
 
 
-SPECS = [spec for spec in all_strategies() if not spec.reads_states]
+SPECS = [spec for spec in STRATEGIES.all() if not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(["because", "the report"])) for spec in SPECS]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.servers.door import TOKEN, Door, closed, read_reply, request, serving, until
+from tests.servers.door import TOKEN, Door, closed, read_reply, request, serving
+from tests.waiting import wait_until
 
 POST = {"method": "POST", "token": TOKEN}
 UPGRADE = ("Upgrade: websocket", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13")
@@ -110,7 +111,7 @@ def test_a_client_that_does_not_read_is_dropped() -> None:
             client.sendall(request("/prober/probe", **POST))
             read = client.recv(100)
             assert read.startswith(b"HTTP/1.1 200")
-            until(lambda: len(door.connections) == 0, within_s=20)
+            wait_until(lambda: len(door.connections) == 0)
             assert closed(client)
 
 
@@ -122,7 +123,7 @@ def test_connections_of_one_address_are_bounded() -> None:
         door.behind.held.set()
         for client in others:
             client.sendall(request("/prober/hold", **POST))
-        until(lambda: len(door.behind.seen) == 3)
+        wait_until(lambda: len(door.behind.seen) == 3)
         with door.connect() as refused:
             assert read_reply(refused).status == 429
         door.behind.held.clear()

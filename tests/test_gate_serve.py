@@ -15,9 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.servers.door import closed, read_reply, request, until
+from tests.servers.door import closed, read_reply, request
 from tests.servers.exploding import UNPICKLING_S
 from tests.servers.gated import NUM_RUNNING
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOON_S = UNPICKLING_S / 6  # far above what an answer takes, far below what a frozen proxy takes
@@ -98,7 +99,7 @@ def test_health_answers_while_every_place_is_taken_and_work_ends_with_its_client
     clients = [gated.connect() for _ in range(NUM_RUNNING + 3)]
     for client in clients:
         client.sendall(request("/prober/work", method="POST", token=gated.token))
-    until(lambda: gated.health()["working"] == NUM_RUNNING, within_s=SOON_S)
+    wait_until(lambda: gated.health()["working"] == NUM_RUNNING)
     waiting: list[httpx.Response] = []
     patient = threading.Thread(target=lambda: waiting.append(gated.client.post("/echo", json={"b": 2})))
     patient.start()
@@ -107,7 +108,7 @@ def test_health_answers_while_every_place_is_taken_and_work_ends_with_its_client
     for client in clients:
         client.close()
     # One that waits may begin before the others' end is known, and ends as they do.
-    until(lambda: gated.health()["working"] == 0, within_s=SOON_S)
+    wait_until(lambda: gated.health()["working"] == 0)
     assert gated.health()["ended"] >= before + NUM_RUNNING
     patient.join(SOON_S)
     assert [answer.json() for answer in waiting] == [{"b": 2}]
@@ -124,5 +125,5 @@ def test_the_gate_stands_in_the_proxy(gated: Gated) -> None:
         client.sendall(request("/prober/echo", *upgrade).replace(b"Connection: close", b"Connection: Upgrade"))
         assert read_reply(client).code == "upgrade"
         assert closed(client)
-    nobody = httpx.get(f"http://127.0.0.1:{gated.port}/nobody", headers=gated.client.headers)
+    nobody = httpx.get(f"http://127.0.0.1:{gated.port}/nobody", headers=gated.client.headers, timeout=SOON_S)
     assert (nobody.status_code, nobody.json()["error"]["code"]) == (404, "not_found")

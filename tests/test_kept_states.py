@@ -21,7 +21,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.corpora.io import write_corpus
 from poolbench.corpora.manifest import CorpusManifest
 from poolbench.corpora.planted import build_planted
-from poolbench.pooling.registry import all_strategies, get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.states import read_states
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
@@ -36,7 +36,7 @@ from poolbench_driver.run import committed_keys
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]
-SERVED = [s.id for s in all_strategies() if s.served_by_kept_states]
+SERVED = [s.id for s in STRATEGIES.all() if s.served_by_kept_states]
 BUDGET = {"num_train": 40, "num_test": 20, "num_bootstrap": 50}
 SETTINGS: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "budget": BUDGET}
 
@@ -61,7 +61,7 @@ class Runner:
 
     def plan(self, strategies: Iterable[str], **settings: Any) -> Plan:
         config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
-        specs = [get_strategy(name) for name in strategies]
+        specs = [STRATEGIES.get(name) for name in strategies]
         model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
         return make_plan(
             Scope(config, model, specs, annotator_version("annotator"), present=committed_keys(self.artifacts))
@@ -170,7 +170,7 @@ def test_d1_of_imported_activations_is_that_of_the_model(kept: Runner, published
     config = load_run_config(None, {**record.settings(), "budget": {**BUDGET, "name": "demo"}})
     names = ["A1_mean", "A2_max", "W2_last_k", "L3_entity", "S1_attention"]
     model = imported_model(config, kept.artifacts)
-    plan = make_plan(Scope(config, model, [get_strategy(n) for n in names], present=committed_keys(kept.artifacts)))
+    plan = make_plan(Scope(config, model, [STRATEGIES.get(n) for n in names], present=committed_keys(kept.artifacts)))
     assert set(kept.carry_out(plan)) == {"pooler.pool", "prober.probe"}
     rows = assemble(plan, kept.artifacts, {}, "run")["results"].to_pylist()
     found = {(r["strategy"], r["layer"]): r for r in rows if r["metric"] == "d1.auroc"}

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
 from poolbench.runtime.memory import SHARES, is_out_of_memory, memory_limit
 from poolbench.runtime.placement import neighbours
-from poolbench.runtime.service import SERVICES
+from poolbench.settings import MemorySettings
 
 GIB = 2**30
 
@@ -78,21 +79,22 @@ def test_a_watched_replica_that_needs_more_memory_ends() -> None:
 
 def test_all_replicas_of_a_machine_fit_into_it() -> None:
     machine = 24 * GIB
-    limits = [memory_limit(name, SERVICES, 2, {}, machine) or 0 for name in SERVICES]
+    limits = [memory_limit(name, SERVICES, 2, MemorySettings(), machine) or 0 for name in SERVICES]
     assert 0.8 * machine < 2 * sum(limits) <= 0.85 * machine
-    assert memory_limit("prober", ["prober"], 1, {}, machine) == pytest.approx(0.85 * machine)
+    assert memory_limit("prober", ["prober"], 1, MemorySettings(), machine) == pytest.approx(0.85 * machine)
     assert set(SHARES) == set(SERVICES)
 
 
-def test_settings_override_what_is_derived() -> None:
-    own: dict[str, str] = {"POOLBENCH_MEMORY_GIB": "23", "POOLBENCH_MEMORY_GIB_PROBER": "7.5"}
+def test_settings_override_what_is_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = MemorySettings(memory_gib=23, memory_gib_prober=7.5)
     assert memory_limit("prober", SERVICES, 3, own) == int(7.5 * GIB)
     assert memory_limit("pooler", SERVICES, 1, own) == 3 * GIB
-    for nothing in ({"POOLBENCH_MEMORY_GIB": "0"}, {"POOLBENCH_MEMORY_GIB_PROBER": "0"}):
+    for nothing in (MemorySettings(memory_gib=0), MemorySettings(memory_gib_prober=0)):
         assert memory_limit("prober", SERVICES, 1, nothing) is None
     for wrong in ("much", "-1", "nan", "inf"):
+        monkeypatch.setenv("POOLBENCH_MEMORY_GIB", wrong)
         with pytest.raises(ConfigError, match="POOLBENCH_MEMORY_GIB is"):
-            memory_limit("prober", SERVICES, 1, {"POOLBENCH_MEMORY_GIB": wrong})
+            MemorySettings.load()
 
 
 @pytest.mark.parametrize(

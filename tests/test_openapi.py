@@ -13,14 +13,15 @@ import pytest
 import torch
 from tests.servers.conformance import AUTHORIZATION, answer, document, examples, violations
 from tests.servers.services import serving
+from tests.waiting import PATIENCE_S
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import poolbench_extractor.service
 import poolbench_pooler.service
 import poolbench_prober.service
+from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_extractor.embedding.texts import ARROW_STREAM
 from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
@@ -83,7 +84,7 @@ def test_the_examples_of_the_document_work(address: str, scorer: str, service: s
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_verb_documents_its_token_and_its_errors(address: str, service: str) -> None:
-    described = httpx.get(f"{address}/{service}/openapi.json").json()
+    described = httpx.get(f"{address}/{service}/openapi.json", timeout=PATIENCE_S).json()
     assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     for path, operations in described["paths"].items():
         for operation in operations.values():

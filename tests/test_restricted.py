@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import RestrictedError
 from poolbench.runtime.http import build_api
-from poolbench.runtime.service import SERVICES, load_service
+from poolbench.runtime.service import load_service
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cli import app
 
@@ -37,7 +38,7 @@ def artifacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifacts:
     monkeypatch.setenv("POOLBENCH_BROKER", f"filesystem://{tmp_path}/queue")
     monkeypatch.setenv("POOLBENCH_HTTP", "http://127.0.0.1:1")
     monkeypatch.setenv("POOLBENCH_TOKEN", "t")
-    made = Artifacts(open_store(str(tmp_path / "store"), environment={}))
+    made = Artifacts(open_store(str(tmp_path / "store")))
     made.write_table(PASSAGES_KEY, table_from_rows([{"passage_id": SECRET, "text": SECRET}], PASSAGES))
     made.write_table(TEXTS_KEY, table_from_rows([{"text_id": "t", "text": SECRET}], TEXTS))
     made.write(SCORER, {"config.json": json.dumps({"concept": "toxicity"}).encode()})
@@ -158,7 +159,9 @@ def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch)
     secret = {"POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "own-key", "POOLBENCH_RESTRICTED_S3_SECRET_KEY": "own-secret"}
     environment = {**secret, "POOLBENCH_STORE": "/s", "POOLBENCH_BROKER": "filesystem:///q"}
     environment["POOLBENCH_RESTRICTED_STORE"] = "s3://restricted/pool"
-    found = ClusterSettings.load({**environment, "POOLBENCH_STATE": "/nowhere"})
+    for name, value in {**environment, "POOLBENCH_STATE": "/nowhere"}.items():
+        monkeypatch.setenv(name, value)
+    found = ClusterSettings.load()
     assert found.restricted_uri == "s3://restricted/pool" and "own-" not in repr(found)
 
 

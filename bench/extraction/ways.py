@@ -14,8 +14,9 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-from poolbench.pooling import Reduction, TokenContext, Weights, all_strategies
+from poolbench.pooling import Reduction, TokenContext, Weights
 from poolbench.pooling.batch import Request
+from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
 from poolbench.storage.artifacts import table_to_bytes
 from poolbench_extractor.config import BatchLimits
@@ -52,7 +53,7 @@ def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request
     """Every strategy of a board that needs no labels; those that need the loss only with ``gradient``."""
     cheap = {"annotation", *from_source("states", ("norms",)), *from_source("attention", ("inflow",))}
     allowed = cheap | set(from_source("loss", ("gradient", "gradient_dot")) if gradient else ())
-    return tuple(Request.of(spec.id) for spec in all_strategies(board) if allowed.issuperset(spec.needs))
+    return tuple(Request.of(spec.id) for spec in strategies_of(board) if allowed.issuperset(spec.needs))
 
 
 def plain(work: Work) -> None:

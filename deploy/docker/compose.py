@@ -18,23 +18,27 @@ from rich.console import Console
 
 from deploy.install import REQUIREMENTS, pip_sources
 from deploy.local.state import REPOSITORY, state_folder, write_private
+from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.runtime.service import SERVICES
+from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
 
 FOLDER = REPOSITORY / "deploy" / "docker"
 WHEELS = FOLDER / "wheels"
 READY_TIMEOUT_S = 900
 _CONSOLE = Console()
 
-_ACCESS_KEYS = {"POOLBENCH_S3_ACCESS_KEY": "poolbench", "POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "poolbench-restricted"}
+_ACCESS_KEYS = {
+    S3Settings.variable("access_key"): "poolbench",
+    RestrictedS3Settings.variable("access_key"): "poolbench-restricted",
+}
 #: What is made at random, and how many bytes: MinIO takes secret keys of 8 to 40 characters.
 _SECRETS = {
     "RAY_AUTH_TOKEN": 32,
-    "POOLBENCH_TOKEN": 32,
+    PlaceSettings.variable("token"): 32,
     "REDIS_PASSWORD": 32,
     "MINIO_ROOT_PASSWORD": 20,
-    "POOLBENCH_S3_SECRET_KEY": 20,
-    "POOLBENCH_RESTRICTED_S3_SECRET_KEY": 20,
+    S3Settings.variable("secret_key"): 20,
+    RestrictedS3Settings.variable("secret_key"): 20,
 }
 
 
@@ -47,7 +51,7 @@ def up() -> None:
         _compose("--profile", "tools", "build", "--quiet", service)
     _CONSOLE.print("starting; this waits until every service is healthy")
     _compose("up", "--detach", "--wait", "--wait-timeout", str(READY_TIMEOUT_S))
-    port = os.environ.get("POOLBENCH_HTTP_PORT", "8000")
+    port = PlaceSettings.load().http_port or 8000
     for name in SERVICES:
         _CONSOLE.print(f"{name:9} http://127.0.0.1:{port}/{name}", highlight=False)
     _CONSOLE.print(f"tokens    in {_secrets_file()}", highlight=False)
@@ -72,7 +76,7 @@ def run(*arguments: str) -> None:
 
 
 def _compose(*arguments: str) -> None:
-    profile = [] if os.environ.get("POOLBENCH_S3_ENDPOINT") else ["--profile", "minio"]
+    profile = [] if S3Settings.load().endpoint else ["--profile", "minio"]
     files = ["--file", str(FOLDER / "compose.yaml"), "--env-file", str(_secrets_file())]
     command = ["docker", "compose", *files, *profile, *arguments]
     subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments()})
@@ -124,10 +128,10 @@ def main() -> int:
             raise ConfigError(f"usage: python -m deploy.docker.compose {'|'.join(commands)}|run ...")
     except PoolbenchError as error:
         _CONSOLE.print(f"[red]error[/red] {error}", soft_wrap=True)
-        return 2
+        return Exit.USAGE
     except subprocess.CalledProcessError as error:
         return int(error.returncode)
-    return 0
+    return Exit.DONE
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from deploy.docker.node import READY_PORT, answers
 from deploy.local import apps
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import EndpointError
-from poolbench.runtime.service import SERVICES
 
 HTTP = "http://0.0.0.0:8000"
 _HEAD = ["ray", "start", "--head", "--block", "--port=6379", "--num-cpus=2", "--object-store-memory=100000000"]

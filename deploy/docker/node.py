@@ -8,7 +8,8 @@ import socket
 import sys
 import time
 
-from poolbench.runtime.service import SERVICES
+from poolbench.contracts.wire import SERVICES
+from poolbench.settings import refuse_unknown
 
 HEAD = "head"
 READY_PORT = 6380
@@ -21,6 +22,7 @@ def main() -> None:
     """Waits for the head, then becomes the Ray worker."""
     if len(sys.argv) != 2 or sys.argv[1] not in SERVICES:
         sys.exit(f"usage: python -m deploy.docker.node {'|'.join(SERVICES)}")
+    refuse_unknown()
     while not answers(HEAD, READY_PORT):
         time.sleep(1)
     places = json.dumps({sys.argv[1]: REPLICAS_PER_NODE})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,8 @@ from minio.credentials import StaticProvider
 from minio.error import MinioAdminException
 from minio.minioadmin import MinioAdmin
 
-from poolbench.storage.guarded import RESTRICTED_FOLDER
+from poolbench.contracts.wire import RESTRICTED_FOLDER
+from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
 
 READY_FILE = Path("/tmp/ready")
 _OBJECT_ACTIONS = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
@@ -44,21 +44,21 @@ def policies(store_uri: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def prepare(variables: Mapping[str, str]) -> None:
+def prepare(store_uri: str) -> None:
     """Makes bucket, policies and users; what is there already is left, or given the same settings again."""
-    endpoint = urlsplit(variables["POOLBENCH_S3_ENDPOINT"])
-    root = StaticProvider(variables["MINIO_ROOT_USER"], variables["MINIO_ROOT_PASSWORD"])
+    ordinary, restricted = S3Settings.load(), RestrictedS3Settings.load()
+    endpoint = urlsplit(ordinary.endpoint)
+    root = StaticProvider(os.environ["MINIO_ROOT_USER"], os.environ["MINIO_ROOT_PASSWORD"])
     secure = endpoint.scheme == "https"
-    bucket, _ = _place(variables["POOLBENCH_STORE"])
+    bucket, _ = _place(store_uri)
     client = Minio(endpoint.netloc, credentials=root, secure=secure)
     if not client.bucket_exists(bucket):
         client.make_bucket(bucket)
     admin = MinioAdmin(endpoint=endpoint.netloc, credentials=root, secure=secure)
-    users = zip(policies(variables["POOLBENCH_STORE"]).items(), ("S3", "RESTRICTED_S3"), strict=True)
-    for (name, policy), which in users:
-        user = variables[f"POOLBENCH_{which}_ACCESS_KEY"]
+    for (name, policy), keys in zip(policies(store_uri).items(), (ordinary, restricted), strict=True):
+        user = keys.access_key.get_secret_value()
         admin.policy_add(name, policy=policy)
-        admin.user_add(user, variables[f"POOLBENCH_{which}_SECRET_KEY"])
+        admin.user_add(user, keys.secret_key.get_secret_value())
         try:
             admin.attach_policy([name], user=user)
         except MinioAdminException as error:
@@ -77,6 +77,7 @@ def _statement(effect: str, actions: list[str], resource: str) -> dict[str, Any]
 
 if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)  # the first process of a container gets no others
-    prepare(os.environ)
-    READY_FILE.write_text(json.dumps(sorted(policies(os.environ["POOLBENCH_STORE"]))))
+    store = PlaceSettings.load().store
+    prepare(store)
+    READY_FILE.write_text(json.dumps(sorted(policies(store))))
     signal.sigwait(_ENDS)

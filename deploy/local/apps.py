@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.runtime.service import SERVICES
+from poolbench.settings import SteererSettings
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose refusal says more than Serve's
@@ -103,7 +103,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
         wait_s: how long those that do not answer at first are asked again.
     """
     ends_at, left = time.monotonic() + wait_s, list(SERVICES)
-    while left := [name for name in left if not _answers(f"{http}/{name}/health", token)]:
+    while left := [name for name in left if not _answers(f"{http}/{name}{HEALTH_PATH}", token)]:
         if time.monotonic() > ends_at:
             break
         time.sleep(_POLL_S)
@@ -112,7 +112,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
 
 def _answers(address: str, token: str) -> bool:
     try:
-        return httpx.get(address, headers={"Authorization": f"Bearer {token}"}, timeout=10).is_success
+        return httpx.get(address, headers=bearer(token), timeout=10).is_success
     except httpx.HTTPError:
         return False
 
@@ -144,7 +144,7 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     chosen: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
     # An engine batches whatever is under way, so that many requests at once are its strength.
     steerer = chosen.setdefault("steerer", {}) | {"max_ongoing_requests": STEERER_REQUESTS}
-    split = int(os.environ.get("POOLBENCH_STEERER_TENSOR_PARALLEL", "1"))
+    split = SteererSettings.load().tensor_parallel
     left = num_gpus - shares.get("extractor", 0) - shares.get("scorer", 0)
     if split > 1:
         if left < split:

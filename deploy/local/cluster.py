@@ -14,10 +14,10 @@ from deploy.local import apps, head
 from deploy.local.exposure import require_loopback
 from deploy.local.machine import check_machine
 from deploy.local.state import Cluster, exclusive, forget, load, new_cluster, save, state_folder
+from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import NEWEST_SHOWN
-from poolbench.runtime.service import SERVICES
 from poolbench.storage import Artifacts, open_store
 
 _CONSOLE = Console()
@@ -161,8 +161,8 @@ def main() -> int:
     commands = {"up": up, "down": down, "status": status}
     parser.add_argument("command", choices=commands)
     command = parser.parse_args().command
-    state = state_folder()
     try:
+        state = state_folder()
         if command == "status":
             status(state)
         else:
@@ -170,11 +170,11 @@ def main() -> int:
                 commands[command](state)
     except PoolbenchError as error:
         _CONSOLE.print(f"[red]error[/red] {error}", soft_wrap=True)
-        return 2
+        return Exit.USAGE
     except KeyboardInterrupt:
         _CONSOLE.print("interrupted; `make cluster-up` goes on, `make cluster-down` ends it")
-        return 130
-    return 0
+        return Exit.INTERRUPTED
+    return Exit.DONE
 
 
 if __name__ == "__main__":

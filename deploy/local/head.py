@@ -19,9 +19,10 @@ import psutil
 
 from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
-from poolbench.runtime.service import SERVICES
+from poolbench.settings import PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
@@ -66,7 +67,7 @@ def environment(cluster: Cluster, state: Path) -> dict[str, str]:
         **kept,
         **FIXED,
         "RAY_AUTH_TOKEN_PATH": cluster.ray_token_file,
-        "POOLBENCH_STATE": str(state),
+        PlaceSettings.variable("state"): str(state),
         CLUSTER_ID_VARIABLE: cluster.cluster_id,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
     }

@@ -18,9 +18,10 @@ import psutil
 
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import CLUSTER_FILE, STATE_FOLDER, read_cluster
+from poolbench.settings import PlaceSettings, ProcessSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CLUSTER_ID_VARIABLE = "POOLBENCH_CLUSTER_ID"
+CLUSTER_ID_VARIABLE = ProcessSettings.variable("cluster_id")
 
 
 @dataclass
@@ -87,8 +88,8 @@ class Cluster:
 
 def state_folder() -> Path:
     """POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
-    named = os.environ.get("POOLBENCH_STATE")
-    folder = Path(named).expanduser().resolve() if named else REPOSITORY / STATE_FOLDER
+    named = PlaceSettings.load().state
+    folder = named.expanduser().resolve() if named else REPOSITORY / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder
 
@@ -129,17 +130,17 @@ def forget(state: Path) -> None:
 
 def new_cluster(state: Path) -> Cluster:
     """Plans a cluster: addresses from the environment or below the state folder, ports that are free now."""
-    logs = state / "logs"
+    given, logs = PlaceSettings.load(), state / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     logs.chmod(0o700)
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
     return Cluster(
         cluster_id=secrets.token_hex(8),
-        http=f"http://127.0.0.1:{_http_port()}",
-        store=os.environ.get("POOLBENCH_STORE") or str(state / "store"),
-        restricted_store=os.environ.get("POOLBENCH_RESTRICTED_STORE", ""),
-        broker=os.environ.get("POOLBENCH_BROKER") or f"filesystem://{state / 'queue'}",
-        token_file=str(_token_file(state / "token", os.environ.get("POOLBENCH_TOKEN", ""))),
+        http=f"http://127.0.0.1:{_http_port(given.http_port)}",
+        store=given.store or str(state / "store"),
+        restricted_store=given.restricted_store,
+        broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
+        token_file=str(_token_file(state / "token", given.token.get_secret_value())),
         ray_token_file=str(_token_file(state / "ray_token")),
         ray_port=free_port(),
         # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters. The folder above is private.
@@ -172,8 +173,7 @@ def _token_file(path: Path, wanted: str = "") -> Path:
     return path
 
 
-def _http_port() -> int:
-    wanted = int(os.environ.get("POOLBENCH_HTTP_PORT", "0"))
+def _http_port(wanted: int) -> int:
     for port in [wanted] if wanted else [8000]:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

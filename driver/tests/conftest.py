@@ -16,7 +16,7 @@ from driver.tests.loop_bench import Bench
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
@@ -159,7 +159,7 @@ def steered_in() -> Callable[..., SteeredArtifacts]:
         chosen = {"preset": "demo", "concepts": ["contrast"], "layers": [2], **settings}
         config = load_run_config(None, {**chosen, "budget": BUDGET | (budget or {})})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-        specs = [get_strategy(name) for name in strategies]
+        specs = [STRATEGIES.get(name) for name in strategies]
         return SteeredArtifacts(folder, make_plan(Scope(config, model, specs, absent=absent or {})))
 
     return make

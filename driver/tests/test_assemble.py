@@ -11,7 +11,7 @@ import pytest
 
 from poolbench.contracts import tables as t
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
-from poolbench.errors import STATUSES
+from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
@@ -49,7 +49,7 @@ def test_every_metric_has_its_rows_and_each_cell_one(complete: dict[str, pa.Tabl
     assert complete["results"].schema == RESULT_SCHEMA
     ids = complete["results"]["cell_id"].to_pylist()
     assert len(ids) == len(set(ids))
-    assert set(complete["results"]["status"].to_pylist()) <= set(STATUSES)
+    assert set(complete["results"]["status"].to_pylist()) <= set(Status)
     (d1,) = rows_of(complete, metric="d1.auroc", concept="contrast", strategy="A1_mean")
     assert (d1["value"], d1["layer"], d1["wall_s"], d1["model_revision"]) == (0.9, 2, 2.0, "local-0")
     for metric in ("d2.scp", "d2.best_gain", "d3.ld", "d3.rep_lc", "rank.mean"):

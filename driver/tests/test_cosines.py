@@ -14,7 +14,7 @@ import pytest
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
 from poolbench.contracts.results import COSINE_SCHEMA
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
@@ -39,7 +39,7 @@ def plan_of(strategies: Sequence[str], **settings: Any) -> Plan:
         {"preset": "demo", "concepts": ["contrast", "toxicity"], "metrics": ["d1"], "layers": [2, 3], **settings},
     )
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=2)
-    specs = [get_strategy(name) for name in strategies]
+    specs = [STRATEGIES.get(name) for name in strategies]
     return make_plan(Scope(config, model, tuple(specs)))
 
 

@@ -17,10 +17,11 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tables import TEXTS, table_from_rows
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import CellError, RestrictedError
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.runtime.service import SERVICES, Handler
+from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
@@ -34,7 +35,7 @@ from poolbench_driver.run.erasure import Erasure, scored_texts
 from poolbench_driver.run.progress import STAGES, open_display
 
 SECRET = "SECRET-STEERED-TEXT"
-FAST = Pace(vanished_s=0.5, tick_s=0.01, queued_ahead=50)
+FAST = Pace(vanished_s=60.0, tick_s=0.01, queued_ahead=50)
 D2, D3 = ("d1", "d2"), ("d1", "d2", "d3")
 
 
@@ -43,7 +44,7 @@ def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> PoolBenchPlan:
     settings = {"preset": "demo", "concepts": list(concepts), "metrics": list(metrics), "layers": [2]}
     config = load_run_config(None, {**settings, "strategies": ["A1_mean"]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
-    plan = make_plan(Scope(config, model, [get_strategy("A1_mean")]))
+    plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
     local = {key: LocalStep(key, step.label, lambda: pa.table({"x": [1]})) for key, step in plan.local.items()}
     return replace(plan, work=Work(plan.tasks, local))
 
@@ -90,7 +91,7 @@ class Cluster(threading.Thread):
 
     def __init__(self, root: Path) -> None:
         super().__init__(daemon=True)
-        self.artifacts = Artifacts(open_store(str(root / "store"), environment={}))
+        self.artifacts = Artifacts(open_store(str(root / "store")))
         self.queue = TaskQueue(Broker(f"filesystem://{root}/queue"))
         self.leases = FolderLeases(root / "leases")
         self.service, self.ended = Everything(), threading.Event()

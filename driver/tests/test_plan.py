@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.concepts import get_concept
-from poolbench.concepts.registry import CONCEPTS
+from poolbench.concepts import CONCEPTS
 from poolbench.config import ModelRef, RunConfig, folder_revision, load_run_config
 from poolbench.errors import ConfigError
-from poolbench.pooling.registry import card_ids, get_strategy, select_strategies
-from poolbench.readouts import get_readout
+from poolbench.pooling.registry import STRATEGIES, card_ids, select_strategies
+from poolbench.readouts import READOUTS
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, Scope, make_plan
 from poolbench_driver.plan.names import left_out
@@ -111,8 +110,8 @@ def test_another_annotator_moves_only_the_strategies_that_read_annotations() -> 
 
 def test_a_new_strategy_adds_keys_and_moves_none() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    few = make_plan(Scope(config, MODEL, [get_strategy("A1_mean")]))
-    more = make_plan(Scope(config, MODEL, [get_strategy("A1_mean"), get_strategy("P1_last_token")]))
+    few = make_plan(Scope(config, MODEL, [STRATEGIES.get("A1_mean")]))
+    more = make_plan(Scope(config, MODEL, [STRATEGIES.get("A1_mean"), STRATEGIES.get("P1_last_token")]))
     assert output_keys(few) < output_keys(more)
 
 
@@ -146,37 +145,37 @@ def test_config_hash_ignores_nothing_that_is_configured() -> None:
 
 def test_null_directions_have_their_vectors_whatever_is_ranked() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    plan = make_plan(Scope(config, MODEL, [get_strategy("P1_last_token")]))
+    plan = make_plan(Scope(config, MODEL, [STRATEGIES.get("P1_last_token")]))
     made = output_keys(plan) | set(plan.local)
     assert all(set(task.inputs.values()) <= made for task in plan.tasks.values())
 
 
 def test_another_annotator_version_moves_the_annotations() -> None:
     config = load_run_config(None, {"preset": "demo"})
-    before, after = (make_plan(Scope(config, MODEL, [get_strategy("L3_entity")], v)) for v in ("1", "2"))
+    before, after = (make_plan(Scope(config, MODEL, [STRATEGIES.get("L3_entity")], v)) for v in ("1", "2"))
     assert not _keys_of(before, "pooler.annotate") & _keys_of(after, "pooler.annotate")
 
 
 def test_the_triggers_of_a_concept_reach_the_strategies_that_ask_and_their_keys() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["causation", "contrast"], "metrics": ["d1"]})
     names = ["A1_mean", "L2_dependency_trigger"]
-    plan = make_plan(Scope(config, MODEL, [get_strategy(name) for name in names]))
+    plan = make_plan(Scope(config, MODEL, [STRATEGIES.get(name) for name in names]))
     given = {
         task.inputs["passages"]: {entry["id"]: entry["params"] for entry in task.params["strategies"]}
         for task in plan.tasks.values()
         if task.kind == "extractor.extract"
     }
     for concept_id, cells in plan.vectors.concepts.items():
-        expected = {"A1_mean": {}, names[1]: {"triggers": list(get_concept(concept_id).triggers)}}
+        expected = {"A1_mean": {}, names[1]: {"triggers": list(CONCEPTS.get(concept_id).triggers)}}
         assert given[cells.passages["train"]] == given[cells.passages["test"]] == expected
 
 
 def test_other_triggers_move_the_vectors_that_look_at_them_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["A1_mean", "L2_dependency_trigger"]
     config = load_run_config(None, {"preset": "demo", "concepts": ["causation"], "metrics": ["d1"]})
-    specs = [get_strategy(name) for name in names]
+    specs = [STRATEGIES.get(name) for name in names]
     before = make_plan(Scope(config, MODEL, specs)).vectors.concepts["causation"].vectors
-    changed = dataclasses.replace(get_concept("causation"), triggers=("because",))
+    changed = dataclasses.replace(CONCEPTS.get("causation"), triggers=("because",))
     monkeypatch.setitem(CONCEPTS._items, "causation", changed)
     after = make_plan(Scope(config, MODEL, specs)).vectors.concepts["causation"].vectors
     moved = {strategy for (split, strategy, layer), key in before.items() if after[split, strategy, layer] != key}
@@ -199,8 +198,8 @@ def test_what_is_run_on_request_is_planned_only_where_it_is_named() -> None:
 
 def test_the_readout_enters_the_keys_of_its_own_strategies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     before = supervised_plan(["A1_mean", "S3_iti_probe"])
-    newer = dataclasses.replace(get_readout("best_heads"), version=99)
-    monkeypatch.setattr("poolbench.steps.prober.get_readout", lambda _: newer)
+    newer = dataclasses.replace(READOUTS.get("best_heads"), version=99)
+    monkeypatch.setitem(READOUTS._items, "best_heads", newer)
     after = supervised_plan(["A1_mean", "S3_iti_probe"])
     assert _keys_of(before, "extractor.extract") == _keys_of(after, "extractor.extract")
     for concept, cells in before.probes.concepts.items():

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.tasks import Task
-from poolbench.pooling.registry import all_strategies, get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 FEW = ("A1_mean", "L3_entity")
 #: Asks for a gradient, so kept states cannot give it.
-GRADIENT = next(s for s in all_strategies() if "gradient" in s.needs)
+GRADIENT = next(s for s in STRATEGIES.all() if "gradient" in s.needs)
 
 
 def plan_of(strategies: Iterable[str], present: Iterable[str] = (), **overrides: object) -> Plan:
     settings = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "layers": [2, 5], **overrides}
-    specs = [get_strategy(name) for name in strategies]
+    specs = [STRATEGIES.get(name) for name in strategies]
     return make_plan(Scope(load_run_config(None, settings), MODEL, specs, "1", present=frozenset(present)))
 
 
@@ -78,7 +78,7 @@ def test_annotations_are_read_only_where_a_strategy_asks() -> None:
 
 
 def test_what_kept_states_lack_goes_to_the_extractor() -> None:
-    assert not GRADIENT.served_by_kept_states and get_strategy("S1_attention").served_by_kept_states
+    assert not GRADIENT.served_by_kept_states and STRATEGIES.get("S1_attention").served_by_kept_states
     plan = plan_of([*FEW, "A2_max", GRADIENT.id], finished())
     assert all(not role.startswith(GRADIENT.id) for task in tasks(plan, "pooler.pool") for role in task.outputs)
     assert any(f"{GRADIENT.id}/2" in task.outputs for task in tasks(plan, "extractor.extract"))
@@ -117,7 +117,7 @@ def test_a_strategy_that_reads_states_has_them_kept() -> None:
 
 def test_imported_states_are_read_where_they_lie() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
-    plan = make_plan(Scope(config, IMPORTED, [get_strategy("X1_learned_query")]))
+    plan = make_plan(Scope(config, IMPORTED, [STRATEGIES.get("X1_learned_query")]))
     assert {task.kind for task in plan.tasks.values()} == {"prober.probe"}
     assert set(plan.vectors.concepts["contrast"].vectors.values()) == set(IMPORTED.imported.values())
 
@@ -132,7 +132,7 @@ IMPORTED = ModelInfo(
 
 def test_imported_states_are_pooled_and_nothing_is_extracted() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
-    wanted = [get_strategy(name) for name in ("A1_mean", "L3_entity", "S1_attention")]
+    wanted = [STRATEGIES.get(name) for name in ("A1_mean", "L3_entity", "S1_attention")]
     plan = make_plan(Scope(config, IMPORTED, wanted))
     assert {task.service for task in plan.tasks.values()} == {"pooler", "prober"} and plan.scope.layers == [2, 5]
     assert not tasks(plan, "pooler.annotate")
@@ -144,6 +144,6 @@ def test_other_imported_files_move_the_vectors() -> None:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"]})
     moved = {name: f"{key}.changed" for name, key in IMPORTED.imported.items()}
     other = ModelInfo(IMPORTED.ref, 6, 256, moved)
-    plans = [make_plan(Scope(config, model, [get_strategy("A1_mean")])) for model in (IMPORTED, other)]
+    plans = [make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")])) for model in (IMPORTED, other)]
     before, after = (set(plan.vectors.concepts["contrast"].vectors.values()) for plan in plans)
     assert not before & after

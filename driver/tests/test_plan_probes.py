@@ -14,7 +14,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.directions import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, FolderLeases, TaskQueue
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
@@ -27,7 +27,7 @@ from poolbench_driver.run.progress import open_display
 
 WIDTH = 4
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
-STRATEGIES = ["A1_mean", "P1_last_token"]
+POOLED = ["A1_mean", "P1_last_token"]
 
 
 def config_of(**settings: object) -> RunConfig:
@@ -36,7 +36,7 @@ def config_of(**settings: object) -> RunConfig:
 
 
 def plan_of(found: dict[int, SaeInput] | None = None, **settings: object) -> Plan:
-    return make_plan(Scope(config_of(**settings), MODEL, [get_strategy(name) for name in STRATEGIES], saes=found or {}))
+    return make_plan(Scope(config_of(**settings), MODEL, [STRATEGIES.get(name) for name in POOLED], saes=found or {}))
 
 
 def probes(plan: Plan) -> dict[str, Task]:
@@ -114,7 +114,7 @@ def test_wrong_autoencoders_are_refused_before_the_run(folder: Path, artifacts: 
 def test_the_nested_choice_is_one_task_a_concept_with_the_vectors_of_every_layer() -> None:
     plain, nested = plan_of(), plan_of(layer_choice="nested")
     (task,) = (t for t in nested.tasks.values() if t.kind == "prober.layers")
-    assert set(task.outputs) == {f"measures/{name}" for name in STRATEGIES}
+    assert set(task.outputs) == {f"measures/{name}" for name in POOLED}
     assert {f"{split}/A1_mean/{layer}" for split in ("train", "test") for layer in (2, 3)} <= set(task.inputs)
     assert {task_id: t for task_id, t in nested.tasks.items() if t != task} == plain.tasks
     assert not [t for t in plan_of(layer_choice="nested", layers=[2]).tasks.values() if t.kind == "prober.layers"]

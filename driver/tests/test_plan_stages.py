@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from poolbench.config import ModelRef, load_run_config
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
 from poolbench_driver.plan.probes import plan_components, plan_probes
@@ -18,7 +18,7 @@ MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_block
 
 def scope_of(**settings: object) -> Scope:
     config = load_run_config(None, {"preset": "demo", "concepts": ["contrast", "causation"], "layers": [2], **settings})
-    return Scope(config, MODEL, tuple(get_strategy(name) for name in ("A1_mean", "S4_sif")))
+    return Scope(config, MODEL, tuple(STRATEGIES.get(name) for name in ("A1_mean", "S4_sif")))
 
 
 def test_vectors_and_probes_alone_are_a_plan() -> None:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
+from dataclasses import replace
+from itertools import count
 
 import pyarrow as pa
 import pytest
 from driver.tests.loop_bench import FAST, A, B, Bench, C, Consumer, Notes, add
+from tests.waiting import wait_until
 
+from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, StoreError
-from poolbench.runtime.taskio import cancel_path
 from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.corpora import LocalStep
-from poolbench_driver.run import Pace, TooManyFailuresError, failure_path
+from poolbench_driver.run import Pace, TooManyFailuresError
 
 
 def test_tasks_run_in_the_order_of_their_inputs(bench: Bench) -> None:
@@ -49,7 +51,7 @@ def test_a_deleted_artifact_alone_is_made_again(bench: Bench) -> None:
 
 def test_a_lost_message_is_sent_again(bench: Bench) -> None:
     consumer = bench.consume(lose=1)
-    loop = bench.loop(A, B)
+    loop = bench.loop(A, B, pace=replace(FAST, vanished_s=2.0, max_vanished_s=2.0))
     assert loop.run() == {}
     assert loop.resent == 1
     assert consumer.taken == [A.task_id, A.task_id, B.task_id]
@@ -95,20 +97,20 @@ def test_max_failures_counts_causes_and_stops(bench: Bench) -> None:
 
 
 def test_a_leased_task_is_not_sent_again(bench: Bench) -> None:
-    """Another driver's worker is at it: the loop waits for the outcome."""
+    """Another driver's worker is at it: the loop waits for the outcome, however often it looks."""
     lease = bench.leases.acquire(A.task_id)
     assert lease is not None
 
     def finish() -> None:
-        time.sleep(1.2)  # three times what makes a task vanish
+        wait_until(lambda: bench.notes.num_ticks >= 50)
         bench.artifacts.write_table("sum.a", pa.table({"x": [40]}))
-        lease.release()
 
     other = threading.Thread(target=finish)
     other.start()
-    loop = bench.loop(A)
+    loop = bench.loop(A, pace=replace(FAST, vanished_s=0.0))
     assert loop.run() == {}
     other.join()
+    lease.release()
     assert loop.resent == 0 and bench.queue.depth("prober") == 0
     assert bench.value("sum.a") == 40
 
@@ -117,7 +119,12 @@ def test_what_already_waits_is_not_sent_twice(bench: Bench) -> None:
     bench.artifacts.write_table("seed.one", pa.table({"x": [1]}))
     bench.queue.send(A)
     loop = bench.loop(A, cancelled=lambda: bench.queue.depth("prober") != 1)
-    threading.Timer(0.3, lambda: bench.queue.purge("prober")).start()
+
+    def purge() -> None:
+        wait_until(lambda: bench.notes.num_ticks >= 10)
+        bench.queue.purge("prober")
+
+    threading.Thread(target=purge).start()
     loop.run()
     assert list(loop.in_flight) == [A.task_id]
     loop._send(A)
@@ -140,8 +147,7 @@ def test_what_a_cancelled_run_has_sent_is_dropped_and_sent_again_by_the_next(ben
     assert bench.artifacts.store.exists(cancel_path(A.task_id))
     bench.consume()
     bench.queue.send(A)  # a message that is still delivered
-    while bench.queue.depth("prober"):
-        time.sleep(0.01)
+    wait_until(lambda: not bench.queue.depth("prober"))
     assert bench.loop(A).run() == {}
     assert not bench.artifacts.store.exists(cancel_path(A.task_id))
     assert bench.service.handled.count(A.task_id) == 1
@@ -159,10 +165,10 @@ def test_cancel_stops_and_the_next_run_continues(bench: Bench) -> None:
 
 def test_a_short_outage_is_waited_out_and_a_long_one_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.artifacts.write_table("seed.one", pa.table({"x": [1]}))
-    exists, away_until = bench.artifacts.exists, time.monotonic() + 0.5
+    exists, looks, num_away = bench.artifacts.exists, count(), 20
 
     def flaky(key: str) -> bool:
-        if time.monotonic() < away_until:
+        if next(looks) < num_away:
             raise StoreError("the store does not answer")
         return exists(key)
 
@@ -174,9 +180,9 @@ def test_a_short_outage_is_waited_out_and_a_long_one_is_said(bench: Bench, monke
     bench.consumer.start()
     assert loop.run() == {}
     assert bench.notes.lines.count("waiting: the store does not answer") == 1
-    away_until = time.monotonic() + 60
+    num_away = 10**9
     with pytest.raises(StoreError):
-        bench.loop(add("sum.never", "seed.one")).run()
+        bench.loop(add("sum.never", "seed.one"), pace=replace(FAST, outage_s=0.2)).run()
 
 
 def test_a_local_step_that_cannot_be_built_stops_the_run_before_any_task(bench: Bench) -> None:

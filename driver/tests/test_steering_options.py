@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from poolbench.concepts import list_concepts
+from poolbench.concepts import CONCEPTS
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench.pooling.registry import card_ids, get_strategy
+from poolbench.pooling.registry import STRATEGIES, card_ids
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
@@ -203,7 +203,7 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
     with pytest.raises(error, match=expected):
         config = load_run_config(None, {"preset": "demo", **settings})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
-        make_plan(Scope(config, model, [get_strategy("A1_mean")]))
+        make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
 def test_the_card_and_full_budgets_generate_what_they_say(
     preset: str, steered_texts: int, nulls: int, unsteered: int
 ) -> None:
-    config = load_run_config(None, {"preset": preset, "concepts": [concept.id for concept in list_concepts()]})
+    config = load_run_config(None, {"preset": preset, "concepts": [concept.id for concept in CONCEPTS.all()]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(Scope(config, model, [get_strategy(name) for name in card_ids()]))
+    plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
     assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
     assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 193_800}[preset], 200)
     assert nulls / steered_texts == pytest.approx(0.26, abs=0.005)  # about a quarter more
@@ -235,8 +235,8 @@ def test_the_card_and_full_budgets_generate_what_they_say(
 
 def test_the_example_of_the_published_steering_is_a_plan_of_the_card_s_size() -> None:
     file = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
-    config = load_run_config(file, {"concepts": [concept.id for concept in list_concepts()]})
+    config = load_run_config(file, {"concepts": [concept.id for concept in CONCEPTS.all()]})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(Scope(config, model, [get_strategy(name) for name in card_ids()]))
+    plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
     assert generations(plan.scope).steered == 38_760
     assert {(p["alpha_unit"], p["positions"]) for p in params_of(plan)} == {("absolute", "all")}

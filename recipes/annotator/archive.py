@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 from pathlib import Path
+
+from poolbench.settings import FolderSettings
 
 ARCHIVE_NAME = "parsing.tar.xz"
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -13,7 +14,7 @@ KEPT_SUFFIXES = (".conllu", ".iob2", ".conll", ".txt", ".annotated", ".md")
 
 def archive_folder() -> Path:
     """Returns the folder of the real-text archives (``POOLBENCH_REAL_TEXT``, else beside the checkout)."""
-    return Path(os.environ.get("POOLBENCH_REAL_TEXT", str(DEFAULT_FOLDER)))
+    return FolderSettings.load().real_text or DEFAULT_FOLDER
 
 
 def read_members(folder: Path) -> dict[str, str]:

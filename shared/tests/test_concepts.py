@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.concepts import (
-    Concept,
-    exportable,
-    get_concept,
-    list_concepts,
-    require_exportable,
-)
+from poolbench.concepts import CONCEPTS, Concept, exportable, require_exportable
 from poolbench.concepts.concept import load_concept, parse_concept
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 
@@ -20,43 +14,43 @@ MATCHED = {"hedging", "legal_formality", "causation", "contrast", "conditionalit
 
 
 def test_there_are_17_concepts_in_5_families() -> None:
-    concepts = list_concepts()
+    concepts = CONCEPTS.all()
     assert len(concepts) == 17
     assert len({concept.family for concept in concepts}) == 5
     assert [concept.id for concept in concepts] == sorted(concept.id for concept in concepts)
 
 
 def test_matched_and_sensitive_concepts_are_those_of_the_card() -> None:
-    assert {concept.id for concept in list_concepts() if concept.matched_pairs} == MATCHED
-    assert {concept.id for concept in list_concepts() if concept.sensitive} == {"toxicity", "depression"}
+    assert {concept.id for concept in CONCEPTS.all() if concept.matched_pairs} == MATCHED
+    assert {concept.id for concept in CONCEPTS.all() if concept.sensitive} == {"toxicity", "depression"}
 
 
 def test_relaxed_windows_and_domains() -> None:
-    assert get_concept("toxicity").token_window == (30, 500)
-    assert get_concept("depression").token_window == (200, 500)
-    assert get_concept("deference").token_window == (8, 128)
-    assert get_concept("causation").token_window == (300, 500)
-    assert get_concept("toxicity").min_source_domains == 1
-    assert get_concept("planning").min_source_domains == 2
-    assert get_concept("causation").min_source_domains == 3
+    assert CONCEPTS.get("toxicity").token_window == (30, 500)
+    assert CONCEPTS.get("depression").token_window == (200, 500)
+    assert CONCEPTS.get("deference").token_window == (8, 128)
+    assert CONCEPTS.get("causation").token_window == (300, 500)
+    assert CONCEPTS.get("toxicity").min_source_domains == 1
+    assert CONCEPTS.get("planning").min_source_domains == 2
+    assert CONCEPTS.get("causation").min_source_domains == 3
 
 
-@pytest.mark.parametrize("concept", list_concepts(), ids=lambda concept: concept.id)
+@pytest.mark.parametrize("concept", CONCEPTS.all(), ids=lambda concept: concept.id)
 def test_neighbours_exist_and_differ(concept: Concept) -> None:
     distant, close = concept.neighbours
-    assert get_concept(distant).id != get_concept(close).id
+    assert CONCEPTS.get(distant).id != CONCEPTS.get(close).id
     assert concept.id not in {distant, close}
 
 
 def test_the_closure_of_the_demo_concepts_needs_one_more_scorer() -> None:
     demo = {"causation", "contrast", "conditionality", "negation_density"}
-    needed = {neighbour for name in demo for neighbour in get_concept(name).neighbours}
+    needed = {neighbour for name in demo for neighbour in CONCEPTS.get(name).neighbours}
     assert needed - demo == {"hedging"}
 
 
 def test_unknown_names_get_the_nearest_valid_ones() -> None:
     with pytest.raises(UnknownConceptError, match="'causality'; did you mean causation"):
-        get_concept("causality")
+        CONCEPTS.get("causality")
 
 
 def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) -> None:
@@ -73,13 +67,13 @@ def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:
 
 def test_listing_imports_nothing_heavy() -> None:
     heavy = "{'torch', 'numpy', 'pyarrow', 'transformers', 'spacy', 'ray'}"
-    code = "import sys; from poolbench.concepts import list_concepts; list_concepts(); "
+    code = "import sys; from poolbench.concepts import CONCEPTS; CONCEPTS.all(); "
     code += f"assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_exports_are_refused_by_concept_and_by_what_they_are_made_from() -> None:
-    names = [concept.id for concept in list_concepts()]
+    names = [concept.id for concept in CONCEPTS.all()]
     assert set(names) - set(exportable(names)) == {"toxicity", "depression"}
     require_exportable(exportable(names), ["steerer.generate.1"])
     for concepts, keys in (

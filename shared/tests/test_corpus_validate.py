@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.checks.content import seed_pattern
 from poolbench.corpora.planted import build_planted
@@ -157,7 +157,7 @@ def test_text_measures() -> None:
 
 
 def test_seed_words_match_either_apostrophe_and_any_space() -> None:
-    pattern = seed_pattern(get_concept("frustration"))
+    pattern = seed_pattern(CONCEPTS.get("frustration"))
     assert pattern.search("Why won’t it")
     assert pattern.search("Come\non!")
     assert not pattern.search("welcome onward")

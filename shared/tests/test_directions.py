@@ -7,15 +7,13 @@ import pytest
 from sklearn.covariance import LedoitWolf
 
 from poolbench.directions import (
+    CONSTRUCTIONS,
     DirectionContext,
     DirectionSpec,
-    all_directions,
     available_directions,
     compute_direction,
-    get_direction,
     null_directions,
     permuted_labels,
-    register_direction,
 )
 from poolbench.errors import CellError, ConfigError, UnknownNameError
 
@@ -127,10 +125,10 @@ def test_collapsed_and_one_class_are_typed():
 
 def test_registry_offers_near_names_and_refuses_duplicates():
     with pytest.raises(UnknownNameError, match="C1"):
-        get_direction("c1")
+        CONSTRUCTIONS.get("c1")
     with pytest.raises(ConfigError, match="registered twice"):
-        register_direction(DirectionSpec("C1", 1, "", "", len))
-    assert "C5" in all_directions()
+        CONSTRUCTIONS.add(DirectionSpec("C1", 1, "", "", len))
+    assert CONSTRUCTIONS.get("C5") in CONSTRUCTIONS.all()
     assert "C5" not in available_directions()
     with pytest.raises(CellError) as caught:
         compute_direction("C5", make_context())

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from poolbench.concepts import Concept, list_concepts
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.tables import PASSAGES, PROMPTS
 from poolbench.corpora.checks.content import NEGATORS, VAGUE, seed_pattern
 from poolbench.corpora.openings import list_openings, load_calibration, load_openings
@@ -37,7 +37,7 @@ def phrases_in(text: str, phrases: Iterable[str]) -> list[str]:
     return [p for p in phrases if re.search(rf"\b{re.escape(p)}{endings}\b", text, re.IGNORECASE)]
 
 
-@pytest.mark.parametrize("concept", list_concepts(), ids=lambda concept: concept.id)
+@pytest.mark.parametrize("concept", CONCEPTS.all(), ids=lambda concept: concept.id)
 def test_no_opening_or_calibration_text_carries_a_concept(concept: Concept) -> None:
     openings, calibration = (table["text"].to_pylist() for table in (load_openings("neutral-54"), load_calibration()))
     triggers = {trigger.lower() for trigger in concept.triggers}
@@ -58,7 +58,7 @@ def test_no_opening_has_a_vague_quantifier() -> None:
 def test_the_published_openings_are_ten_and_one_of_them_carries_a_concept() -> None:
     texts = load_openings("published-10")["text"].to_pylist()
     assert len(texts) == len(set(texts)) == 10
-    seeds = {c.id: [text for text in texts if phrases_in(text, c.seed_words)] for c in list_concepts()}
+    seeds = {c.id: [text for text in texts if phrases_in(text, c.seed_words)] for c in CONCEPTS.all()}
     assert {name: found for name, found in seeds.items() if found} == {
         "causation": ["The team worked together to complete the project because"]
     }

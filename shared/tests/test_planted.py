@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from poolbench.concepts import get_concept, list_concepts
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.partition import split_of
 from poolbench.corpora.planted import build_planted, lm_documents
@@ -22,7 +22,7 @@ from poolbench.corpora.text import token_difference
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import CorpusError, UnknownConceptError
 
-CONCEPTS = planted_concepts()
+PLANTED = planted_concepts()
 WINDOW = (90, 140)
 
 # Words without a subject of their own may stand in every use.
@@ -49,8 +49,8 @@ def content_words(lexicon: Lexicon) -> set[str]:
 
 
 def test_every_concept_of_the_registry_has_a_planted_form() -> None:
-    assert list(CONCEPTS) == [concept.id for concept in list_concepts()]
-    assert all(load_signal(concept).matched == get_concept(concept).matched_pairs for concept in CONCEPTS)
+    assert list(PLANTED) == [concept.id for concept in CONCEPTS.all()]
+    assert all(load_signal(concept).matched == CONCEPTS.get(concept).matched_pairs for concept in PLANTED)
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(USES, 2)))
@@ -75,11 +75,11 @@ def test_a_lexicon_has_no_seed_word_and_enough_domains(use: str) -> None:
     lexicon = load_lexicon(use)  # type: ignore[arg-type]
     assert len(lexicon.domains) >= 3
     words = content_words(lexicon)
-    for concept in list_concepts():
+    for concept in CONCEPTS.all():
         assert not words & {word.lower() for word in concept.seed_words}, concept.id
 
 
-@pytest.mark.parametrize("concept", CONCEPTS)
+@pytest.mark.parametrize("concept", PLANTED)
 def test_corpora_obey_every_construction_rule(concept: str) -> None:
     assert validate_corpus(build(concept), window=WINDOW) == []
 
@@ -89,7 +89,7 @@ def test_long_windows_obey_every_construction_rule(concept: str) -> None:
     assert validate_corpus(build(concept, 20, window=(300, 500)), window=(300, 500)) == []
 
 
-@pytest.mark.parametrize("concept", CONCEPTS)
+@pytest.mark.parametrize("concept", PLANTED)
 def test_signals_are_the_markers(concept: str) -> None:
     table = build(concept)
     assert table.schema == PASSAGES
@@ -113,7 +113,7 @@ def test_removing_the_connectives_of_a_positive_gives_its_negative() -> None:
 
 def test_the_first_forty_words_show_the_class() -> None:
     """Part a of the scorer gate cuts texts to generation length."""
-    for concept in CONCEPTS:
+    for concept in PLANTED:
         rows = [row for row in build(concept).to_pylist() if row["label"]]
         early = [len(row["text"][: row["signal"][0]["start"]].split()) < 40 for row in rows]
         assert np.mean(early) > 0.97, concept
@@ -154,7 +154,7 @@ def test_more_passages_extend_a_corpus() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), low=st.integers(30, 300), concept=st.sampled_from(CONCEPTS))
+@given(seed=st.integers(0, 10**6), low=st.integers(30, 300), concept=st.sampled_from(PLANTED))
 def test_any_window_of_thirty_tokens_is_met(seed: int, low: int, concept: str) -> None:
     table = build(concept, 4, seed, (low, low + 30))
     assert all(low <= count <= low + 30 for count in table["token_count"].to_pylist())
@@ -172,7 +172,7 @@ def test_wrong_requests_are_refused() -> None:
 
 def test_lm_documents_are_dense_in_their_concept_after_a_neutral_start() -> None:
     documents = list(lm_documents(0, 95))
-    assert {document.concepts for document in documents} == {(), *((concept,) for concept in CONCEPTS)}
+    assert {document.concepts for document in documents} == {(), *((concept,) for concept in PLANTED)}
     texts = [document.text for document in lm_documents(1, 30, ("causation",))]
     connective = re.compile(r"because|since|therefore|consequently|due to|as a result", re.I)
     shares = [len(connective.findall(text)) / len(re.findall(r"[.!?](?= |$)", text)) for text in texts]

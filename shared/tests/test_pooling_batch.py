@@ -11,7 +11,7 @@ import torch
 
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.errors import CellError
-from poolbench.pooling import TokenContext, all_strategies
+from poolbench.pooling import STRATEGIES, TokenContext
 from poolbench.pooling.align import first_tokens_of_words, tokens_of_words
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
@@ -19,7 +19,7 @@ from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, Signals
 from poolbench.pooling.states import KeptPassage, states_table
 
-POOLED = [s for s in all_strategies() if not s.reads_states]
+POOLED = [s for s in STRATEGIES.all() if not s.reads_states]
 UNANNOTATED = [s.id for s in POOLED if not s.reads_annotations]
 REQUESTS = [Request.of(strategy_id) for strategy_id in UNANNOTATED]
 
@@ -157,7 +157,7 @@ def test_errors_of_one_strategy_leave_the_others_alone() -> None:
 
 
 def test_listing_strategies_imports_no_torch() -> None:
-    code = "import sys, poolbench.pooling as p; p.all_strategies(); print('torch' in sys.modules)"
+    code = "import sys, poolbench.pooling as p; p.STRATEGIES.all(); print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.strip() == "False"
 

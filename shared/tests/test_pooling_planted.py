@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench.pooling import TokenContext, Words, all_strategies
+from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.statistics import auroc
 
@@ -22,7 +22,7 @@ NUM, WIDTH = 240, 12
 RARE = 0.08
 TRIGGER = "because"
 GIVEN = {"annotation", "norms", "inflow"}
-REQUESTS = [Request.of(spec.id, spec.params_for([TRIGGER])) for spec in all_strategies() if set(spec.needs) <= GIVEN]
+REQUESTS = [Request.of(spec.id, spec.params_for([TRIGGER])) for spec in STRATEGIES.all() if set(spec.needs) <= GIVEN]
 
 
 @dataclass(frozen=True)

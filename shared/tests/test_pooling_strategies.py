@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
-from poolbench.pooling import TokenContext, Words, all_strategies, card_ids, get_strategy
+from poolbench.pooling import STRATEGIES, TokenContext, Words, card_ids
 from poolbench.pooling.batch import Plan, Request, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec, register
-from poolbench.readouts import get_readout
+from poolbench.pooling.registry import StrategySpec
+from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
 TEXT = "The cat sat. Dogs ran home"
@@ -129,7 +129,7 @@ def test_vector_by_hand(strategy_id: str, side: str) -> None:
 
 def test_every_strategy_has_a_hand_computation() -> None:
     drawn = {"S3_iti_probe", "X1_learned_query"}  # learned by the prober, with tests of their own
-    assert {spec.id for spec in all_strategies()} == set(EXPECTED) | drawn
+    assert {spec.id for spec in STRATEGIES.all()} == set(EXPECTED) | drawn
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_windows_take_k(strategy_id: str, k: int, rows: list[int]) -> None:
 
 def test_random_half_depends_on_the_passage_only() -> None:
     assert np.array_equal(pooled("A7_random"), pooled("A7_random"))
-    weights = get_strategy("A7_random").weigh(context())
+    weights = STRATEGIES.get("A7_random").weigh(context())
     assert np.count_nonzero(weights.values) == 4 and weights.token_share == 0.5
-    draws = {tuple(get_strategy("A7_random").weigh(context(passage_id=f"p{i}")).values) for i in range(5)}
+    draws = {tuple(STRATEGIES.get("A7_random").weigh(context(passage_id=f"p{i}")).values) for i in range(5)}
     assert len(draws) > 1
 
 
 @pytest.mark.parametrize("length", range(1, 12))
 def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
-    weights = get_strategy("W4_hierarchical").weigh(
+    weights = STRATEGIES.get("W4_hierarchical").weigh(
         TokenContext("p", np.zeros((length, 2), dtype=int), np.zeros(length, dtype=bool))
     )
     sizes = np.round(1 / (weights.values * min(4, length))).astype(int)
@@ -162,7 +162,7 @@ def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
 def test_card_weights_sum_to_one() -> None:
     ctx = context(signals=SIGNALS)
     for strategy_id in card_ids():
-        spec = get_strategy(strategy_id)
+        spec = STRATEGIES.get(strategy_id)
         outcome = spec.weigh(ctx)
         if hasattr(outcome, "values"):
             np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=strategy_id)
@@ -171,7 +171,7 @@ def test_card_weights_sum_to_one() -> None:
 
 def test_special_tokens_carry_weight_in_p2_only() -> None:
     ctx = context(signals=SIGNALS)
-    for spec in all_strategies():
+    for spec in STRATEGIES.all():
         outcome = spec.weigh(ctx, PARAMS.get(spec.id)) if not spec.reads_states else None
         if hasattr(outcome, "values"):
             assert (outcome.values[..., 0] != 0).any() == (spec.id == "P2_first_token"), spec.id
@@ -189,7 +189,7 @@ def test_special_tokens_carry_weight_in_p2_only() -> None:
     ],
 )
 def test_coverage(strategy_id: str, applied: bool, share: float) -> None:
-    outcome = get_strategy(strategy_id).weigh(context())
+    outcome = STRATEGIES.get(strategy_id).weigh(context())
     assert (outcome.applied, outcome.token_share) == (applied, pytest.approx(share))
 
 
@@ -198,7 +198,7 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
         {name: [] for name in ("word_start", "word_end", "upos", "dep", "head", "lemma", "entity")}
         | {"sentence": [], "clause": [], "keyword": []}
     )
-    for spec in all_strategies():
+    for spec in STRATEGIES.all():
         if not spec.reads_annotations:
             continue
         outcome = spec.weigh(context(words=bare), PARAMS.get(spec.id))
@@ -209,7 +209,7 @@ def test_nothing_selected_falls_back_to_the_mean_and_says_so() -> None:
 def test_uniform_inflow_is_the_mean() -> None:
     ctx = context(signals={"inflow": np.r_[7.0, np.full(8, 0.3)]})
     np.testing.assert_allclose(
-        get_strategy("S1_attention").weigh(ctx).values, get_strategy("A1_mean").weigh(ctx).values
+        STRATEGIES.get("S1_attention").weigh(ctx).values, STRATEGIES.get("A1_mean").weigh(ctx).values
     )
 
 
@@ -218,7 +218,7 @@ def test_gradients_of_zero_fall_back_to_the_mean() -> None:
         ("S2_gradient", {"gradient": np.r_[9.0, np.zeros(8)]}),
         ("G1_input_x_gradient", {**SIGNALS, "gradient_dot": np.r_[9.0, 1e-5 * NORMS[1:] * SIGNALS["gradient"][1:]]}),
     ):
-        outcome = get_strategy(name).weigh(context(signals=given))
+        outcome = STRATEGIES.get(name).weigh(context(signals=given))
         assert (outcome.applied, outcome.token_share) == (False, 0.0)
         np.testing.assert_allclose(outcome.values, np.r_[0, np.full(8, 1 / 8)])
 
@@ -227,7 +227,7 @@ def test_signals_that_are_wrong_fail_the_cell() -> None:
     reason = CellError("too_few", "one token")
     for value, status in ((reason, "too_few"), (np.ones(3), "failed"), (np.full(9, np.nan), "non_finite")):
         with pytest.raises(CellError) as caught:
-            get_strategy("S2_gradient").weigh(context(signals={"gradient": value}))
+            STRATEGIES.get("S2_gradient").weigh(context(signals={"gradient": value}))
         assert caught.value.status == status
 
 
@@ -244,21 +244,21 @@ def test_each_head_pools_a_vector_of_its_own() -> None:
 
 def test_uniform_inflow_of_every_head_is_the_mean() -> None:
     ctx = context(signals={"head_inflow": np.tile(np.r_[7.0, np.full(8, 0.3)], (4, 1))})
-    parts = get_strategy("S3_iti_probe").weigh(ctx)
-    np.testing.assert_allclose(parts.values, np.tile(get_strategy("A1_mean").weigh(ctx).values, (4, 1)))
+    parts = STRATEGIES.get("S3_iti_probe").weigh(ctx)
+    np.testing.assert_allclose(parts.values, np.tile(STRATEGIES.get("A1_mean").weigh(ctx).values, (4, 1)))
 
 
 def test_parts_and_readout_come_together() -> None:
-    without = StrategySpec("X", 1, "uniform", "", lambda ctx: get_strategy("S3_iti_probe").weigh(ctx))
+    without = StrategySpec("X", 1, "uniform", "", lambda ctx: STRATEGIES.get("S3_iti_probe").weigh(ctx))
     with pytest.raises(ConfigError, match="names a readout"):
         without.weigh(context(signals=SIGNALS))
-    for spec in all_strategies():
+    for spec in STRATEGIES.all():
         if spec.readout is not None:
-            assert get_readout(spec.readout).id == spec.readout
+            assert READOUTS.get(spec.readout).id == spec.readout
 
 
 def test_l2_maps_clearnlp_labels_and_refuses_unknown_schemes() -> None:
-    spec = get_strategy("L2_dependency_rel")
+    spec = STRATEGIES.get("L2_dependency_rel")
     labels = ["det", "nsubj", "ROOT", "punct", "relcl", "prep", "advmod"]
     chosen = spec.weigh(context(words=_with_dep(labels)))
     assert np.flatnonzero(chosen.values).tolist() == [5, 6, 7]
@@ -273,9 +273,9 @@ def _with_dep(labels: list[str]) -> Words:
 
 
 def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
-    spec = get_strategy("L2_dependency_trigger")
+    spec = STRATEGIES.get("L2_dependency_trigger")
     assert spec.uses_concept_lexicon and spec.params_for(("a", "b")) == {"triggers": ["a", "b"]}
-    assert get_strategy("L2_dependency_rel").params_for(("a",)) == {}
+    assert STRATEGIES.get("L2_dependency_rel").params_for(("a",)) == {}
     for none in ((), ("", " ")):
         with pytest.raises(CellError, match="triggers"):
             spec.weigh(context(), {"triggers": none})
@@ -286,40 +286,40 @@ def test_trigger_arcs_need_triggers_and_take_phrases_whole() -> None:
 
 def test_clearnlp_subjects_and_objects_are_the_same_arcs() -> None:
     labels = ["det", "nsubjpass", "ROOT", "punct", "dobj", "conj", "advmod"]
-    chosen = get_strategy("L8_svo").weigh(context(words=_with_dep(labels)))
+    chosen = STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(labels)))
     assert np.flatnonzero(chosen.values).tolist() == [2, 3, 5, 6, 7]
     with pytest.raises(CellError, match="SBJ"):
-        get_strategy("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
+        STRATEGIES.get("L8_svo").weigh(context(words=_with_dep(["SBJ"] * 7)))
 
 
 def test_failures_name_what_is_missing() -> None:
     with pytest.raises(CellError, match="annotation"):
-        get_strategy("L1_pos_filtered").weigh(context(words=None))
+        STRATEGIES.get("L1_pos_filtered").weigh(context(words=None))
     with pytest.raises(CellError, match="inflow"):
-        get_strategy("S1_attention").weigh(context())
+        STRATEGIES.get("S1_attention").weigh(context())
     with pytest.raises(CellError, match="no frequency"):
-        get_strategy("S4_sif").weigh(context())
+        STRATEGIES.get("S4_sif").weigh(context())
     with pytest.raises(ConfigError, match="a: Input should be greater than 0"):
-        get_strategy("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
+        STRATEGIES.get("S4_sif").weigh(context(signals=COUNTED), {"a": 0.0})
     with pytest.raises(CellError, match="the prober learns"):
-        get_strategy("X1_learned_query").weigh(context())
+        STRATEGIES.get("X1_learned_query").weigh(context())
     with pytest.raises(CellError, match="no real token"):
-        get_strategy("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
+        STRATEGIES.get("A1_mean").weigh(context(special=np.ones(9, dtype=bool)))
 
 
 def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
     with pytest.raises(UnknownStrategyError, match="A1_mean"):
-        get_strategy("A1_meen")
+        STRATEGIES.get("A1_meen")
     with pytest.raises(ConfigError, match="allowed: k"):
         Request.of("W2_last_k", {"size": 3})
     with pytest.raises(ConfigError, match="twice"):
-        register(get_strategy("A1_mean"))
+        STRATEGIES.add(STRATEGIES.get("A1_mean"))
     with pytest.raises(ConfigError, match="not of parts"):
-        register(StrategySpec("X", 1, "uniform", "", len, readout="best_heads", common_component=True))
+        STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, readout="best_heads", common_component=True))
     with pytest.raises(ConfigError, match="unknown need"):
-        register(StrategySpec("X", 1, "uniform", "", len, needs=("crystal ball",)))
+        STRATEGIES.add(StrategySpec("X", 1, "uniform", "", len, needs=("crystal ball",)))
     with pytest.raises(ConfigError, match="parameter 'triggers'"):
-        register(StrategySpec("X", 1, "linguistic", "", len, uses_concept_lexicon=True))
+        STRATEGIES.add(StrategySpec("X", 1, "linguistic", "", len, uses_concept_lexicon=True))
 
 
 def test_the_card_has_nineteen_strategies() -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from poolbench import registry
-from poolbench.concepts import get_concept
-from poolbench.directions import get_direction
+from poolbench.concepts import CONCEPTS
+from poolbench.directions import CONSTRUCTIONS
 from poolbench.errors import ConfigError, UnknownConceptError, UnknownNameError, UnknownStrategyError
-from poolbench.pooling import get_strategy
-from poolbench.readouts import get_readout
+from poolbench.pooling import STRATEGIES
+from poolbench.readouts import READOUTS
 from poolbench.registry import Registry
-from poolbench.suites import get_suite
+from poolbench.suites import SUITES
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,18 @@ def test_a_wrong_name_is_answered_with_the_nearest(fruits: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("get", "error"),
+    ("made", "kind", "error"),
     [
-        (get_concept, UnknownConceptError),
-        (get_strategy, UnknownStrategyError),
-        (get_direction, UnknownNameError),
-        (get_readout, UnknownNameError),
-        (get_suite, UnknownNameError),
+        (CONCEPTS, "concept", UnknownConceptError),
+        (STRATEGIES, "strategy", UnknownStrategyError),
+        (CONSTRUCTIONS, "direction", UnknownNameError),
+        (READOUTS, "readout", UnknownNameError),
+        (SUITES, "suite", UnknownNameError),
     ],
 )
-def test_every_kind_says_what_it_is(get: Callable[[str], object], error: type[UnknownNameError]) -> None:
-    kind = get.__name__.removeprefix("get_")
+def test_every_kind_says_what_it_is(made: Registry[Any], kind: str, error: type[UnknownNameError]) -> None:
     with pytest.raises(error, match=f"unknown {kind} 'nothing-like-it'") as caught:
-        get("nothing-like-it")
+        made.get("nothing-like-it")
     assert type(caught.value) is error
 
 
@@ -118,7 +117,7 @@ def test_a_plug_in_that_fails_is_named(fruits: Any, loaded: Any, message: str) -
         with pytest.raises(ConfigError) as caught:
             made.all()
         assert "fruit plug-in 'wrongly' (other_fruits:wrongly) of a package without metadata" in str(caught.value)
-        assert message in str(caught.value) and "mend or uninstall it" in str(caught.value)
+        assert message in str(caught.value) and "repair or uninstall it" in str(caught.value)
 
 
 def test_what_fails_half_way_leaves_nothing_and_what_was_loaded_stays(fruits: Any) -> None:

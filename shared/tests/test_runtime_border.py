@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
+from tests.waiting import until
 
 from poolbench.cancellation import Work, WorkCancelledError, check_cancelled, working
 from poolbench.errors import ConfigError
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.http import build_api
+from poolbench.settings import HttpSettings
 
 TOKEN = "a-test-token"
 
@@ -141,13 +142,6 @@ def bordered(service: Exploding, **limits: Any) -> Client:
     return Client(Border(build_api(service, TOKEN), BorderLimits(**limits)))
 
 
-async def until(condition: Any, within_s: float = 20) -> None:
-    ends_at = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < ends_at, "the state did not come"
-        await asyncio.sleep(0.01)
-
-
 @pytest.mark.parametrize("kind", RAISED)
 @pytest.mark.parametrize("verb", ["explode", "explode_async"])
 def test_no_exception_leaves_a_verb(kind: str, verb: str) -> None:
@@ -245,7 +239,9 @@ def test_work_of_another_thread_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("sent", ["0", "-1", "inf", "nan", "soon"])
-def test_a_deadline_that_is_no_time_is_refused(sent: str) -> None:
+def test_a_deadline_that_is_no_time_is_refused(sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_HTTP_DEADLINE_S", sent)
     with pytest.raises(ConfigError, match="POOLBENCH_HTTP_DEADLINE_S"):
-        BorderLimits.load(1, 1, {"POOLBENCH_HTTP_DEADLINE_S": sent})
-    assert BorderLimits.load(1, 2, {}) == BorderLimits(1, 2)
+        HttpSettings.load()
+    monkeypatch.delenv("POOLBENCH_HTTP_DEADLINE_S")
+    assert BorderLimits(1, 2, HttpSettings.load().deadline_s) == BorderLimits(1, 2)

@@ -82,7 +82,7 @@ def log() -> Iterator[list[str]]:
 
 @pytest.fixture
 def artifacts(tmp_path: Path) -> Artifacts:
-    made = Artifacts(open_store(str(tmp_path / "store"), environment={}))
+    made = Artifacts(open_store(str(tmp_path / "store")))
     made.write_table(KEY, pa.table({"text": [SECRET]}))
     return made
 

@@ -22,9 +22,14 @@ def _record(state: Path) -> dict[str, str]:
     return record
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
+
+
 def test_the_recorded_cluster_is_found(tmp_path: Path) -> None:
     record = _record(tmp_path)
-    found = ClusterSettings.load({"POOLBENCH_STATE": str(tmp_path)})
+    found = ClusterSettings.load()
     assert (found.store_uri, found.broker_url, found.http_address) == (
         record["store"],
         record["broker"],
@@ -34,10 +39,11 @@ def test_the_recorded_cluster_is_found(tmp_path: Path) -> None:
     assert "from-file" not in repr(found)
 
 
-def test_the_environment_comes_first(tmp_path: Path) -> None:
+def test_the_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _record(tmp_path)
-    environment = {"POOLBENCH_STATE": str(tmp_path), "POOLBENCH_STORE": "s3://bucket/x", "POOLBENCH_TOKEN": "given"}
-    found = ClusterSettings.load(environment)
+    monkeypatch.setenv("POOLBENCH_STORE", "s3://bucket/x")
+    monkeypatch.setenv("POOLBENCH_TOKEN", "given")
+    found = ClusterSettings.load()
     assert (found.store_uri, found.token, found.broker_url) == ("s3://bucket/x", "given", "filesystem:///data/queue")
 
 
@@ -46,7 +52,7 @@ def test_no_cluster_is_said_with_what_to_do(tmp_path: Path, text: str) -> None:
     if text:
         (tmp_path / CLUSTER_FILE).write_text(text)
     with pytest.raises(ConfigError, match="make cluster-up"):
-        ClusterSettings.load({"POOLBENCH_STATE": str(tmp_path)})
+        ClusterSettings.load()
 
 
 def test_an_unknown_service_gets_the_nearest() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.queue import FolderLeases
 from poolbench.runtime import taskwork
-from poolbench.runtime.taskio import TaskIO, cancel_path
-from poolbench.runtime.worker import Worker, failure_path
+from poolbench.runtime.taskio import TaskIO
+from poolbench.runtime.worker import Worker
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 

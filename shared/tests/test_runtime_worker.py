@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, InputError, StoreError
 from poolbench.queue import FolderLeases
 from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO, cancel_path
-from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker, failure_path
+from poolbench.runtime.taskio import TaskIO
+from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
+from poolbench.settings import S3Settings
 from poolbench.storage import ObjectStore, open_store
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 
-KEYS = {"POOLBENCH_S3_ACCESS_KEY": "testkey", "POOLBENCH_S3_SECRET_KEY": "testsecret123"}
+KEYS = {"access_key": "key", "secret_key": "secret"}
 Opener = Callable[[], ObjectStore]
 
 
@@ -36,13 +37,13 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
         return lambda: FolderStore(tmp_path / "store")
     if request.param == "moto":
         endpoint = request.getfixturevalue("moto_endpoint")
-        environment = {**KEYS, "POOLBENCH_S3_ENDPOINT": endpoint}
+        service = S3Settings(endpoint=endpoint, **KEYS)
     else:
-        environment = {name: value for name, value in os.environ.items() if name.startswith("POOLBENCH_S3_")}
-        if "POOLBENCH_S3_ENDPOINT" not in environment:
+        service = S3Settings.load()
+        if not service.endpoint:
             pytest.skip("set POOLBENCH_S3_* to a real S3 service, as tests/servers/s3.sh starts one")
     uri = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"
-    return lambda: S3Store.from_environment(uri, environment)
+    return lambda: S3Store.open(uri, service)
 
 
 @pytest.fixture
@@ -131,24 +132,22 @@ def test_paths_stay_inside(store: ObjectStore, path: str) -> None:
 
 
 def test_unreachable_service_is_a_clear_error() -> None:
-    environment = {**KEYS, "POOLBENCH_S3_ENDPOINT": "http://127.0.0.1:1"}
     with pytest.raises(StoreError, match="POOLBENCH_S3_ENDPOINT"):
-        S3Store.from_environment("s3://bucket/prefix", environment)
+        S3Store.open("s3://bucket/prefix", S3Settings(endpoint="http://127.0.0.1:1", **KEYS))
 
 
 @pytest.mark.cluster
 def test_a_wrong_key_is_a_clear_error() -> None:
     if "POOLBENCH_S3_ENDPOINT" not in os.environ:
         pytest.skip("set POOLBENCH_S3_* to a real S3 service")
-    environment = {**os.environ, "POOLBENCH_S3_SECRET_KEY": "wrong-secret"}
     with pytest.raises(StoreError, match="credentials are refused"):
-        S3Store.from_environment("s3://poolbench-test/x", environment).put("a", b"b")
+        S3Store.open("s3://poolbench-test/x", S3Settings(secret_key="wrong-secret")).put("a", b"b")
 
 
 def test_settings_that_are_missing_or_malformed_are_named() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_S3_SECRET_KEY"):
-        S3Store.from_environment("s3://bucket", {"POOLBENCH_S3_ENDPOINT": "http://h", "POOLBENCH_S3_ACCESS_KEY": "k"})
+        S3Store.open("s3://bucket", S3Settings(endpoint="http://h", access_key="k"))
     with pytest.raises(ConfigError, match="http://host:port"):
-        S3Store.from_environment("s3://bucket", {**KEYS, "POOLBENCH_S3_ENDPOINT": "localhost:9000"})
+        S3Store.open("s3://bucket", S3Settings(endpoint="localhost:9000", **KEYS))
     with pytest.raises(ConfigError, match="unknown scheme"):
         open_store("ftp://host/folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -26,7 +28,8 @@ OWN = {"POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "own", "POOLBENCH_RESTRICTED_S3_SEC
 
 
 def artifacts(uri: str | Path, restricted: str = "", environment: dict[str, str] | None = None) -> Artifacts:
-    return Artifacts(open_store(str(uri), restricted, environment or {}))
+    with patch.dict(os.environ, environment or {}):
+        return Artifacts(open_store(str(uri), restricted))
 
 
 def use(store: Artifacts) -> None:
@@ -98,9 +101,9 @@ SCRIPT = """
 import os, sys
 from poolbench.errors import RestrictedError
 from poolbench.storage import Artifacts, open_store
-assert Artifacts(open_store(sys.argv[1], "", {{}})).read_table({key!r}).num_rows == 2
+assert Artifacts(open_store(sys.argv[1])).read_table({key!r}).num_rows == 2
 os.setgroups([]); os.setgid({user}); os.setuid({user})
-store = Artifacts(open_store(sys.argv[1], "", {{}}))
+store = Artifacts(open_store(sys.argv[1]))
 assert store.read_table({open_key!r}).num_rows == 2
 for attempt in (store.read_table, store.exists, store.delete):
     try:

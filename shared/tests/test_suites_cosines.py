@@ -10,7 +10,8 @@ import pytest
 from scipy.spatial.distance import cosine as cosine_distance
 
 from poolbench.contracts.tables import directions_schema, table_from_rows
-from poolbench.errors import STATUSES, CellError
+from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites import cosine_board, cosine_rows
 
 
@@ -95,7 +96,7 @@ def test_a_side_without_direction_makes_a_null_that_names_it() -> None:
         "A: the probe missed its tolerance",
     )
     assert (third["C", "D"]["status"], third["C", "D"]["reason"]) == ("failed", "D: no direction C3 among C1")
-    assert {row["status"] for row in [*first.values(), *third.values()]} <= set(STATUSES)
+    assert {row["status"] for row in [*first.values(), *third.values()]} <= set(Status)
 
 
 def test_one_strategy_has_no_pair() -> None:

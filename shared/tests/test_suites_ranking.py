@@ -6,16 +6,7 @@ from scipy import stats
 
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
-from poolbench.suites import (
-    METRICS,
-    all_suites,
-    boards_by,
-    get_suite,
-    layer_stability,
-    metric_info,
-    rank_board,
-    register_suite,
-)
+from poolbench.suites import METRICS, SUITES, boards_by, layer_stability, metric_info, rank_board
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):
@@ -108,11 +99,11 @@ def test_metric_metadata():
 
 
 def test_suite_registry():
-    assert "d1.auroc" in get_suite("poolbench").metrics
+    assert "d1.auroc" in SUITES.get("poolbench").metrics
     with pytest.raises(UnknownNameError, match="poolbench"):
-        get_suite("poolbensh")
+        SUITES.get("poolbensh")
     with pytest.raises(ConfigError, match="registered twice"):
-        register_suite(all_suites()["poolbench"])
+        SUITES.add(SUITES.get("poolbench"))
 
 
 def test_models_weigh_the_same_however_many_layers_they_have():

@@ -111,7 +111,8 @@ class Trial:
         return self.target.settled(total(before) * (1 + GROWTH_LIMIT))
 
     def _get(self, path: str) -> Any:
-        answer = httpx.get(f"{self.target.http}{path}", headers={"Authorization": f"Bearer {self.target.token}"})
+        headers = {"Authorization": f"Bearer {self.target.token}"}
+        answer = httpx.get(f"{self.target.http}{path}", headers=headers, timeout=60)
         return answer.json() if answer.is_success else {}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from poolbench.contracts.wire import SERVICES
+
 WIDTH = 256
 VERBS: dict[str, Any] = {
     "/extractor/embed": {"texts": ["It rained."], "model": "demo", "strategy": "A1_mean", "layer": 2},
@@ -56,7 +58,6 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "/steerer/vectors": ("model",),
     "/scorer/scorers": (),
     "/steerer/v1/models": (),
-    **{f"/{service}/health": () for service in ("extractor", "pooler", "prober", "scorer", "steerer")},
+    **{f"/{service}/health": () for service in SERVICES},
     **{f"/{service}/docs": () for service in ("extractor", "steerer")},
 }
-SERVICES = ("extractor", "pooler", "prober", "scorer", "steerer")

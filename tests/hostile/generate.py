@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.hostile import wire
-from tests.hostile.bodies import QUERIES, SERVICES, VERBS
+from tests.hostile.bodies import QUERIES, VERBS
 from tests.hostile.case import Case
 from tests.hostile.handmade import catalogue
 from tests.hostile.mutate import Path, places, schema_places, spoiled
 from tests.hostile.values import NAMES, encode
+
+from poolbench.contracts.wire import SERVICES
 
 _WIRE_SHARE = 0.14
 _QUERY_SHARE = 0.06

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.hostile.bodies import SERVICES, VERBS, WIDTH
+from tests.hostile.bodies import VERBS, WIDTH
 from tests.hostile.case import Case
 from tests.hostile.values import NAMES, PICKLE, Raw, deep, encode
+
+from poolbench.contracts.wire import SERVICES
 
 _JSON = ("content-type", "application/json")
 _HUGE = 9 * 2**20

@@ -1,6 +1,7 @@
 """Asks every service for its health, over and over, in a process of its own: `python -m tests.hostile.health`.
 
-The trial's own work must not slow the clock that it is judged by, so this imports the standard library alone.
+The trial's own work must not slow down its clock, so this imports no more than the standard library and the names
+of the services.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
-SERVICES = ("extractor", "pooler", "prober", "scorer", "steerer")
+from poolbench.contracts.wire import SERVICES
+
 SOURCE = "127.0.0.3"
 _PAUSE_S = 0.25
 _TIMEOUT_S = 30.0

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.hostile.bodies import SERVICES
 from tests.hostile.values import NAMES, PICKLE, Raw, encode, hostile
+
+from poolbench.contracts.wire import SERVICES
 
 _KINDS = {
     "extractor": ("extract", "calibrate", "count"),

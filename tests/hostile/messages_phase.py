@@ -16,10 +16,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
-from tests.hostile.bodies import SERVICES
 from tests.hostile.messages import Message, envelope, message, probe_task
 from tests.hostile.settings import Settings
 
+from poolbench.contracts.wire import SERVICES, failure_path
 from poolbench.errors import PoolbenchError
 from poolbench.queue import Broker, TaskQueue, queue_name
 from poolbench.storage import Artifacts
@@ -108,7 +108,7 @@ def deliver(broker: Broker, artifacts: Artifacts, settings: Settings) -> Deliver
 
 def _sign(post: Post, artifacts: Artifacts, service: str, place: int) -> str:
     task = probe_task(service, abs(place))
-    path = f"failures/{task['task_id']}.json"
+    path = failure_path(task["task_id"])
     artifacts.store.delete(path)
     post.put(Message(place, service, "sign", envelope(task, service, id=task["task_id"])))
     return path

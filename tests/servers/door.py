@@ -7,17 +7,17 @@ import contextlib
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
+from tests.waiting import PATIENCE_S
 
 from poolbench.runtime.gate.connections import Connections
 from poolbench.runtime.gate.gate import Gate
 from poolbench.runtime.gate.protocol import protocol_class
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
 
 TOKEN = "only-for-this-test"
 QUICK = {
@@ -29,7 +29,6 @@ QUICK = {
     "max_json_mib": 1,
     "max_bodies_mib": 3,
     "health_wait_s": 0.3,
-    "health_silence_s": 1.5,
 }
 
 
@@ -83,7 +82,7 @@ class Door:
         client = socket.socket()
         if receive_buffer:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
         client.connect(("127.0.0.1", self.port))
         return client
 
@@ -137,7 +136,7 @@ def read_reply(client: socket.socket) -> Reply:
     return Reply(int(first.split()[1]), headers, body)
 
 
-def closed(client: socket.socket, within_s: float = 10) -> bool:
+def closed(client: socket.socket, within_s: float = PATIENCE_S) -> bool:
     """Whether the server ends the connection in time."""
     client.settimeout(within_s)
     try:
@@ -148,14 +147,6 @@ def closed(client: socket.socket, within_s: float = 10) -> bool:
     except ConnectionError:
         return True
     return True
-
-
-def until(condition: Callable[[], object], within_s: float = 10) -> None:
-    """Waits for a state."""
-    ends_at = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < ends_at, "the state did not come"
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

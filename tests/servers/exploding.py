@@ -14,7 +14,7 @@ from poolbench.cancellation import check_cancelled
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-UNPICKLING_S = 120
+UNPICKLING_S = 600
 
 
 def _unpickle() -> Exception:

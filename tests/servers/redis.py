@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import redis
+from tests.waiting import wait_until
 
 PASSWORD = "test-password"
-_START_S = 10
 
 
 def available() -> bool:
@@ -42,15 +41,13 @@ def serve(folder: Path) -> Iterator[str]:
 
 
 def _wait(url: str) -> None:
-    deadline = time.monotonic() + _START_S
-    while True:
+    def answers() -> bool:
         try:
-            redis.Redis.from_url(url).ping()
-            return
+            return bool(redis.Redis.from_url(url).ping())
         except redis.ConnectionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
+            return False
+
+    wait_until(answers)
 
 
 def _free_port() -> int:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
+from poolbench.contracts.wire import Exit
 from poolbench.pooling.registry import StrategySpec
+from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora import absent_concepts
@@ -63,7 +65,7 @@ class Job:
 
         Damaged artifacts that are met on the way are set aside and made again.
         """
-        folder.write_state("running", tasks=len(self.plan.tasks))
+        folder.write_state(RunState.RUNNING, tasks=len(self.plan.tasks))
         if self.left_out:
             display.note(self.left_out)
         loop = RunLoop(
@@ -84,20 +86,20 @@ class Job:
         except BaseException as error:
             folder.write_failures(list(loop.failures.values()))
             interrupted = isinstance(error, KeyboardInterrupt)
-            folder.write_state("interrupted" if interrupted else "stopped", **_counts(loop))
+            folder.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(loop))
             raise
         finally:
             display.close()
         if tables is None:
-            folder.write_state("cancelled", **_counts(loop))
-            return 1
+            folder.write_state(RunState.CANCELLED, **_counts(loop))
+            return Exit.FAILURES
         return self._finish(folder, loop, tables)
 
     def _run_and_assemble(self, folder: RunFolder, loop: RunLoop) -> dict[str, pa.Table] | None:
         """The run's tables; None where it was cancelled."""
         failures = loop.run()
         while not loop.unfinished:
-            folder.write_state("assembling", **_counts(loop))
+            folder.write_state(RunState.ASSEMBLING, **_counts(loop))
             try:
                 return assemble(self.plan, self.session.artifacts, failures, folder.id)
             except FoundDamageError as error:
@@ -110,7 +112,7 @@ class Job:
             folder.write_table(name, table)
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
-        folder.write_state("failures" if failures else "done", **_counts(loop), results_digest=digest)
+        folder.write_state(RunState.FAILURES if failures else RunState.DONE, **_counts(loop), results_digest=digest)
         report = write_report(folder)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
         print(f"report: {report}\nresults digest: {digest}")
@@ -119,7 +121,7 @@ class Job:
             without = f", {blocked} more could not be tried without them" if blocked else ""
             where = folder.file("failures.parquet")
             print(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
-        return 1 if failures else 0
+        return Exit.FAILURES if failures else Exit.DONE
 
 
 def _counts(loop: RunLoop) -> dict[str, int]:

@@ -20,6 +20,7 @@ import yaml
 from poolbench import __version__
 from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
+from poolbench.statuses import RunState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from poolbench_driver.run import Failure
 
 #: States of a run whose driver is at work.
-UNFINISHED = ("starting", "running", "assembling")
+UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
 
 class RunFolder:
@@ -72,7 +73,7 @@ class RunFolder:
         """A file of the run."""
         return self.path / name
 
-    def write_state(self, state: str, **fields: Any) -> None:
+    def write_state(self, state: RunState, **fields: Any) -> None:
         """Records where the run stands; ``status`` and ``watch`` read it."""
         content = {
             "state": state,
@@ -87,19 +88,20 @@ class RunFolder:
         partial.replace(self.file("state.json"))
 
     def read_state(self) -> dict[str, Any]:
-        """What write_state recorded last; ``died`` where its driver is gone.
+        """Return what `write_state` recorded last, or nothing where it recorded nothing.
 
-        It is empty when there is nothing, and ``damaged`` where it cannot be read: the next run writes it again.
+        The state is `died` where the driver is gone, and `damaged` where the file cannot be read: the next run writes
+        it again.
         """
         try:
             state = json.loads(self.file("state.json").read_text("utf-8"))
         except FileNotFoundError:
             return {}
         except (ValueError, OSError, RecursionError):
-            return {"state": "damaged"}
+            return {"state": RunState.DAMAGED}
         if not isinstance(state, dict) or not isinstance(state.get("state"), str):
-            return {"state": "damaged"}
-        return state | {"state": "died"} if state["state"] in UNFINISHED and _is_gone(state) else state
+            return {"state": RunState.DAMAGED}
+        return state | {"state": RunState.DIED} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def config(self) -> RunConfig:
         """The run's configuration.

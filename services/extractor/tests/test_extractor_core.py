@@ -13,7 +13,7 @@ import torch
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.errors import InputError
-from poolbench.pooling import Words, all_strategies
+from poolbench.pooling import STRATEGIES, Words
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
 from poolbench_extractor.calibration import calibrate
@@ -26,7 +26,7 @@ from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
-SPECS = [spec for spec in all_strategies() if not spec.reads_states]
+SPECS = [spec for spec in STRATEGIES.all() if not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in SPECS]
 
 

@@ -30,7 +30,7 @@ from poolbench.config import resolve_model
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
-from poolbench_extractor.config import Deployment
+from poolbench.settings import ExtractorSettings
 from poolbench_extractor.core import Passages, extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
@@ -156,7 +156,7 @@ def test_a_model_spread_by_a_device_map(
 
 def test_device_auto_spreads_over_what_there_is(saved_llama: Path) -> None:
     pytest.importorskip("accelerate")
-    decoder = load_decoder(resolve_model(str(saved_llama)), Deployment(device="auto"))
+    decoder = load_decoder(resolve_model(str(saved_llama)), ExtractorSettings(device="auto"))
     assert decoder.observed and decoder.num_blocks == 4
 
 
@@ -164,4 +164,4 @@ def test_device_auto_without_accelerate_says_so(saved_llama: Path, monkeypatch: 
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: name != "accelerate" and find(name, *rest))
     with pytest.raises(ModelError, match="accelerate"):
-        load_decoder(resolve_model(str(saved_llama)), Deployment(device="auto"))
+        load_decoder(resolve_model(str(saved_llama)), ExtractorSettings(device="auto"))

@@ -13,21 +13,22 @@ import torch
 from poolbench.config import asset_path, resolve_model
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
-from poolbench.pooling import all_strategies
+from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.states import read_states
 from poolbench.runtime.taskio import TaskIO
+from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_extractor import core, states
-from poolbench_extractor.config import BatchLimits, Deployment
+from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache
 from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 
-REQUESTS = [Request.of(s.id) for s in all_strategies() if s.served_by_kept_states]
+REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
 
 
 def annotations_of(texts: list[str]) -> pa.Table:
@@ -63,7 +64,7 @@ def passages_of(texts: list[str]) -> tuple[Passages, pa.Table]:
 @pytest.fixture(scope="module")
 def demo() -> Decoder:
     asset_path("demo_lm")
-    return DecoderCache(Deployment(device="cpu")).get(resolve_model("demo"))
+    return DecoderCache(ExtractorSettings(device="cpu")).get(resolve_model("demo"))
 
 
 def assert_same(here: dict[str, pa.Table], there: dict[str, pa.Table], layer: int, rtol: float = 1e-5) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from poolbench.directions import DirectionContext, compute_direction
-from poolbench.pooling import TokenContext, Words, all_strategies
+from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.statistics import auroc
 from poolbench_prober.d1.core import probe_cell
@@ -22,7 +22,7 @@ TWO_WORDS = Words(
     lemma=[TRIGGER, "."], entity=["LOC", ""], sentence=np.zeros(2, dtype=int), clause=np.zeros(2, dtype=int),
     keyword=np.array([True, False]),
 )  # fmt: skip
-READERS = [spec.id for spec in all_strategies() if spec.reads_annotations]
+READERS = [spec.id for spec in STRATEGIES.all() if spec.reads_annotations]
 #: Windows that are longer than the negatives and shorter than the positives, in tokens.
 WINDOWS = {
     "W1_first_k": (16, 24),
@@ -47,7 +47,7 @@ def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
         states[-1][:, 0] += torch.linspace(8, 0, length)
         first = np.r_[inflow[label], np.zeros(length - 1)]
         signals.append({"inflow": first})
-    spec = next(spec for spec in all_strategies() if spec.id == strategy_id)
+    spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
     request = Request.of(strategy_id, spec.params_for([TRIGGER]))
     vectors_BSD, outcomes = pool_layer(states, Plan.of(contexts, [request]), signals)
     return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
@@ -83,5 +83,5 @@ def test_attention_that_only_one_class_receives_is_no_result(train, params, make
 
 
 def test_every_strategy_that_may_fall_back_on_length_is_here():
-    windows = {spec.id for spec in all_strategies() if spec.family == "window"}
+    windows = {spec.id for spec in STRATEGIES.all() if spec.family == "window"}
     assert windows == set(WINDOWS)

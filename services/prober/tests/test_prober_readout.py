@@ -5,7 +5,7 @@ import pytest
 
 from poolbench.contracts.tables import parts_of, vectors_schema
 from poolbench.errors import CellError, UnknownNameError
-from poolbench.readouts import Training, all_readouts, get_readout
+from poolbench.readouts import READOUTS, Training
 from poolbench.readouts.heads import best_heads
 from poolbench.statistics import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
@@ -81,6 +81,7 @@ def test_directions_are_those_of_the_vectors_read_out_on_all_train_rows(planted,
     assert not any("control_words" in text for text in details)  # words of passages, which may be restricted
 
 
+@pytest.mark.slow
 def test_nested_selection_is_chance_on_noise_where_selection_outside_the_folds_is_not(make_passages):
     """The reason for nesting: heads chosen on the rows that are scored separate the classes of pure noise."""
     passages, num_parts = Passages.from_table(make_passages(50)), 24
@@ -191,7 +192,7 @@ def test_parts_are_named_in_the_schema(train, make_vectors_table):
 
 
 def test_readouts_are_registered_with_a_reference():
-    assert {"best_heads"} <= {spec.id for spec in all_readouts()}
-    assert all(spec.reference and spec.summary and spec.version for spec in all_readouts())
+    assert {"best_heads"} <= {spec.id for spec in READOUTS.all()}
+    assert all(spec.reference and spec.summary and spec.version for spec in READOUTS.all())
     with pytest.raises(UnknownNameError, match="best_heads"):
-        get_readout("best_head")
+        READOUTS.get("best_head")

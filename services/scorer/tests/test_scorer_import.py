@@ -21,8 +21,9 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
+from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.base import TRUST_PICKLE, find_base
+from poolbench_scorer.models.base import find_base
 from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.imported import import_scorer
@@ -33,6 +34,8 @@ from .conftest import save_tiny_bert
 
 CPU = torch.device("cpu")
 TEXTS = ["The tide was high. However, nobody sailed.", "Rain.", "Although it rained, they went out to sea."]
+
+TRUST_PICKLE = ScorerSettings.variable("trust_pickle")
 
 
 def params_of(folder: Path, **changes: object) -> TrainParams:

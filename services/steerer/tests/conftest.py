@@ -59,9 +59,9 @@ def steerer_config(tiny_model: Path) -> Any:
 
     The KV cache holds about 1,000 tokens at 6 KiB each.
     """
-    from poolbench_steerer.config import SteererConfig
+    from poolbench.settings import SteererSettings
 
-    return SteererConfig(
+    return SteererSettings(
         model=str(tiny_model), max_model_len=256, max_num_seqs=32, max_num_batched_tokens=96, kv_cache_gib=0.006,
         bank_slots=64, max_steered_requests=48, num_threads=1,
     )  # fmt: skip

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from poolbench.errors import PoolbenchError
+from poolbench.statuses import Code
 
 
 class WorkCancelledError(PoolbenchError):
     """The work was ended before it was done: its client left, or its deadline passed."""
 
-    code = "deadline"
+    code = Code.DEADLINE
     http_status = 504
     tellable = True
 

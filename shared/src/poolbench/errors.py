@@ -1,29 +1,11 @@
-"""Errors that users see, and the closed list of statuses a result row may carry."""
+"""Errors that users see."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-#: Why a result row has no value. Closed: a new reason needs a new contracts version.
-STATUSES = (
-    "ok",
-    "not_implemented",
-    "collapsed",
-    "no_coverage",
-    "class_dependent_coverage",
-    "too_few",
-    "one_class",
-    "not_converged",
-    "non_finite",
-    "no_scorer",
-    "scorer_invalid",
-    "no_effect",
-    "reversed",
-    "restricted",
-    "failed",
-)
-
+from poolbench.statuses import Code, Status
 
 #: Characters of a received value that an error message quotes.
 MAX_SHOWN = 100
@@ -40,8 +22,8 @@ class PoolbenchError(Exception):
         tellable: Whether its message can quote no passage, so that it may be told of a restricted task too.
     """
 
-    code = "failed"
-    status = "failed"
+    code: str = Code.FAILED
+    status: Status = Status.FAILED
     retryable = False
     http_status = 400
     tellable = False
@@ -98,13 +80,13 @@ class LayerError(ModelError):
 class InputError(PoolbenchError):
     """Data sent to a service or read from a file is unusable."""
 
-    code = "input"
+    code: str = Code.INPUT
 
 
 class TooLargeError(InputError):
     """A request or task would cost more than the service gives to one; it is refused before work starts."""
 
-    code = "too_large"
+    code = Code.TOO_LARGE
     http_status = 413
     tellable = True
 
@@ -119,13 +101,13 @@ class RestrictedError(PoolbenchError):
     """Something of a sensitive concept was asked for on a path that never serves it."""
 
     code = "restricted"
-    status = "restricted"
+    status = Status.RESTRICTED
     http_status = 403
     tellable = True
 
 
 class NotFoundError(PoolbenchError):
-    code = "not_found"
+    code: str = Code.NOT_FOUND
     http_status = 404
     tellable = True
 
@@ -212,12 +194,10 @@ class ReceiptError(PoolbenchError):
 class CellError(PoolbenchError):
     """One result cell cannot be computed; its row carries ``status`` and the message as reason."""
 
-    def __init__(self, status: str, reason: str) -> None:
-        if status not in STATUSES:
-            raise ValueError(f"unknown status {status!r}; allowed: {', '.join(STATUSES)}")
+    def __init__(self, status: Status | str, reason: str) -> None:
         super().__init__(reason)
-        self.status = status
-        self.code = status
+        self.status = Status(status)
+        self.code = self.status.value
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:

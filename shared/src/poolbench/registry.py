@@ -1,6 +1,6 @@
 """Registries: things of one kind that are found by id, the project's own and those of other packages.
 
-Listing one imports no more than the modules that hold the project's own and the plug-ins that are installed.
+Listing a registry imports only the modules that hold the project's own and the plug-ins that are installed.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from poolbench.errors import ConfigError, UnknownNameError
 
 
 class Named(Protocol):
-    """What can be registered."""
+    """Anything that can be registered."""
 
     @property
     def id(self) -> str:
-        """What it is found by."""
+        """The name that it is found by."""
 
 
 T = TypeVar("T", bound=Named)
+Function = TypeVar("Function", bound=Callable[..., Any])
 Unknown = Callable[[str, Iterable[str]], UnknownNameError]
 
 
 class Registry(Generic[T]):
-    """Things of one kind, in the order in which they were added.
+    """Things of one kind.
 
     Args:
         kind: What one of them is called in messages.
@@ -37,19 +38,31 @@ class Registry(Generic[T]):
             module that registers some when it is imported.
         built_in: Modules that register the project's own, imported at the first look-up.
         unknown: The error for a name that is not registered, from that name and the known ones.
+        make: Makes a thing of an id, a function and metadata, for `register`.
+        by_id: Whether `all` orders by id, and not by registration.
     """
 
     def __init__(
-        self, kind: str, of: type[T], *, group: str, built_in: Iterable[str], unknown: Unknown | None = None
+        self,
+        kind: str,
+        of: type[T],
+        *,
+        group: str,
+        built_in: Iterable[str],
+        unknown: Unknown | None = None,
+        make: Callable[..., T] | None = None,
+        by_id: bool = False,
     ) -> None:
         self.kind, self.group = kind, group
         self._of, self._built_in, self._unknown = of, tuple(built_in), unknown
+        self._make: Callable[..., T] = make or of
+        self._by_id = by_id
         self._items: dict[str, T] = {}
         self._loaded_points: set[EntryPoint] = set()
         self._loaded, self._lock = False, RLock()
 
     def add(self, item: T) -> T:
-        """Registers one.
+        """Register one thing and return it.
 
         Raises:
             ConfigError: If its id is taken.
@@ -59,12 +72,25 @@ class Registry(Generic[T]):
         self._items[item.id] = item
         return item
 
+    def register(self, item_id: str, **metadata: Any) -> Callable[[Function], Function]:
+        """Return a decorator that registers the thing made of a function and its metadata.
+
+        Raises:
+            ConfigError: When it decorates, if the id is taken or the metadata contradict one another.
+        """
+
+        def decorate(function: Function) -> Function:
+            self.add(self._make(item_id, function, **metadata))
+            return function
+
+        return decorate
+
     def get(self, name: str) -> T:
-        """The one of this id.
+        """Return the thing of this id.
 
         Raises:
             UnknownNameError: With the nearest valid ids.
-            ConfigError: As ``all`` does.
+            ConfigError: As `all` does.
         """
         self._load()
         if name not in self._items:
@@ -72,13 +98,13 @@ class Registry(Generic[T]):
         return self._items[name]
 
     def all(self) -> list[T]:
-        """Every one.
+        """Return every registered thing, those of other packages included.
 
         Raises:
             ConfigError: Naming the package whose plug-in cannot be loaded, or takes an id that is taken.
         """
         self._load()
-        return list(self._items.values())
+        return [self._items[name] for name in (sorted(self._items) if self._by_id else self._items)]
 
     def _load(self) -> None:
         with self._lock:
@@ -95,15 +121,15 @@ class Registry(Generic[T]):
                 raise
 
     def _load_plugin(self, point: EntryPoint) -> None:
-        """Loads an entry point once; where it fails half-way, what it had registered is taken out again."""
+        """Load an entry point once. If it fails half-way, remove what it had registered."""
         if point in self._loaded_points:
             return
         before = dict(self._items)
         try:
             self._fill(point.load())
-        except Exception as error:  # whatever a stranger's code raises
+        except Exception as error:  # code of other packages may raise anything
             self._items = before
-            message = f"{self._name(point)} cannot be loaded: {_describe(error)}; mend or uninstall it"
+            message = f"{self._name(point)} cannot be loaded: {_describe(error)}; repair or uninstall it"
             raise ConfigError(message) from error
         self._loaded_points.add(point)
 

@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import vector_column
 from poolbench.errors import EndpointError, InputError
+from poolbench.statuses import Code, Status
 from poolbench_driver.adhoc.texts import TextLine
 from poolbench_driver.cluster.client import ServiceError, Services
 
 #: Texts of one request; a larger --batch-size raises it up to what the services take.
 REQUEST_TEXTS, MAX_REQUEST_TEXTS = 64, 1_000
 #: Errors that may be one text's alone: the others are asked for again without it.
-SEPARABLE = ("input", "out_of_memory", "too_large")
+SEPARABLE = (Code.INPUT, Code.OUT_OF_MEMORY, Code.TOO_LARGE)
 
 Progress = Callable[[int], None]
 Part = tuple[Sequence[TextLine], "pa.Table | str"]
@@ -143,7 +144,7 @@ def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
         "vector": vector_column(np.zeros((num, width), dtype=np.float32), np.zeros(num, dtype=bool)),
         "applied": pa.array([False] * num),
         "token_share": pa.array([0.0] * num, pa.float32()),
-        "status": pa.array(["failed"] * num),
+        "status": pa.array([Status.FAILED] * num),
         "reason": pa.array([reason] * num),
     }
     return pa.table(columns)
@@ -152,4 +153,4 @@ def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
 def num_fallbacks(table: pa.Table) -> int:
     """Texts in which the strategy had nothing to select, so that their vectors are those of A1."""
     rows = zip(table["status"].to_pylist(), table["applied"].to_pylist(), strict=True)
-    return sum(status == "ok" and not applied for status, applied in rows)
+    return sum(status == Status.OK and not applied for status, applied in rows)

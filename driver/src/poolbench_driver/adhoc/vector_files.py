@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ConfigError, InputError
+from poolbench.statuses import Status
 
 Writer = Callable[[pa.Table, Path], None]
 
@@ -52,7 +53,7 @@ def write_safetensors(table: pa.Table, file: Path) -> None:
 
     tensors = {
         "vectors": vector_matrix(table["vector"]),
-        "ok": np.asarray(table["status"].to_pylist()) == "ok",
+        "ok": np.asarray(table["status"].to_pylist()) == Status.OK,
         "line": np.asarray(table["line"], dtype=np.int64),
     }
     notes = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.assemble.rows import Source
 from poolbench_driver.plan import PoolBenchPlan
@@ -13,7 +14,7 @@ from poolbench_driver.run import Failure
 def directions_of(concept: str, strategy: str, plan: PoolBenchPlan, source: Source) -> pa.Table | Failure:
     """Return DIRECTIONS of a concept for a strategy at the steering layer, or why there are none."""
     if concept in plan.scope.absent:
-        return Failure("", "", "no_scorer", plan.scope.absent[concept])
+        return Failure("", "", Status.NO_SCORER, plan.scope.absent[concept])
     cell = Cell(strategy, plan.scope.steering_layer)
     if concept in plan.probes.concepts:
         return source.table(plan.probes.concepts[concept].directions[cell])
@@ -27,9 +28,9 @@ def unusable_direction(table: pa.Table | Failure, direction: str) -> Failure | N
         return table
     ids = table["direction_id"].to_pylist()
     if direction not in ids:
-        return Failure("", "", "failed", f"no direction {direction} among {', '.join(ids)}")
+        return Failure("", "", Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
     row = ids.index(direction)
     if table["vector"][row].is_valid:
         return None
     reason = table["reason"][row].as_py() or f"direction {direction} could not be computed"
-    return Failure("", "", table["status"][row].as_py() or "failed", reason)
+    return Failure("", "", table["status"][row].as_py() or Status.FAILED, reason)

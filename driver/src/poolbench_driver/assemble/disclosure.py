@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Any
 
-from poolbench.concepts import list_concepts
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.keys import digest
 
 _QUOTED = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
@@ -14,7 +14,7 @@ _QUOTED = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
 
 @cache
 def _sensitive() -> frozenset[str]:
-    return frozenset(concept.id for concept in list_concepts() if concept.sensitive)
+    return frozenset(concept.id for concept in CONCEPTS.all() if concept.sensitive)
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:

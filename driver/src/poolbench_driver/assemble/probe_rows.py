@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from poolbench.contracts.tables import PROBE_SCORES
-from poolbench.pooling.registry import StrategySpec, get_strategy
+from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench.steps.roles import Cell
 from poolbench_driver.assemble.disclosure import opaque
 from poolbench_driver.assemble.rows import Row, Source, missing, strategy_columns, with_metric
@@ -25,13 +25,13 @@ def d1_rows(scope: Scope, probes: ConceptProbes, source: Source) -> Iterable[Row
 def nested_rows(probes: ConceptProbes, source: Source) -> Iterable[Row]:
     """Yield D1 at a layer chosen inside the folds: rows without layer, where the configuration asks for them."""
     for strategy, key in probes.nested.items():
-        yield from _measured("d1.auroc_nested", key, _identity(probes, get_strategy(strategy)), source)
+        yield from _measured("d1.auroc_nested", key, _identity(probes, STRATEGIES.get(strategy)), source)
 
 
 def published_d1_rows(probes: ConceptProbes, source: Source) -> Iterable[Row]:
     """Yield D1 of a concept by the reference's own definition."""
     for (strategy, layer), key in probes.published.items():
-        yield from _measured("d1.auroc", key, _identity(probes, get_strategy(strategy), layer), source)
+        yield from _measured("d1.auroc", key, _identity(probes, STRATEGIES.get(strategy), layer), source)
 
 
 def _identity(probes: ConceptProbes, spec: StrategySpec, layer: int | None = None) -> Row:

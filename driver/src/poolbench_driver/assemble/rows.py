@@ -12,6 +12,7 @@ from cachetools import LRUCache
 from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, ErasedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
+from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench.suites import Measure, metric_info
 from poolbench_driver.run import Failure
@@ -44,11 +45,11 @@ class Source:
         except NotFoundError:
             task = self.producers.get(key)
             reason = f"artifact {key} is missing"
-            unknown = Failure(task.task_id if task else "", task.kind if task else "", "failed", reason)
+            unknown = Failure(task.task_id if task else "", task.kind if task else "", Status.FAILED, reason)
             return self.failures.get(unknown.task_id, unknown)
         except DamagedError as error:
             self.damaged[key] = error
-            return Failure("", "", "failed", str(error))
+            return Failure("", "", Status.FAILED, str(error))
 
     def _read(self, key: str) -> pa.Table:
         try:

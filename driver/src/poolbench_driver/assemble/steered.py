@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from poolbench.contracts.wire import NULLS
+from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench.suites import Scorer, SteeredTables
+from poolbench.suites.cell_table import WORST_STATUSES
 from poolbench_driver.assemble.direction_tables import directions_of, unusable_direction
 from poolbench_driver.assemble.rows import Source
-from poolbench_driver.plan import NULLS, PoolBenchPlan, SteeringStages
+from poolbench_driver.plan import PoolBenchPlan, SteeringStages
 from poolbench_driver.run import Failure
 
 #: A strategy whose D1 cell has one of these is not steered with either: its direction is not its own.
-UNUSABLE = ("collapsed", "no_coverage", "class_dependent_coverage", "one_class", "too_few", "non_finite")
+UNUSABLE = (*WORST_STATUSES, Status.ONE_CLASS, Status.TOO_FEW, Status.NON_FINITE)
 
 #: Steered, unsteered and null texts of one (concept, strategy).
 Tables = tuple[SteeredTables, SteeredTables, SteeredTables]
@@ -27,7 +30,7 @@ class SteeredTexts:
     @cached_property
     def scorers(self) -> dict[str, Scorer]:
         """What is known of each scorer, and of those that cannot be had."""
-        absent = {name: Scorer(name, "no_scorer", reason) for name, reason in self.plan.scope.absent.items()}
+        absent = {name: Scorer(name, Status.NO_SCORER, reason) for name, reason in self.plan.scope.absent.items()}
         return absent | {name: self._scorer(name) for name in self.stages.scorers.concepts}
 
     @cached_property
@@ -70,5 +73,5 @@ class SteeredTexts:
     def _scorer(self, name: str) -> Scorer:
         table = self.source.table(self.stages.scorers.concepts[name].gate)
         if isinstance(table, Failure):
-            return Scorer(name, "no_scorer", table.reason)
+            return Scorer(name, Status.NO_SCORER, table.reason)
         return Scorer.from_gate(name, table.to_pylist())

@@ -7,6 +7,7 @@ from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.contracts.tables import SCORES
+from poolbench.contracts.wire import UNSTEERED
 from poolbench.pooling.registry import StrategySpec
 from poolbench.suites import (
     Measure,
@@ -24,7 +25,7 @@ from poolbench_driver.assemble.direction_tables import directions_of
 from poolbench_driver.assemble.published_rows import published
 from poolbench_driver.assemble.rows import Row, Source, missing, strategy_columns, with_metric
 from poolbench_driver.assemble.steered import SteeredTexts, Tables
-from poolbench_driver.plan import UNSTEERED, PoolBenchPlan, SteeringStages
+from poolbench_driver.plan import PoolBenchPlan, SteeringStages
 from poolbench_driver.plan.steering import Texts
 from poolbench_driver.run import Failure
 

@@ -8,7 +8,10 @@ import sys
 import typer
 from typer.exceptions import TyperException
 
+from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
+from poolbench.settings import refuse_unknown
+from poolbench.statuses import Code
 from poolbench_driver.cli import (
     adhoc,
     comparing,
@@ -23,7 +26,6 @@ from poolbench_driver.cli import (
     upkeep,
 )
 
-EXIT_FAILURES, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 USAGE_ERRORS = (ConfigError, InputError, NotFoundError, RestrictedError)
 
 app = typer.Typer(
@@ -43,28 +45,29 @@ app.add_typer(export.app, name="export")
 def main() -> None:
     """Entry point: 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
     try:
+        refuse_unknown()
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
-        code = EXIT_INTERRUPTED
+        code = Exit.INTERRUPTED
     except TyperException as error:  # a wrong command line, or none at all: then it shows the help
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)
     except PoolbenchError as error:
-        sys.exit(_refuse(str(error), EXIT_USAGE if _is_usage(error) else EXIT_FAILURES))
+        sys.exit(_refuse(str(error), Exit.USAGE if _is_usage(error) else Exit.FAILURES))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_FAILURES)
+        sys.exit(Exit.FAILURES)
     except OSError as error:  # a full disk, a file that cannot be read
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(_refuse(f"{where}{error.strerror or error}", EXIT_FAILURES))
-    if code == EXIT_INTERRUPTED:  # typer turns Ctrl-C into this code
+        sys.exit(_refuse(f"{where}{error.strerror or error}", Exit.FAILURES))
+    if code == Exit.INTERRUPTED:  # typer turns Ctrl-C into this code
         print("interrupted; the same command continues where this one stopped", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _is_usage(error: PoolbenchError) -> bool:
     """Whether another command line would help: wrong names, files and requests, not things that are down."""
-    return isinstance(error, USAGE_ERRORS) or (error.code != "failed" and 400 <= error.http_status < 500)
+    return isinstance(error, USAGE_ERRORS) or (error.code != Code.FAILED and 400 <= error.http_status < 500)
 
 
 def _refuse(message: str, code: int) -> int:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
 
 FORMATS = ("table", "markdown", "json")
-EXIT_CHANGED = 1
 
 
 def compare(
@@ -53,7 +53,7 @@ def compare(
 
         for title, columns, lines in tables:
             print_table(lines, columns, title)
-    return EXIT_CHANGED if check and changes.changed() else 0
+    return Exit.FAILURES if check and changes.changed() else Exit.DONE
 
 
 def ranks(
@@ -74,7 +74,7 @@ def ranks(
     if metric not in view.boards:
         raise ConfigError(f"{metric}: no concept has two strategies with a value in every model and layer")
     typer.echo(json.dumps(view.to_json(), indent=1) if as_json else "\n".join(ranks_markdown(view)).lstrip())
-    return 0
+    return Exit.DONE
 
 
 def _find(output: Path, name: str) -> RunFolder:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
+from poolbench.statuses import Status
 from poolbench_driver.adhoc.texts import TextLine, read_lines
 
 if TYPE_CHECKING:
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from poolbench.pooling.registry import StrategySpec
     from poolbench_driver.adhoc.embedding import Embedder, Reference
 
-EXIT_FAILURES, EXIT_INTERRUPTED = 1, 130
 SIDES = ("left", "right")
 
 Texts = Annotated[Path, typer.Option("--input", help="JSONL with 'text' and perhaps 'id', or plain text, one a line.")]
@@ -58,7 +59,7 @@ def embed(
             write(table, partial)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {output} was not written", err=True)
-        raise SystemExit(EXIT_INTERRUPTED) from None
+        raise SystemExit(Exit.INTERRUPTED) from None
     return _report(table, output)
 
 
@@ -89,9 +90,9 @@ def _pair(part: str) -> tuple[str, Any]:
 
 
 def _strategy(strategy: str, params: str | None) -> StrategySpec:
-    from poolbench.pooling.registry import get_strategy
+    from poolbench.pooling.registry import STRATEGIES
 
-    spec = get_strategy(strategy)
+    spec = STRATEGIES.get(strategy)
     spec.resolve(parse_params(params))
     return spec
 
@@ -126,7 +127,7 @@ def _report(table: pa.Table, output: Path) -> int:
     from poolbench_driver.adhoc.embedding import num_fallbacks
 
     notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
-    failed = [row for row in table.select(["line", "status", "reason"]).to_pylist() if row["status"] != "ok"]
+    failed = [row for row in table.select(["line", "status", "reason"]).to_pylist() if row["status"] != Status.OK]
     num = table.num_rows - len(failed)
     typer.echo(f"{output}: {num} vectors of width {notes['width']}; {len(failed)} of {table.num_rows} texts failed")
     if "idf_source" in notes:
@@ -137,7 +138,7 @@ def _report(table: pa.Table, output: Path) -> int:
         )
     for row in failed:
         typer.echo(f"line {row['line']}: {row['status']}: {row['reason']}", err=True)
-    return EXIT_FAILURES if failed else 0
+    return Exit.FAILURES if failed else Exit.DONE
 
 
 def register(app: typer.Typer) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Write what others may have of a run.", no_args_is_help=True)
+from poolbench.contracts.wire import Exit
 
-EXIT_FAILURES, EXIT_INTERRUPTED = 1, 130
+app = typer.Typer(help="Write what others may have of a run.", no_args_is_help=True)
 
 
 @app.callback()
@@ -55,9 +55,9 @@ def steered_outputs(
             )
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {output} is as it was", err=True)
-        raise SystemExit(EXIT_INTERRUPTED) from None
+        raise SystemExit(Exit.INTERRUPTED) from None
     num = sum(entry.get("num_rows", 0) for entry in manifest["files"].values())
     typer.echo(f"{output}: {num} texts of {len(chosen)} concepts, licence {manifest['licence']}")
     for gap in manifest["missing"]:
         typer.echo(f"missing: {gap['concept']}, {gap['strategy']}: {gap['reason']}", err=True)
-    return EXIT_FAILURES if manifest["missing"] else 0
+    return Exit.FAILURES if manifest["missing"] else Exit.DONE

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from poolbench.contracts.wire import scorers_path
 from poolbench.errors import UnknownNameError
 from poolbench_driver.cli.display import print_table
 
@@ -17,19 +18,19 @@ Rows = list[dict[str, Any]]
 
 
 def _strategies(_: Path) -> Rows:
-    from poolbench.pooling.registry import all_strategies
+    from poolbench.pooling.registry import STRATEGIES
 
     return [
         {
             "id": s.id, "version": s.version, "family": s.family, "board": s.board,
             "needs": ",".join(s.needs), "on request": s.on_request, "summary": s.summary,
         }
-        for s in all_strategies()
+        for s in STRATEGIES.all()
     ]  # fmt: skip
 
 
 def _concepts(_: Path) -> Rows:
-    from poolbench.concepts import list_concepts
+    from poolbench.concepts import CONCEPTS
 
     return [
         {
@@ -40,7 +41,7 @@ def _concepts(_: Path) -> Rows:
             "distant neighbour": c.neighbours.linguistically_distant,
             "close neighbour": c.neighbours.linguistically_close,
         }
-        for c in list_concepts()
+        for c in CONCEPTS.all()
     ]
 
 
@@ -51,9 +52,9 @@ def _models(_: Path) -> Rows:
 
 
 def _suites(_: Path) -> Rows:
-    from poolbench.suites import all_suites
+    from poolbench.suites import SUITES
 
-    return [{"id": suite.id, "summary": suite.summary} for suite in all_suites().values()]
+    return [{"id": suite.id, "summary": suite.summary} for suite in SUITES.all()]
 
 
 def _scorers(_: Path) -> Rows:
@@ -62,7 +63,7 @@ def _scorers(_: Path) -> Rows:
 
     artifacts = open_session().artifacts
     rows = []
-    for info in artifacts.store.list("scorers/"):
+    for info in artifacts.store.list(scorers_path()):
         base, concept = scorer_pointer(artifacts, info.path)["base"], info.path.split("/")[1]
         made_at = _iso(info.modified_s)
         rows.append({"id": f"{concept}@{base}", "concept": concept, "base": base, "made_at": made_at})

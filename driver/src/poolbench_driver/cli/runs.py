@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from poolbench.contracts.wire import Exit
+from poolbench.statuses import RunState
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def run(
     job = prepare(settings, open_session())  # wrong names come first: they need no cluster to be told
     if dry_run:
         typer.echo(job.describe())
-        return 0
+        return Exit.DONE
     check_session(job.session)
     folder = RunFolder.create(output, job.config)
     return _detach(folder) if detach else job.run(folder, shown, max_failures)
@@ -75,9 +77,9 @@ def run(
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Services, queues, dead letters and runs."""
+    from poolbench.contracts.wire import SERVICES
     from poolbench.queue.letters import NEWEST_SHOWN
     from poolbench_driver.cli.upkeep import told_set_aside
-    from poolbench_driver.cluster.client import SERVICES
     from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
 
@@ -128,12 +130,12 @@ def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: f
 
 def _tell_end(folder: RunFolder, state: dict[str, Any]) -> int:
     log = folder.file("driver.log")
-    if state.get("state") == "died":
+    if state.get("state") == RunState.DIED:
         where = f"; its last words are in {log}" if log.is_file() else ""
         typer.echo(f"the driver of {folder.id} is gone{where}; the same run command continues it", err=True)
-    elif state.get("state") in ("done", "failures"):
+    elif state.get("state") in (RunState.DONE, RunState.FAILURES):
         typer.echo(f"report: {folder.file('report') / 'index.html'}")
-    return 0 if state.get("state") == "done" else 1
+    return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES
 
 
 def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
@@ -144,10 +146,10 @@ def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
     state = folder.read_state().get("state", "unknown")
     if state not in UNFINISHED:
         typer.echo(f"{folder.id} does not run (state: {state})", err=True)
-        return 1
+        return Exit.FAILURES
     folder.file("cancel").write_text("", "utf-8")
     typer.echo(f"{folder.id} stops within a few seconds; the same run command continues it")
-    return 0
+    return Exit.DONE
 
 
 def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
@@ -216,7 +218,7 @@ def _detach(folder: RunFolder) -> int:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
         )
-    folder.write_state("starting", pid=process.pid)
+    folder.write_state(RunState.STARTING, pid=process.pid)
     follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
     typer.echo(f"{folder.id} runs as process {process.pid}; log in {log}; follow it: {follow}")
-    return 0
+    return Exit.DONE

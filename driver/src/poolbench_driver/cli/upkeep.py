@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from poolbench.contracts.wire import DAMAGED_FOLDER, RESTRICTED_FOLDER, Exit, scorers_path
 from poolbench.errors import ConfigError, IntegrityError, PoolbenchError, RestrictedError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> di
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
     """The scorers that ad-hoc requests find by the name of their concept."""
-    return {scorer_pointer(artifacts, info.path)["scorer"] for info in artifacts.store.list("scorers/")}
+    return {scorer_pointer(artifacts, info.path)["scorer"] for info in artifacts.store.list(scorers_path())}
 
 
 def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
@@ -106,7 +107,7 @@ def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
 def doctor() -> int:
     """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
     from poolbench.config import asset_path
-    from poolbench_driver.cluster.client import SERVICES
+    from poolbench.contracts.wire import SERVICES
     from poolbench_driver.cluster.session import open_session
 
     results = [_check(name, partial(asset_path, name)) for name in ("demo_lm", "annotator")]
@@ -114,14 +115,14 @@ def doctor() -> int:
         session = open_session()
     except PoolbenchError as error:
         typer.echo(f"FAIL  cluster: {error}")
-        return 1
+        return Exit.FAILURES
     results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
     results.append(_check_restricted(session.artifacts))
     if lines := told_set_aside(session.artifacts):
         typer.echo(f"note  {lines}")
     results.append(_check(f"broker {session.queue.broker.shown}", session.queue.ping))
     results += [_check(name, partial(session.services.health, name)) for name in SERVICES]
-    return 0 if all(results) else 1
+    return Exit.DONE if all(results) else Exit.FAILURES
 
 
 def told_set_aside(artifacts: Artifacts) -> str:
@@ -131,7 +132,7 @@ def told_set_aside(artifacts: Artifacts) -> str:
     found = list(objects_set_aside(artifacts.store))
     size = sum(info.size for info in found) / 1e6
     hint = "`poolbench-driver gc --delete` removes those that are older than a day"
-    return f"{len(found)} damaged files ({size:.1f} MB) are set aside below damaged/; {hint}" if found else ""
+    return f"{len(found)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if found else ""
 
 
 def _check_restricted(artifacts: Artifacts) -> bool:
@@ -141,7 +142,7 @@ def _check_restricted(artifacts: Artifacts) -> bool:
     except RestrictedError as error:
         typer.echo(f"note  sensitive concepts cannot be run from here: {error}")
         return True
-    return _check("restricted artifacts", partial(_write_once, artifacts, "restricted/doctor"))
+    return _check("restricted artifacts", partial(_write_once, artifacts, f"{RESTRICTED_FOLDER}/doctor"))
 
 
 def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:

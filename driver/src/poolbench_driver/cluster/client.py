@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, bearer
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
-SERVICES = ("extractor", "pooler", "prober", "steerer", "scorer")
 CONNECT_TIMEOUT_S = 5.0
-_END_OF_STREAM = "[DONE]"
 HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model answers late
 
 
@@ -34,7 +33,7 @@ class Services:
 
     def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
         self._cluster = cluster
-        headers = {"Authorization": f"Bearer {cluster.token}"}
+        headers = bearer(cluster.token)
         timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
             self._http = httpx.Client(base_url=cluster.http_address, headers=headers, timeout=timeout, trust_env=False)
@@ -90,7 +89,7 @@ class Services:
                     )
                 for line in response.iter_lines():
                     data = line.removeprefix("data: ")
-                    if data == _END_OF_STREAM:
+                    if data == END_OF_STREAM:
                         return
                     if data != line:
                         yield _event(service, data)
@@ -152,4 +151,4 @@ def _service_error(service: str, response: httpx.Response) -> ServiceError:
         error = response.json()["error"]
         return ServiceError(error["code"], f"{service}: {error['message']}", status)
     except (json.JSONDecodeError, KeyError, TypeError):
-        return ServiceError("failed", f"{service} answered {status}: {response.text[:200]}", status)
+        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}", status)

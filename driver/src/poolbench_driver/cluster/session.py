@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, SERVICES
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.statuses import ServiceState
 from poolbench.storage import Artifacts, open_store
-from poolbench_driver.cluster.client import SERVICES, Services
+from poolbench_driver.cluster.client import Services
 
 #: How long a status page waits for a service before it calls it busy.
 STATUS_TIMEOUT_S = 10.0
@@ -44,7 +46,7 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
     Raises:
         StoreError, BrokerError, EndpointError: Naming the part that does not answer.
     """
-    session.artifacts.store.exists("artifacts/none")
+    session.artifacts.store.exists(f"{ARTIFACTS_FOLDER}/none")
     session.queue.ping()
     if not session.settings.http_address:
         raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
@@ -54,7 +56,7 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
 def try_health(session: Session, service: str) -> str:
     """One word on a service, for status pages."""
     try:
-        return str(session.services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", "ok"))
+        return str(session.services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", ServiceState.OK))
     except PoolbenchError as error:
         words = {"token": "token refused", "busy": "busy"}
         return next((word for sign, word in words.items() if sign in str(error)), "down")

@@ -9,12 +9,13 @@ from dataclasses import asdict
 import numpy as np
 
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statuses import Status
 from poolbench.suites import RankBoard, metric_info, rank_agreements, rank_board
 from poolbench.suites.cell_table import DROP_STATUSES, WORST_STATUSES
 from poolbench_driver.comparison.pairing import Pairing, Row
 
 #: Statuses by which a cell has a place in a rank board, or takes its block out of it.
-_COUNTS = ("ok", *WORST_STATUSES, *DROP_STATUSES)
+_COUNTS = (Status.OK, *WORST_STATUSES, *DROP_STATUSES)
 
 
 def ranked_metrics(first: Sequence[Row], second: Sequence[Row], metrics: Sequence[str] | None) -> list[str]:
@@ -68,7 +69,7 @@ def _rank_change(first: np.ndarray, second: np.ndarray, weights_RN: np.ndarray) 
     both = np.isfinite(first) & np.isfinite(second)
     if not both.any():
         blank = dict.fromkeys(("first", "second", "change", "ci_low", "ci_high"))
-        return {**blank, "concepts": 0, "status": "too_few"}
+        return {**blank, "concepts": 0, "status": Status.TOO_FEW}
     change = second[both] - first[both]
     with np.errstate(invalid="ignore", divide="ignore"):
         samples = (weights_RN[:, both] @ change) / weights_RN[:, both].sum(axis=1)
@@ -77,5 +78,5 @@ def _rank_change(first: np.ndarray, second: np.ndarray, weights_RN: np.ndarray) 
     means = {"first": float(first[both].mean()), "second": float(second[both].mean())}
     return {
         **means, "change": float(change.mean()), "ci_low": low, "ci_high": high,
-        "concepts": int(both.sum()), "status": "ok",
+        "concepts": int(both.sum()), "status": Status.OK,
     }  # fmt: skip

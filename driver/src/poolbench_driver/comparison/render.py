@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from poolbench.statuses import Status
 from poolbench_driver.comparison.cells import SAME_VALUE
 from poolbench_driver.comparison.changes import RunChanges
 
@@ -85,7 +86,7 @@ def _verdict(row: Row) -> str:
 
 def _rank(row: Row) -> Row:
     shown = {name: _number(row[name], 2) for name in ("first", "second", "change")}
-    return {**row, **shown, "95 % interval": _interval(row, 2) or row["status"].replace("ok", "")}
+    return {**row, **shown, "95 % interval": _interval(row, 2) or row["status"].replace(Status.OK, "")}
 
 
 def _interval(row: Row, decimals: int = 3) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import typer
 
-from poolbench.concepts import exportable, get_concept, list_concepts, require_exportable
+from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.groups import has_inferred_documents
 from poolbench.corpora.io import read_concept, write_corpus
@@ -77,8 +77,8 @@ def writable_concepts(text: str | None) -> list[str]:
         RestrictedError: If a sensitive one is asked for by name.
     """
     if text is None:
-        return exportable(concept.id for concept in list_concepts())
-    chosen = [get_concept(name).id for name in _split(text)]
+        return exportable(concept.id for concept in CONCEPTS.all())
+    chosen = [CONCEPTS.get(name).id for name in _split(text)]
     require_exportable(chosen)
     return chosen
 
@@ -92,8 +92,8 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
     if not folder.is_dir():
         raise CorpusError(f"corpus {folder}: no such folder")
     if text is not None:
-        return [get_concept(name).id for name in _split(text)]
-    known = [concept.id for concept in list_concepts()]
+        return [CONCEPTS.get(name).id for name in _split(text)]
+    known = [concept.id for concept in CONCEPTS.all()]
     names = [name for name in known if (folder / name).is_dir()]
     if not names:
         raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")

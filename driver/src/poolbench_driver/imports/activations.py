@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.corpora.io import read_concept
 from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.states import KeptPassage, ShardWriter
+from poolbench.statuses import Status
 from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
@@ -86,7 +87,7 @@ class Importer:
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)
             self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by token_count)")
-        found, sensitive = _digest(located), get_concept(concept).sensitive
+        found, sensitive = _digest(located), CONCEPTS.get(concept).sensitive
 
         def key(layer: int) -> str:
             params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)
@@ -117,7 +118,9 @@ class Importer:
         bad = False
         for layer, writer in writers.items():
             finite = bool(np.isfinite(found[layer]).all())
-            error = None if finite else CellError("non_finite", f"{file.name} holds NaN or infinity at layer {layer}")
+            error = (
+                None if finite else CellError(Status.NON_FINITE, f"{file.name} holds NaN or infinity at layer {layer}")
+            )
             bad |= not finite
             writer.add(KeptPassage(position, row["passage_id"], found[layer] if finite else None, special, error=error))
         return bad

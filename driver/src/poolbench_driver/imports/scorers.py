@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.concepts import get_concept, list_concepts
+from poolbench.concepts import CONCEPTS
 from poolbench.errors import InputError
 from poolbench_driver.cluster.client import ServiceError, Services
 
@@ -34,11 +34,11 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
         InputError: If none are named and the source is no folder with any.
     """
     if concepts is not None:
-        return [get_concept(name.strip()).id for name in concepts.split(",") if name.strip()]
-    found = [one.id for one in list_concepts() if (Path(source) / one.id / "config.json").is_file()]
+        return [CONCEPTS.get(name.strip()).id for name in concepts.split(",") if name.strip()]
+    found = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
     if not found:
         raise InputError(f"{source} is no folder with a folder a concept; name the concepts with --concepts a,b")
-    return [name for name in found if not get_concept(name).sensitive]
+    return [name for name in found if not CONCEPTS.get(name).sensitive]
 
 
 def import_scorers(

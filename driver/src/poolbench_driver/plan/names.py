@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from poolbench.concepts import get_concept, list_concepts
+from poolbench.concepts import CONCEPTS
 from poolbench.config import RunConfig
-from poolbench.directions import available_directions, get_direction
+from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.errors import ConfigError
-from poolbench.pooling.registry import StrategySpec, all_strategies, select_strategies
+from poolbench.pooling.registry import StrategySpec, select_strategies, strategies_of
 from poolbench_driver.plan.scope import wanted_scorers
 
 
@@ -29,20 +29,20 @@ def neighbours_of(config: RunConfig) -> list[str]:
     """Concepts that only a scorer and a direction are needed of."""
     if not {"d2", "d3"} & set(config.metrics):
         return []
-    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, get_concept(c)))
+    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c)))
     return [name for name in wanted if name not in config.concepts]
 
 
 def _concepts(names: Sequence[str]) -> list[str]:
     if not names or list(names) == ["all"]:
-        return [concept.id for concept in list_concepts()]
-    return list(dict.fromkeys(get_concept(name).id for name in names))
+        return [concept.id for concept in CONCEPTS.all()]
+    return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
 
 
 def _require_direction(config: RunConfig) -> None:
     """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
     name = config.steering.direction
-    get_direction(name)
+    CONSTRUCTIONS.get(name)
     if name not in available_directions(("sae",) if config.saes else ()):
         raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
 
@@ -54,5 +54,5 @@ def _strategies(names: Sequence[str] | None) -> list[StrategySpec]:
 def left_out(strategies: Sequence[StrategySpec]) -> str:
     """One line on the card's strategies that run on request only and are not among these; empty if there is none."""
     chosen = {spec.id for spec in strategies}
-    names = [spec.id for spec in all_strategies("card") if spec.on_request and spec.id not in chosen]
+    names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in chosen]
     return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

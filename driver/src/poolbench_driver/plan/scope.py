@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from poolbench.concepts import Concept, get_concept
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import RunConfig
-from poolbench.pooling.registry import StrategySpec, get_strategy
+from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
 
@@ -43,7 +43,7 @@ class Scope:
     @cached_property
     def concepts(self) -> list[Concept]:
         """The concepts that are measured."""
-        return [get_concept(name) for name in self.config.concepts]
+        return [CONCEPTS.get(name) for name in self.config.concepts]
 
     @cached_property
     def layers(self) -> list[int]:
@@ -68,7 +68,7 @@ class Scope:
     @cached_property
     def pooled(self) -> list[StrategySpec]:
         """The strategies that vectors are made of: the ranked ones, and the base of the null directions."""
-        base = [get_strategy(NULL_BASE)] if self.steers else []
+        base = [STRATEGIES.get(NULL_BASE)] if self.steers else []
         ranked = [spec for spec in self.strategies if not spec.reads_states]
         return [*ranked, *(spec for spec in base if spec not in ranked)]
 
@@ -95,7 +95,7 @@ class Scope:
     def scored_concepts(self) -> list[Concept]:
         """The concepts that need a scorer: the measured ones and, for D3, their neighbours."""
         ids = dict.fromkeys(name for concept in self.concepts for name in self.scorers_of(concept))
-        return [get_concept(name) for name in ids]
+        return [CONCEPTS.get(name) for name in ids]
 
     @property
     def model_params(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from poolbench.concepts import Concept
+from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.steps.base import Keys
 from poolbench.steps.extractor import CALIBRATE, CALIBRATION, PASSAGES, CalibrateParams
 from poolbench.steps.prober import NULL_DIRECTIONS, VECTORS, NullParams
@@ -20,8 +21,6 @@ from poolbench_driver.plan.scope import NULL_BASE, Scope
 from poolbench_driver.plan.stage import Draft, Stage
 from poolbench_driver.plan.vectors import ConceptVectors, Vectors
 
-UNSTEERED = "unsteered"
-NULLS = "nulls"
 #: Texts of this many strategies are generated, and scored, by one task: some seconds of work on one device.
 STRATEGIES_PER_TASK = 4
 

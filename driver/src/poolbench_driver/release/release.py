@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from poolbench import __version__
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
@@ -38,7 +38,7 @@ def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) ->
         RestrictedError: A sensitive one is asked for by name, or the run has no others.
         NotFoundError: The run did not measure one.
     """
-    chosen = [get_concept(name) for name in (measured if asked is None else asked)]
+    chosen = [CONCEPTS.get(name) for name in (measured if asked is None else asked)]
     sensitive = [concept.id for concept in chosen if concept.sensitive]
     if asked is not None and sensitive:
         raise RestrictedError(f"{', '.join(sensitive)}: steered texts of sensitive concepts are never exported")

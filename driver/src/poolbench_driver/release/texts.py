@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import table_from_rows
+from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import ReceiptError
-from poolbench_driver.plan import NULLS, UNSTEERED, Scope, SteeringStages
+from poolbench_driver.plan import Scope, SteeringStages
 
 _SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
 
@@ -109,6 +110,6 @@ def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scores(concept: str, found: Mapping[str, float | None]) -> dict[str, Any]:
-    wanted = [name for name in sorted({*get_concept(concept).neighbours}) if name in found and name != concept]
+    wanted = [name for name in sorted({*CONCEPTS.get(concept).neighbours}) if name in found and name != concept]
     others = [{"scorer": name, "score": found[name]} for name in wanted]
     return {"score": found.get(concept), "neighbour_scores": others}

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from poolbench.statuses import Status
+
 Row = dict[str, Any]
 
 #: Checks of a concept whose reason a reader must see.
@@ -72,7 +74,7 @@ def null_reasons(rows: Sequence[Row]) -> list[Row]:
     counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[tuple[str, str], str] = {}
     for row in rows:
-        if row["status"] != "ok":
+        if row["status"] != Status.OK:
             key = (row["metric"].split(".")[0], row["status"])
             counts[key] += 1
             reasons.setdefault(key, row["reason"] or "")

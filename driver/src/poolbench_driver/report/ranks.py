@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from poolbench.concepts import list_concepts
-from poolbench.pooling.registry import all_strategies
+from poolbench.concepts import CONCEPTS
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics import StatisticError, rank_resolution
 from poolbench.suites import (
     FamilyRank,
@@ -94,7 +94,7 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         pairs=sorted(board.pairwise, key=lambda pair: (pair["p"] is None, pair["p"])),
         concept_families=_part_table(parts(_concept_family()), board),
         models=_part_table(parts(lambda row: row["model"]), board),
-        strategy_families=family_ranks(board, {spec.id: spec.family for spec in all_strategies()}),
+        strategy_families=family_ranks(board, {spec.id: spec.family for spec in STRATEGIES.all()}),
         layers=_layers(parts),
         concepts=[{"concept": name, "tau": _known(tau)} for name, tau in block_agreement(board).items()],
         resolution=_resolution(board),
@@ -158,7 +158,7 @@ def _standings(board: RankBoard) -> list[Row]:
 
 
 def _concept_family() -> Callable[[Mapping[str, Any]], str]:
-    families = {concept.id: concept.family for concept in list_concepts()}
+    families = {concept.id: concept.family for concept in CONCEPTS.all()}
     return lambda row: families.get(row["concept"], UNREGISTERED)
 
 

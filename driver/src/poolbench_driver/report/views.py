@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.contracts.results import results_digest
-from poolbench.pooling.registry import all_strategies
+from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons
 from poolbench_driver.report.cosines import CosinesView, build_cosines
 from poolbench_driver.report.d1 import build_d1
@@ -109,7 +109,7 @@ def _order(rows: Iterable[Row]) -> list[str]:
         for row in rows
         if row["metric"] == "rank.mean" and row["value"] is not None and _of(row) == ("d1.auroc", "all")
     }
-    registry = [spec.id for spec in all_strategies()]
+    registry = [spec.id for spec in STRATEGIES.all()]
     present = {row["strategy"] for row in rows if row["strategy"]}
     known = [name for name in registry if name in present] + sorted(present - set(registry))
     return sorted(known, key=lambda name: ranks.get(name, float("inf")))

@@ -11,12 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore, TaskQueue
-from poolbench.runtime.taskio import cancel_path
+from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
-from poolbench_driver.run.outcomes import Failure, committed_keys, failure_path
+from poolbench_driver.run.outcomes import Failure, committed_keys
 from poolbench_driver.run.pace import InFlight, Pace
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recovery import Recovery
@@ -158,7 +159,7 @@ class RunLoop:
         if entry.hopeless(self.pace):
             del self.in_flight[task.task_id]
             reason = f"sent {entry.sends} times and lost each time; the log of the {task.service} says why"
-            self._fail(Failure(task.task_id, task.kind, "failed", reason))
+            self._fail(Failure(task.task_id, task.kind, Status.FAILED, reason))
             return
         self._send(task)
         self.resent += 1

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from poolbench.contracts.tasks import Task
-from poolbench.errors import STATUSES, NotFoundError
+from poolbench.contracts.wire import MANIFEST_FILE, failure_path
+from poolbench.errors import NotFoundError
+from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 
@@ -24,7 +26,7 @@ class Failure:
 
     task_id: str
     kind: str
-    status: str
+    status: Status
     reason: str
     blocked: bool = False
     damaged: str = ""
@@ -41,12 +43,7 @@ class DamagedRecordError(Exception):
 
 def committed_keys(artifacts: Artifacts) -> set[str]:
     """The keys of all committed artifacts, by one listing instead of a request a key."""
-    return {key for key, info in artifacts.objects() if info.path.endswith("/manifest.json")}
-
-
-def failure_path(task_id: str) -> str:
-    """Where a worker records that a task failed."""
-    return f"failures/{task_id}.json"
+    return {key for key, info in artifacts.objects() if info.path.endswith(f"/{MANIFEST_FILE}")}
 
 
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
@@ -58,13 +55,12 @@ def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
     path = failure_path(task.task_id)
     try:
         record = json.loads(artifacts.store.get(path))
-        status, reason, damaged, code = (str(record.get(name, "")) for name in ("status", "reason", "damaged", "code"))
+        status = Status(record["status"])
+        reason, damaged, code = (str(record.get(name, "")) for name in ("reason", "damaged", "code"))
     except NotFoundError:
         return None
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise DamagedRecordError(path) from None
-    if status not in STATUSES:
-        raise DamagedRecordError(path)
     return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code)
 
 

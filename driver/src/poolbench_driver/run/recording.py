@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from poolbench.contracts.tasks import Task
+from poolbench.statuses import RunState
 from poolbench_driver.run.progress import Display
 
 
@@ -40,5 +41,5 @@ class Recording:
         if self._written != (len(self._done), self._failed):
             self._written = (len(self._done), self._failed)
             counts = {"tasks": self._total, "tasks_done": len(self._done), "failures": self._failed}
-            self._write_state("running", **counts)
+            self._write_state(RunState.RUNNING, **counts)
         self._display.tick(in_flight)

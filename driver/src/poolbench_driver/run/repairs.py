@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import DAMAGED_FOLDER
 from poolbench.errors import DamagedError, PoolbenchError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
@@ -94,7 +95,7 @@ class Repairs:
     def _set_aside(self, key: str) -> tuple[str, str]:
         """What was wrong and where it lies now; no place when it is sound or gone, as after another driver."""
         deadline = time.monotonic() + LEASE_WAIT_S
-        while (lease := self.leases.acquire(f"damaged/{key}")) is None and time.monotonic() < deadline:
+        while (lease := self.leases.acquire(f"{DAMAGED_FOLDER}/{key}")) is None and time.monotonic() < deadline:
             time.sleep(0.1)
         with lease or contextlib.nullcontext():
             return set_aside_if_damaged(self.artifacts, key)

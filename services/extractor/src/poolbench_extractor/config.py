@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -39,27 +37,6 @@ MAX_WORDS = 500_000
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
 Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """Facts of where the extractor runs.
-
-    Attributes:
-        device: ``cpu``, ``cuda`` or ``auto`` (one model over all GPUs); None takes a GPU if there is one.
-        trust_remote_code: Whether code of a model repository may run here.
-    """
-
-    device: str | None = None
-    trust_remote_code: bool = False
-
-    @classmethod
-    def from_environment(cls) -> Deployment:
-        """Reads POOLBENCH_EXTRACTOR_DEVICE and POOLBENCH_TRUST_REMOTE_CODE (1 turns it on)."""
-        return cls(
-            device=os.environ.get("POOLBENCH_EXTRACTOR_DEVICE") or None,
-            trust_remote_code=os.environ.get("POOLBENCH_TRUST_REMOTE_CODE") == "1",
-        )
 
 
 class BatchLimits(StrictModel):

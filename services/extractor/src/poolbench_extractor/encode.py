@@ -10,6 +10,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.pooling.context import TokenContext, Words
+from poolbench.statuses import Status
 from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.models.decoder import Decoder
 
@@ -109,11 +110,11 @@ def tokenise(
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:
     num = context.num_positions
     if len(context.real) == 0:
-        return CellError("failed", f"passage {context.passage_id!r} has no real token")
+        return CellError(Status.FAILED, f"passage {context.passage_id!r} has no real token")
     if limit is not None and num > limit:
-        return CellError("failed", f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
+        return CellError(Status.FAILED, f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
     highest = int(np.max(context.token_ids)) if context.token_ids is not None else 0
     if highest >= vocabulary:
         reason = f"passage {context.passage_id!r} has token id {highest}; the model knows ids below {vocabulary}"
-        return CellError("failed", reason)
+        return CellError(Status.FAILED, reason)
     return None

@@ -12,7 +12,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 
 from poolbench.config import resolve_model
 from poolbench.errors import ConfigError, InputError
-from poolbench_extractor.config import Deployment
+from poolbench.settings import ExtractorSettings
 from poolbench_extractor.embedding.module import Annotate, PoolingModule
 from poolbench_extractor.embedding.texts import unsupervised
 from poolbench_extractor.models.decoder import Decoder
@@ -70,7 +70,7 @@ class PoolingEncoder(SentenceTransformer):
         _require_prompt(default_prompt_name, prompts or {})
         if not isinstance(model, Decoder):
             reference = resolve_model(model, revision=revision, dtype=dtype)
-            model = load_decoder(reference, Deployment.from_environment())
+            model = load_decoder(reference, ExtractorSettings.load())
         module = PoolingModule(
             model,
             pooling,

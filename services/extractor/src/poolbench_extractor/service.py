@@ -11,13 +11,15 @@ from transformers.utils.logging import disable_progress_bar
 
 from poolbench.contracts.bounds import ModelName, Revision
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
+from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
 from poolbench_extractor import core
 from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
 from poolbench_extractor.calibration import calibrate
-from poolbench_extractor.config import Deployment, EmbedRequest
+from poolbench_extractor.config import EmbedRequest
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import tokenise
 from poolbench_extractor.frequencies import count_tokens
@@ -41,7 +43,7 @@ class ExtractorService:
 
     name = "extractor"
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: ExtractorSettings) -> None:
         self.handlers = {
             EXTRACT.kind: self.extract,
             CALIBRATE.kind: self.calibrate,
@@ -90,8 +92,8 @@ class ExtractorService:
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
-        if embedding.ARROW_STREAM in accept:
-            return Response(embedding.as_stream(table), media_type=embedding.ARROW_STREAM)
+        if ARROW_STREAM in accept:
+            return Response(embedding.as_stream(table), media_type=ARROW_STREAM)
         return JSONResponse(embedding.as_json(table))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
@@ -100,7 +102,7 @@ class ExtractorService:
 
     def routes(self, router: APIRouter) -> None:
         """``POST /embed`` and ``GET /model``."""
-        vectors: Responses = {200: {"model": EmbedAnswer, "content": {embedding.ARROW_STREAM: BINARY}}}
+        vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
             self.embed,
@@ -125,4 +127,4 @@ class ExtractorService:
 def create() -> ExtractorService:
     """The service, for the runtime."""
     disable_progress_bar()
-    return ExtractorService(Deployment.from_environment())
+    return ExtractorService(ExtractorSettings.load())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from poolbench.contracts.tables import vector_matrix
-from poolbench.pooling import all_strategies
+from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
@@ -20,7 +20,7 @@ from .conftest import CASES, LAYERS, encoded, make, relative
 
 #: The widest relative change of a vector that another batch may cause.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-2}
-WEIGHTED = [Request.of(spec.id) for spec in all_strategies() if set(spec.needs) <= {"inflow", "norms"}]
+WEIGHTED = [Request.of(spec.id) for spec in STRATEGIES.all() if set(spec.needs) <= {"inflow", "norms"}]
 NEIGHBOURS = ["alpha beta gamma delta " * 6, "x"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 
 def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
@@ -20,7 +21,7 @@ def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: 
     counts_GC = _class_counts(groups, labels)
     fewest = int((counts_GC > 0).sum(axis=0).min())
     if fewest < num_folds:
-        raise CellError("too_few", f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
+        raise CellError(Status.TOO_FEW, f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
     shares_GC = counts_GC / counts_GC.sum(axis=0)
     order = np.random.default_rng(seed).permutation(len(shares_GC))
     order = order[np.argsort(-shares_GC[order].sum(axis=1), kind="stable")]
@@ -32,14 +33,14 @@ def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: 
         fold_of_group[group] = fold
         totals_FC[fold] += shares_GC[group]
     if (totals_FC == 0).any():
-        raise CellError("too_few", f"groups are too unequal: a class is absent from one of {num_folds} folds")
+        raise CellError(Status.TOO_FEW, f"groups are too unequal: a class is absent from one of {num_folds} folds")
     return fold_of_group[groups]
 
 
 def _require_two_classes(labels: np.ndarray) -> None:
     present = np.unique(labels)
     if len(present) < 2:
-        raise CellError("one_class", f"all {len(labels)} passages have the label {present.tolist()}")
+        raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {present.tolist()}")
 
 
 def _class_counts(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:

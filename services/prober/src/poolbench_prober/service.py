@@ -13,7 +13,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
@@ -197,7 +197,7 @@ def _design(io: TaskIO, params: ProbeParams) -> tuple[Passages, Passages, Design
 
 def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages) -> PooledVectors:
     """Return a cell's vectors, without the common component where the task has one, or the states of its tokens."""
-    strategy = get_strategy(at.strategy)
+    strategy = STRATEGIES.get(at.strategy)
     if strategy.reads_states:
         return _token_states(io, VECTORS(*at), passages, strategy.readout)
     vectors = _pooled(io.table(VECTORS(*at)), passages)

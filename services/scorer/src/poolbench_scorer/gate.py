@@ -22,6 +22,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
 from poolbench.errors import CellError
 from poolbench.statistics.resampling import group_weights
+from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models.scorer import Scorer
@@ -157,7 +158,7 @@ def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParam
     low, high = np.percentile(samples, 2.5, method="lower"), np.percentile(samples, 97.5, method="higher")
     if not np.isfinite([levels[0], low, high]).all():
         reason = "intact positives do not score clearly above intact negatives, so no score counts as high"
-        return Measure.null(GATE, "scorer_invalid", reason, **fields)
+        return Measure.null(GATE, Status.SCORER_INVALID, reason, **fields)
     passed = {"passed": bool(high <= params.max_degenerate_level)}
     return Measure.of(GATE, float(levels[0]), (float(low), float(high)), details=passed, **fields)
 
@@ -170,10 +171,10 @@ def _separation(
     counts = np.bincount(texts.labels, minlength=2)
     if counts.min() < params.min_class:
         reason = f"{counts[1]} positive and {counts[0]} negative texts; need {params.min_class} of each"
-        return Measure.null(GATE, "too_few", reason, **fields)
+        return Measure.null(GATE, Status.TOO_FEW, reason, **fields)
     auroc = grouped_auroc(scores, texts.labels, texts.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     if auroc.interval is None:
-        return Measure.null(GATE, "too_few", f"{auroc.num_groups} groups give no interval", **fields)
+        return Measure.null(GATE, Status.TOO_FEW, f"{auroc.num_groups} groups give no interval", **fields)
     low = auroc.interval[0]
     passed = low >= bound if part == "a" else low > bound
     return Measure.of(GATE, auroc.value, auroc.interval, details={"passed": passed}, **fields)

@@ -6,8 +6,8 @@ import atexit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from poolbench.settings import SteererSettings
 from poolbench_steerer import tasks
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
@@ -54,4 +54,4 @@ class SteererService:
 
 def create() -> SteererService:
     """The service, configured from the environment; the engine starts with the first request unless eager."""
-    return SteererService(EngineHost(SteererConfig.from_environment()))
+    return SteererService(EngineHost(SteererSettings.load()))

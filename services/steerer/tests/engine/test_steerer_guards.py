@@ -17,7 +17,6 @@ from poolbench_steerer.errors import BankFullError
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
 NOT_CAPTURED = pytest.mark.skipif(torch.cuda.is_available(), reason="a captured CUDA graph keeps the original op")
 STRONG = 60.0  # about the residual norm of the tiny model
 
@@ -237,7 +236,7 @@ def test_a_vector_in_use_is_not_evicted(host, model_ref, prompts, vector_ids, un
     async def job(engine: Any) -> Any:
         running = asyncio.create_task(engine.generate([request]))
         while engine.rows_in_use == 0 and not running.done():
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         if guarded:
             with pytest.raises(BankFullError):
                 await engine.register(others)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.plugin.spec import Edit, Steering
 
-pytestmark = pytest.mark.slow
 NUM_NEW = 10  # as the requests ask for
 
 

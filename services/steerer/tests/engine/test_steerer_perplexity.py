@@ -11,7 +11,6 @@ from poolbench.errors import InputError
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.errors import PromptTooLongError
 
-pytestmark = pytest.mark.slow
 WINDOW = 256  # of the test engine; prompts are computed in chunks of 96 tokens
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from poolbench_steerer.engine import GenerationRequest, Piece
 
-pytestmark = pytest.mark.slow
 STRONG = 60.0
 
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import until
 
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.errors import PromptTooLongError, UnknownVectorError, VectorError
 from poolbench_steerer.plugin.spec import Edit, Steering
-
-pytestmark = pytest.mark.slow
 
 
 def generate(host: Any, model_ref: Any, requests: Sequence[GenerationRequest]) -> list[Generation]:
@@ -61,7 +60,7 @@ def test_cancelled_requests_leave_no_row_and_no_slot_in_use(host, model_ref, pro
 
     async def job(engine: Any) -> None:
         running = asyncio.create_task(engine.generate(many))
-        await asyncio.sleep(0.5)
+        await until(lambda: engine.rows_in_use == host.config.max_steered_requests)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from poolbench_steerer.engine import GenerationRequest
 from poolbench_steerer.plugin.generators import keep_generators
@@ -39,7 +38,6 @@ def test_generators_of_discarded_tokens_are_left_alone():
     assert {index: len(draws) for index, draws in runner.generators.items()} == {0: 2, 1: 1, 3: 2}
 
 
-@pytest.mark.slow
 def test_seeded_texts_do_not_depend_on_chunks_and_neighbours(
     host: Any, model_ref: Any, prompts: Any, unit_vectors: Any
 ):

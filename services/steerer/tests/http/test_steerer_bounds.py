@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from poolbench.runtime.http import build_api
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 
@@ -23,7 +23,7 @@ HUGE = (2**31, 2**63, 2**64, 2**70, 10**400, -1, -(2**70))
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[EngineHost]:
-    host = EngineHost(SteererConfig())
+    host = EngineHost(SteererSettings())
     yield host
     assert host.health()["state"] == "idle", "nothing here may start an engine"
     host.close()

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import resolve_model
 from poolbench_steerer.engine import GenerationRequest
@@ -95,15 +95,18 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
     streams = [Stream(client, one) for one in asked]
 
     def strike() -> None:
-        while min(stream.num_events for stream in streams) < 20 or mortal.in_use()["rows"] < 4 + 4:
-            time.sleep(0.01)
+        wait_until(lambda: least_seen() >= 20 and mortal.in_use()["rows"] == 4 + 4)
         kill(signal.SIGKILL)
+
+    def least_seen() -> int:
+        return min(stream.num_events for stream in streams)
 
     for thread in (*streams, threading.Thread(target=strike, daemon=True)):
         thread.start()
+    wait_until(least_seen)
     assert mortal.run(model, lambda engine: engine.generate(requests)) == expected
     for stream, choices in zip(streams, undisturbed, strict=True):
-        stream.join(120)
+        stream.join(PATIENCE_S)
         assert stream.texts == [choice["text"] for choice in choices]
         assert stream.receipts == {choice["index"]: choice["steering_receipt"] for choice in choices}
     assert mortal.num_restarts == restarts + 1
@@ -125,11 +128,11 @@ def test_requests_under_way_and_a_call_that_gets_no_answer_survive(mortal, clien
     threads = [threading.Thread(target=ask, args=call) for call in calls.items()]
     for thread in threads:
         thread.start()
-    threads[0].join(1.0)
+    wait_until(lambda: mortal.in_use()["jobs"] == len(calls))
     assert not answers
     kill(signal.SIGKILL)
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE_S)
     assert answers["/v1/completions"]["choices"] == expected
     assert len(answers["/vectors"]["vector_ids"]) == 3
     assert mortal.num_restarts == restarts + 1
@@ -146,8 +149,8 @@ def test_health_says_when_the_configured_model_cannot_be_loaded(steerer_config, 
         with pytest.raises(ModelError, match="the engine cannot start"):
             host.load()
         with serve(host) as address:
-            answer = httpx.get(f"{address}/health", headers={"Authorization": "Bearer secret"})
-            stranger = httpx.get(f"{address}/health")
+            answer = httpx.get(f"{address}/health", headers={"Authorization": "Bearer secret"}, timeout=PATIENCE_S)
+            stranger = httpx.get(f"{address}/health", timeout=PATIENCE_S)
         assert (answer.status_code, answer.json()["status"], answer.json()["state"]) == (503, "unavailable", "failed")
         assert "cannot start" in answer.json()["reason"]
         assert (stranger.status_code, stranger.json()) == (503, {"status": "unavailable"})

@@ -11,7 +11,6 @@ import numpy as np
 import openai
 import pytest
 
-pytestmark = pytest.mark.slow
 PROMPT = "The river"
 STRONG = 60.0
 

@@ -11,10 +11,9 @@ import pytest
 from safetensors.numpy import save
 from tests.servers.conformance import AUTHORIZATION, answer, document, examples, violations
 from tests.servers.services import serving
+from tests.waiting import PATIENCE_S
 
 from poolbench_steerer.service import SteererService
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +28,7 @@ def address(host: Any) -> Iterator[str]:
             yield address
 
 
+@pytest.mark.slow
 def test_every_check_passes(address: str) -> None:
     report = violations(address, "steerer")
     assert not report, report
@@ -68,7 +68,7 @@ def test_vectors_are_registered_as_safetensors_and_listed(address: str) -> None:
 
 
 def test_errors_under_v1_have_the_form_of_the_openai_api(address: str) -> None:
-    described = httpx.get(f"{address}/steerer/openapi.json").json()
+    described = httpx.get(f"{address}/steerer/openapi.json", timeout=PATIENCE_S).json()
     for path, operations in described["paths"].items():
         expected = "OpenAIErrorBody" if path.startswith("/v1") else "ErrorBody"
         for operation in operations.values():

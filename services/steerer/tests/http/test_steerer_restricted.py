@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench.runtime.http import build_api
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import UnknownVectorError
 from poolbench_steerer.host import EngineHost
@@ -43,7 +43,7 @@ class Steerer(SteererService):
     """The service with its verbs, over a real engine object and bank; only vLLM itself is left out."""
 
     def __init__(self) -> None:
-        super().__init__(EngineHost(SteererConfig()))
+        super().__init__(EngineHost(SteererSettings()))
         info = {"num_layers": 6, "num_edits": 4, "runner": "v1", "eager": True, "num_rows": 4}
         self.engine = SteeringEngine(resolve_model("demo"), Device(), info, VectorBank(8, 8), 0.0)  # type: ignore[arg-type]
 

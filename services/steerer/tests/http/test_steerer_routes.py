@@ -17,8 +17,6 @@ from poolbench.runtime.http import build_api
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def client(host: Any, tiny_model: Path) -> Iterator[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
+from tests.waiting import PATIENCE_S, until, wait_until
 
 from poolbench_steerer.host import EngineHost
 
-pytestmark = pytest.mark.slow
 HEADERS = {"Authorization": "Bearer secret"}
 OCTETS = {"Content-Type": "application/octet-stream"}
 
@@ -29,24 +31,31 @@ def body(tiny_model: Path, unit_vectors: np.ndarray) -> dict[str, Any]:
     }
 
 
-def settles(host: EngineHost, within_s: float) -> bool:
-    """Whether nothing is in use soon."""
-    deadline = time.monotonic() + within_s
-    while any(host.in_use().values()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not any(host.in_use().values())
+def settle(host: EngineHost) -> None:
+    """Wait until nothing is in use."""
+    wait_until(lambda: not any(host.in_use().values()))
+
+
+@contextmanager
+def stopped(host: EngineHost) -> Iterator[None]:
+    """Let the engine's process stand still."""
+    engine = host.keeper.engine
+    assert engine is not None
+    pid = engine.llm.engine_core.resources.engine_manager.processes[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_client_that_leaves_a_stream_frees_everything(http, host, body):
     """Of 200 texts as many are under way as there are rows; they would take many seconds."""
     with http.stream("POST", "/v1/completions", json=body | {"stream": True, "n": 200}) as answer:
         next(answer.iter_lines())
-        deadline = time.monotonic() + 30
-        while host.in_use()["rows"] < host.config.max_steered_requests:
-            assert time.monotonic() < deadline, host.in_use()
-            time.sleep(0.01)
+        wait_until(lambda: host.in_use()["rows"] == host.config.max_steered_requests)
         assert host.in_use()["vectors"] == 1
-    assert settles(host, 30)
+    settle(host)
 
 
 @pytest.mark.parametrize("verb", ["/v1/completions", "/generate"])
@@ -59,27 +68,30 @@ def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=address, headers=HEADERS, trust_env=False) as client:
             asking = asyncio.create_task(client.post(verb, json=body, timeout=60))
-            while host.in_use()["rows"] < 24:
-                assert not asking.done()
-                await asyncio.sleep(0.01)
+            await until(lambda: asking.done() or host.in_use()["rows"] >= 24)
+            assert not asking.done()
             asking.cancel()
 
     asyncio.run(leave())
-    assert settles(host, 30)
+    settle(host)
 
 
 def test_more_texts_than_may_wait_are_refused_and_the_others_answered(host, serve, body, monkeypatch):
     monkeypatch.setattr(host, "config", host.config.model_copy(update={"max_pending_texts": 40}))
 
     async def storm(address: str) -> list[httpx.Response]:
-        limits = httpx.Limits(max_connections=200)
-        async with httpx.AsyncClient(base_url=address, headers=HEADERS, limits=limits, trust_env=False) as client:
-            ask = [client.post("/v1/completions", json=body | {"max_tokens": 2}, timeout=120) for _ in range(150)]
-            return list(await asyncio.gather(*ask))
+        """Send 150 requests to an engine that stands still until those that may not wait are refused."""
+        options = {"headers": HEADERS, "limits": httpx.Limits(max_connections=200), "timeout": PATIENCE_S}
+        async with httpx.AsyncClient(base_url=address, trust_env=False, **options) as client:
+            with stopped(host):
+                ask = [client.post("/v1/completions", json=body | {"max_tokens": 2}) for _ in range(150)]
+                asked = [asyncio.ensure_future(each) for each in ask]
+                await until(lambda: sum(each.done() for each in asked) >= 110)
+            return list(await asyncio.gather(*asked))
 
     with serve(host) as address:
         answers = asyncio.run(storm(address))
-        too_many = httpx.post(f"{address}/generate", headers=HEADERS, json={"prompts": ["a"] * 41})
+        too_many = httpx.post(f"{address}/generate", headers=HEADERS, json={"prompts": ["a"] * 41}, timeout=PATIENCE_S)
     refused = [answer for answer in answers if answer.status_code == 429]
     assert len(refused) >= 1
     assert {answer.status_code for answer in answers} == {200, 429}
@@ -88,7 +100,7 @@ def test_more_texts_than_may_wait_are_refused_and_the_others_answered(host, serv
     assert refused[0].headers["retry-after"]
     assert sum(answer.status_code == 200 for answer in answers) >= 40
     assert (too_many.status_code, too_many.json()["error"]["code"]) == (429, "overloaded")
-    assert settles(host, 30)
+    settle(host)
 
 
 def test_safetensors_of_several_types_are_registered_under_their_names(http, tiny_model, unit_vectors):
@@ -188,4 +200,4 @@ def test_bad_steering_is_named(http, body, change, status, code):
 def nothing_is_left(host: EngineHost) -> Iterator[None]:
     """After all of it nothing is in use."""
     yield
-    assert settles(host, 30)
+    settle(host)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from poolbench.errors import ReceiptError
+from poolbench.settings import ProcessSettings
 from poolbench_steerer.engine.rows import settle
-from poolbench_steerer.plugin import OWNER_VARIABLE
 from poolbench_steerer.plugin.blocks import final_norm
 
 WATCHING = """
@@ -25,7 +25,7 @@ time.sleep(120)
 
 
 def start(owner_id: int) -> subprocess.Popen[str]:
-    environment = {**os.environ, OWNER_VARIABLE: str(owner_id)}
+    environment = {**os.environ, ProcessSettings.variable("engine_owner"): str(owner_id)}
     return subprocess.Popen([sys.executable, "-c", WATCHING], env=environment, stdout=subprocess.PIPE, text=True)
 
 

@@ -57,7 +57,6 @@ def test_every_sample_is_a_text_of_its_own_with_its_seed_in_the_table() -> None:
     assert len(plan_unsteered(PROMPT_ROWS, 3, draws)) == 4
 
 
-@pytest.mark.slow
 def test_a_sampled_text_is_the_same_alone_and_among_others(
     host: Any, tiny_model: Path, unit_vectors: np.ndarray, tmp_path: Path
 ) -> None:

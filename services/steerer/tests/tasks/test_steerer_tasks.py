@@ -26,7 +26,6 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench_steerer import tasks
 from poolbench_steerer.errors import NoEffectError, StrengthError, VectorError
 
-pytestmark = pytest.mark.slow
 OPENINGS = ["The river runs", "Nobody saw the fox", "If the wind turns"]
 
 

@@ -1,4 +1,4 @@
-"""Finds concepts by name: the project's own and those of entry points."""
+"""The registry of concepts: the project's own and those of entry points."""
 
 from poolbench.concepts.concept import Concept
 from poolbench.errors import UnknownConceptError
@@ -13,18 +13,5 @@ CONCEPTS = Registry(
     group=ENTRY_POINT_GROUP,
     built_in=("poolbench.concepts.built_in",),
     unknown=UnknownConceptError,
+    by_id=True,
 )
-
-
-def get_concept(name: str) -> Concept:
-    """The concept of that id.
-
-    Raises:
-        UnknownConceptError: With the nearest valid names.
-    """
-    return CONCEPTS.get(name)
-
-
-def list_concepts() -> list[Concept]:
-    """All concepts, ordered by id."""
-    return sorted(CONCEPTS.all(), key=lambda concept: concept.id)

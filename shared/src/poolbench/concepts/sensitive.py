@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from poolbench.concepts.registry import get_concept
+from poolbench.concepts.registry import CONCEPTS
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import RestrictedError
 
@@ -20,7 +20,7 @@ def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> Non
         RestrictedError: Naming the sensitive ones.
         UnknownConceptError: With the nearest valid names.
     """
-    sensitive = [name for name in dict.fromkeys(concepts) if get_concept(name).sensitive]
+    sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
     if sensitive:
         what = "a sensitive concept" if len(sensitive) == 1 else "sensitive concepts"
         raise RestrictedError(
@@ -32,4 +32,4 @@ def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> Non
 
 def exportable(concepts: Iterable[str]) -> list[str]:
     """Those of the concepts that may be exported, for an export that was asked for without naming any."""
-    return [name for name in dict.fromkeys(concepts) if not get_concept(name).sensitive]
+    return [name for name in dict.fromkeys(concepts) if not CONCEPTS.get(name).sensitive]

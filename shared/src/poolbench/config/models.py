@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
+from poolbench.settings import FolderSettings
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
@@ -44,8 +44,7 @@ MODEL_PRESETS: dict[str, ModelRef] = {
 
 def assets_folder() -> Path:
     """The folder of shipped assets: POOLBENCH_ASSETS, or ``assets/`` of the checkout this package lies in."""
-    configured = os.environ.get("POOLBENCH_ASSETS")
-    folder = Path(configured) if configured else Path(__file__).resolve().parents[4] / "assets"
+    folder = FolderSettings.load().assets or Path(__file__).resolve().parents[4] / "assets"
     if not folder.is_dir():
         raise ConfigError(f"assets folder {folder} does not exist; set POOLBENCH_ASSETS to the checkout's assets/")
     return folder

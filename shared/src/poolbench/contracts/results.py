@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.contracts.keys import canonical_json, digest
+from poolbench.statuses import Status
 
 RESULTS_VERSION = 1
 
@@ -136,7 +137,7 @@ def result_table(rows: list[dict[str, Any]]) -> pa.Table:
 
 def _check_value(row: dict[str, Any]) -> None:
     value, status = row["value"], row["status"]
-    if (value is not None) != (status == "ok"):
+    if (value is not None) != (status == Status.OK):
         raise ValueError(f"{row['metric']} has value {value!r} with status {status!r}: a value needs status ok")
     if value is not None and not math.isfinite(value):
         raise ValueError(f"{row['metric']} is {value!r}: a result must be finite or null")

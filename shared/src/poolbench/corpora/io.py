@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from poolbench.concepts import list_concepts, require_exportable
+from poolbench.concepts import CONCEPTS, require_exportable
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import infer_documents
 from poolbench.corpora.manifest import MANIFEST_NAME, CorpusManifest
@@ -64,7 +64,7 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     if not allow_sensitive:
-        known = {concept.id for concept in list_concepts()}
+        known = {concept.id for concept in CONCEPTS.all()}
         require_exportable(known.intersection(concepts))
     for concept in concepts:
         (folder / concept).mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ Findings name passages by id and never quote them: passages of sensitive concept
 
 import pyarrow as pa
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.corpora.checks import CHECKS, Corpus, Finding
 from poolbench.corpora.checks.base import grouped
 
@@ -24,7 +24,7 @@ def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None
     """
     findings: list[Finding] = []
     for name, rows in grouped(passages.to_pylist(), "concept").items():
-        concept = get_concept(name)
+        concept = CONCEPTS.get(name)
         corpus = Corpus(concept, window or concept.token_window, tuple(rows))
         for check in CHECKS.values():
             findings += check(corpus)

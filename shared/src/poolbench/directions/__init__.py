@@ -8,30 +8,24 @@ null_directions(vectors_nD, labels, pairs_P2, num_nulls=20, seed=0) -> list[Dire
 from poolbench.directions import constructions
 from poolbench.directions.nulls import null_directions, permuted_labels
 from poolbench.directions.registry import (
+    CONSTRUCTIONS,
     Direction,
     DirectionContext,
     DirectionSpec,
-    all_directions,
     available_directions,
     compute_direction,
-    direction,
-    get_direction,
-    register_direction,
 )
 from poolbench.directions.sae import SparseAutoencoder
 
 __all__ = [
+    "CONSTRUCTIONS",
     "Direction",
     "DirectionContext",
     "DirectionSpec",
     "SparseAutoencoder",
-    "all_directions",
     "available_directions",
     "compute_direction",
     "constructions",
-    "direction",
-    "get_direction",
     "null_directions",
     "permuted_labels",
-    "register_direction",
 ]

@@ -6,11 +6,12 @@ import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import eigsh
 
-from poolbench.directions.registry import DirectionContext, direction
+from poolbench.directions.registry import CONSTRUCTIONS, DirectionContext
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C1",
     version=1,
     summary="difference of the class means",
@@ -21,7 +22,7 @@ def mean_difference(context: DirectionContext) -> np.ndarray:
     return context.positives.mean(axis=0) - context.negatives.mean(axis=0)
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C2",
     version=1,
     summary="first principal component, positives on the high side",
@@ -33,7 +34,7 @@ def principal_component(context: DirectionContext) -> np.ndarray:
     return component * _sign_of(component @ mean_difference(context))
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C3",
     version=1,
     summary="weights of the converged L2-logistic probe, in the coordinates of the vectors",
@@ -47,11 +48,11 @@ def probe_weights(context: DirectionContext) -> np.ndarray:
         CellError: ``not_converged`` where the caller has no converged probe.
     """
     if context.probe_weights is None:
-        raise CellError("not_converged", "direction C3 needs the weights of a converged probe")
+        raise CellError(Status.NOT_CONVERGED, "direction C3 needs the weights of a converged probe")
     return context.probe_weights
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C4",
     version=1,
     summary="first principal component of the pair differences, not centred",
@@ -66,7 +67,7 @@ def pair_difference_component(context: DirectionContext) -> np.ndarray:
     return component * _sign_of(component @ differences.mean(axis=0))
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "LDA",
     version=1,
     summary="shrunk within-class covariance inverse times the difference of means",
@@ -79,7 +80,7 @@ def discriminant(context: DirectionContext) -> np.ndarray:
     return shrunk_solve(centred_nD, class_means[1] - class_means[0])
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C1_centred",
     version=1,
     summary="mean of the positives minus a background mean",
@@ -94,7 +95,7 @@ def mean_centred(context: DirectionContext) -> np.ndarray:
     return context.positives.mean(axis=0) - (context.vectors_nD.mean(axis=0) if background is None else background)
 
 
-@direction(
+@CONSTRUCTIONS.register(
     "C5",
     version=1,
     summary="decoder rows of the autoencoder features with the largest mean activation difference, weighed by it",
@@ -111,7 +112,7 @@ def autoencoder_features(context: DirectionContext) -> np.ndarray:
         CellError: ``not_implemented`` where no autoencoder is given; ``failed`` where it reads another width.
     """
     if context.sae is None:
-        raise CellError("not_implemented", "direction C5 needs a sparse autoencoder; name one in the run's saes")
+        raise CellError(Status.NOT_IMPLEMENTED, "direction C5 needs a sparse autoencoder; name one in the run's saes")
     features_nF = context.sae.encode(context.vectors_nD) if context.features_nF is None else context.features_nF
     means = [features_nF[context.labels == label].mean(axis=0, dtype=np.float64) for label in (1, 0)]
     difference = means[0] - means[1]
@@ -166,7 +167,7 @@ def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
     gram = centred_nD @ centred_nD.T if by_rows else centred_nD.T @ centred_nD
     mean_variance = np.trace(gram) / (num_rows * width)
     if mean_variance == 0:
-        raise CellError("collapsed", "the vectors do not vary inside the classes")
+        raise CellError(Status.COLLAPSED, "the vectors do not vary inside the classes")
     squared_norm = (gram**2).sum() / num_rows**2
     distance = squared_norm / width - mean_variance**2
     lengths_n = np.diag(gram) if by_rows else (centred_nD**2).sum(axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.errors import CellError
 from poolbench.registry import Registry
+from poolbench.statuses import Status
 
 #: Largest number whose fourth power, summed, float64 can hold; far above what float32 states can.
 LARGEST = 1e70
@@ -88,41 +89,13 @@ class Direction:
     seed: int | None = None
 
 
-DIRECTIONS = Registry(
-    "direction", DirectionSpec, group="poolbench.directions", built_in=("poolbench.directions.constructions",)
+CONSTRUCTIONS = Registry(
+    "direction",
+    DirectionSpec,
+    group="poolbench.directions",
+    built_in=("poolbench.directions.constructions",),
+    make=lambda direction_id, construct, **metadata: DirectionSpec(direction_id, construct=construct, **metadata),
 )
-
-
-def direction(
-    direction_id: str,
-    *,
-    version: int,
-    summary: str,
-    reference: str,
-    draws: bool = False,
-    needs: Iterable[str] = (),
-) -> Callable[[Construction], Construction]:
-    """Registers a construction under an id; refuses a duplicate."""
-
-    def register(construct: Construction) -> Construction:
-        register_direction(DirectionSpec(direction_id, version, summary, reference, construct, draws, tuple(needs)))
-        return construct
-
-    return register
-
-
-def register_direction(spec: DirectionSpec) -> None:
-    """Adds a construction.
-
-    Raises:
-        ConfigError: If its id is taken.
-    """
-    DIRECTIONS.add(spec)
-
-
-def all_directions() -> dict[str, DirectionSpec]:
-    """Every construction by id, those of the entry points ``poolbench.directions`` included."""
-    return {spec.id: spec for spec in DIRECTIONS.all()}
 
 
 def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
@@ -132,16 +105,7 @@ def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
         provided: What there is beside vectors, labels and probe: ``sae`` where the layer has an autoencoder.
     """
     at_hand = {"probe_weights", *provided}
-    return tuple(s.id for s in all_directions().values() if at_hand.issuperset(s.needs))
-
-
-def get_direction(direction_id: str) -> DirectionSpec:
-    """The construction with this id.
-
-    Raises:
-        UnknownNameError: With the nearest known ids.
-    """
-    return DIRECTIONS.get(direction_id)
+    return tuple(s.id for s in CONSTRUCTIONS.all() if at_hand.issuperset(s.needs))
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
@@ -152,12 +116,12 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
         CellError: ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
             vectors whose products overflow.
     """
-    spec = get_direction(direction_id)
+    spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
-        raise CellError("one_class", f"direction {direction_id} needs passages of both classes")
+        raise CellError(Status.ONE_CLASS, f"direction {direction_id} needs passages of both classes")
     largest = max(float(context.vectors_nD.max()), -float(context.vectors_nD.min()))
     if not largest < LARGEST:
-        raise CellError("non_finite", f"vectors hold {largest:.1e}; above {LARGEST:.0e} their products overflow")
+        raise CellError(Status.NON_FINITE, f"vectors hold {largest:.1e}; above {LARGEST:.0e} their products overflow")
     raw = spec.construct(context)
     return unit_direction(direction_id, raw, context.seed if spec.draws else None)
 
@@ -170,7 +134,7 @@ def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) 
     """
     norm = float(np.linalg.norm(raw))
     if not np.isfinite(norm):
-        raise CellError("non_finite", f"direction {direction_id} has components that are not finite")
+        raise CellError(Status.NON_FINITE, f"direction {direction_id} has components that are not finite")
     if norm == 0:
-        raise CellError("collapsed", f"direction {direction_id} is zero: the classes do not differ")
+        raise CellError(Status.COLLAPSED, f"direction {direction_id} is zero: the classes do not differ")
     return Direction(direction_id, raw / norm, norm, seed)

@@ -29,6 +29,7 @@ import numpy as np
 
 from poolbench.directions.sae_files import ARCHITECTURES, architecture_of, k_of, read_config, read_tensors
 from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
 
 #: Largest number of feature values that are held at once while encoding.
 _BLOCK_VALUES = 1 << 26
@@ -104,7 +105,7 @@ class SparseAutoencoder:
         """
         if vectors_nD.shape[1] != self.width:
             reason = f"the autoencoder {self.id} reads width {self.width}; the vectors have {vectors_nD.shape[1]}"
-            raise CellError("failed", reason)
+            raise CellError(Status.FAILED, reason)
         step = max(1, _BLOCK_VALUES // self.num_features)
         blocks = [self._encode(vectors_nD[start : start + step]) for start in range(0, len(vectors_nD), step)]
         return np.concatenate(blocks) if blocks else np.zeros((0, self.num_features), np.float32)

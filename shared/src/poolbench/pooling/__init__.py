@@ -7,24 +7,20 @@ Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them w
 
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights, Words
 from poolbench.pooling.registry import (
+    STRATEGIES,
     StrategySpec,
-    all_strategies,
     card_ids,
-    get_strategy,
     select_strategies,
-    strategy,
 )
 
 __all__ = [
+    "STRATEGIES",
     "Parts",
     "Reduction",
     "StrategySpec",
     "TokenContext",
     "Weights",
     "Words",
-    "all_strategies",
     "card_ids",
-    "get_strategy",
     "select_strategies",
-    "strategy",
 ]

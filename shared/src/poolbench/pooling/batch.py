@@ -15,7 +15,7 @@ from torch import Tensor
 
 from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
-from poolbench.pooling.registry import Answer, StrategySpec, get_strategy
+from poolbench.pooling.registry import STRATEGIES, Answer, StrategySpec
 from poolbench.pooling.signals import Signals
 
 #: What became of one strategy on one passage: what to compute, or why it cannot be.
@@ -37,7 +37,7 @@ class Request:
             UnknownStrategyError: If there is no such strategy.
             ConfigError: If it has no such parameter.
         """
-        found = get_strategy(strategy_id)
+        found = STRATEGIES.get(strategy_id)
         return cls(found, found.resolve(params))
 
     @property

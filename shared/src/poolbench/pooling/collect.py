@@ -10,7 +10,8 @@ import pyarrow as pa
 from poolbench.contracts.tables import vector_column, vectors_schema
 from poolbench.errors import CellError
 from poolbench.pooling.batch import Outcome, split_parts
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
 
 
 class VectorCollector:
@@ -47,7 +48,7 @@ class VectorCollector:
             if isinstance(outcome, CellError):
                 self._error[index][passage] = outcome
             elif not finite[index]:
-                self._error[index][passage] = CellError("non_finite", "hidden states hold NaN or infinity")
+                self._error[index][passage] = CellError(Status.NON_FINITE, "hidden states hold NaN or infinity")
             else:
                 self._applied[index, passage] = outcome.applied
                 self._share[index, passage] = outcome.token_share
@@ -70,10 +71,10 @@ class VectorCollector:
             vector_column(matrix, valid),
             pa.array(self._applied[index]),
             pa.array(self._share[index]),
-            pa.array([error.status if error else "ok" for error in errors], pa.string()),
+            pa.array([error.status if error else Status.OK for error in errors], pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
         ]
-        schema = vectors_schema(width, num_parts, get_strategy(strategy_id).readout)
+        schema = vectors_schema(width, num_parts, STRATEGIES.get(strategy_id).readout)
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _parts_of(self, index: int, num_parts: int) -> np.ndarray:

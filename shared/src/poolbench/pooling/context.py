@@ -12,6 +12,7 @@ import numpy as np
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.align import tokens_of_words
 from poolbench.pooling.signals import Signals
+from poolbench.statuses import Status
 
 
 @dataclass(frozen=True)
@@ -134,11 +135,11 @@ class TokenContext:
         """
         signal = self.signals.get(name)
         if signal is None:
-            raise CellError("failed", f"no {name} per token: this model or these kept states do not give it")
+            raise CellError(Status.FAILED, f"no {name} per token: this model or these kept states do not give it")
         if isinstance(signal, CellError):
             raise CellError(signal.status, str(signal))
         if signal.shape[-1] != self.num_positions:
-            raise CellError("failed", f"{name} has {signal.shape[-1]} entries for {self.num_positions} positions")
+            raise CellError(Status.FAILED, f"{name} has {signal.shape[-1]} entries for {self.num_positions} positions")
         return signal
 
     def annotation(self) -> Words:
@@ -148,9 +149,9 @@ class TokenContext:
             CellError: If the passage was not annotated, or its tokens cannot be aligned with words.
         """
         if len(self.offsets) < self.num_positions:
-            raise CellError("failed", f"the tokens of passage {self.passage_id!r} have no character offsets")
+            raise CellError(Status.FAILED, f"the tokens of passage {self.passage_id!r} have no character offsets")
         if self.words is None:
-            raise CellError("failed", f"passage {self.passage_id!r} has no annotation; run pooler.annotate")
+            raise CellError(Status.FAILED, f"passage {self.passage_id!r} has no annotation; run pooler.annotate")
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
@@ -184,7 +185,7 @@ class TokenContext:
         values = np.zeros(self.num_positions)
         values[self.real] = saliency_T[self.real]
         if not np.all(np.isfinite(values)):
-            raise CellError("non_finite", "the saliency of a token is NaN or infinite")
+            raise CellError(Status.NON_FINITE, "the saliency of a token is NaN or infinite")
         total = values.sum()
         return Weights(values / total) if total > 0 else self.mean_of(np.empty(0, dtype=np.int64))
 

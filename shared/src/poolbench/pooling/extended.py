@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from poolbench.pooling.context import Reduction, TokenContext, Weights
-from poolbench.pooling.registry import StrategySpec, register, strategy
+from poolbench.pooling.registry import STRATEGIES, StrategySpec
 from poolbench.pooling.window import last_k
 
 #: Cosine of state and gradient up to which bfloat16 rounding may be all of it; elsewhere than behind the last
@@ -19,7 +19,7 @@ RIGHT_ANGLE = 1e-3
 SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling modes of its library"
 
 
-@strategy(
+@STRATEGIES.register(
     "A5_median",
     version=1,
     family="uniform",
@@ -32,7 +32,7 @@ def median(context: TokenContext) -> Reduction:
     return Reduction("median")
 
 
-@strategy(
+@STRATEGIES.register(
     "A6_sum",
     version=1,
     family="uniform",
@@ -45,7 +45,7 @@ def total(context: TokenContext) -> Weights:
     return _scaled(context, np.ones(context.num_positions))
 
 
-@strategy(
+@STRATEGIES.register(
     "A7_random",
     version=1,
     family="uniform",
@@ -60,7 +60,7 @@ def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le
     return context.mean_of(np.random.default_rng(seed).choice(context.real, count, replace=False))
 
 
-@strategy(
+@STRATEGIES.register(
     "A8_unit_mean",
     version=1,
     family="uniform",
@@ -76,7 +76,7 @@ def unit_mean(context: TokenContext) -> Weights:
     return _scaled(context, inverse / len(context.real))
 
 
-@strategy(
+@STRATEGIES.register(
     "A9_position_weighted",
     version=1,
     family="uniform",
@@ -91,7 +91,7 @@ def position_weighted(context: TokenContext) -> Weights:
     return context.proportional_to(saliency)
 
 
-@strategy(
+@STRATEGIES.register(
     "A10_mean_sqrt_len",
     version=1,
     family="uniform",
@@ -104,7 +104,7 @@ def mean_sqrt_len(context: TokenContext) -> Weights:
     return _scaled(context, np.full(context.num_positions, len(context.real) ** -0.5))
 
 
-@strategy(
+@STRATEGIES.register(
     "G1_input_x_gradient",
     version=1,
     family="saliency",
@@ -127,7 +127,7 @@ def input_x_gradient(context: TokenContext) -> Weights:
 
 
 for _k in (4, 8):
-    register(
+    STRATEGIES.add(
         StrategySpec(
             f"W2_last_{_k}",
             version=1,

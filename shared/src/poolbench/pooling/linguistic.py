@@ -7,13 +7,14 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.pooling.context import TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import CLAUSE_AND_MODIFIER, to_universal
+from poolbench.statuses import Status
 
 CONTENT_TAGS = frozenset({"NOUN", "VERB", "ADJ", "ADV"})
 
 
-@strategy(
+@STRATEGIES.register(
     "L1_pos_filtered",
     version=1,
     family="linguistic",
@@ -26,7 +27,7 @@ def pos_filtered(context: TokenContext) -> Weights:
     return context.mean_of(context.real_tokens_of([tag in CONTENT_TAGS for tag in context.annotation().upos]))
 
 
-@strategy(
+@STRATEGIES.register(
     "L2_dependency_rel",
     version=1,
     family="linguistic",
@@ -44,7 +45,7 @@ def dependency_rel(context: TokenContext) -> Weights:
     return context.mean_of(context.real_tokens_of([name in CLAUSE_AND_MODIFIER for name in relations]))
 
 
-@strategy(
+@STRATEGIES.register(
     "L3_entity",
     version=1,
     family="linguistic",
@@ -57,7 +58,7 @@ def entity(context: TokenContext) -> Weights:
     return context.mean_of(context.real_tokens_of([bool(kind) for kind in context.annotation().entity]))
 
 
-@strategy(
+@STRATEGIES.register(
     "L4_clause",
     version=1,
     family="linguistic",
@@ -70,7 +71,7 @@ def clause(context: TokenContext) -> Weights:
     return _mean_of_segments(context, context.annotation().clause)
 
 
-@strategy(
+@STRATEGIES.register(
     "L5_keyword",
     version=1,
     family="linguistic",
@@ -83,7 +84,7 @@ def keyword(context: TokenContext) -> Weights:
     return context.mean_of(context.real_tokens_of(context.annotation().keyword))
 
 
-@strategy(
+@STRATEGIES.register(
     "L6_sentence",
     version=1,
     family="linguistic",
@@ -99,6 +100,6 @@ def sentence(context: TokenContext) -> Weights:
 def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
     """Mean of means over the word segments numbered ``segment_W``; words numbered below 0 are in none."""
     if len(segment_W) != len(context.annotation().start):
-        raise CellError("failed", f"passage {context.passage_id!r}: segments and words differ in number")
+        raise CellError(Status.FAILED, f"passage {context.passage_id!r}: segments and words differ in number")
     numbers = np.unique(segment_W[segment_W >= 0])
     return context.mean_of_means([context.real_tokens_of(segment_W == number) for number in numbers])

@@ -11,8 +11,9 @@ from poolbench.contracts.bounds import Label
 from poolbench.errors import CellError
 from poolbench.pooling.align import first_tokens_of_words
 from poolbench.pooling.context import TokenContext, Weights
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import to_universal
+from poolbench.statuses import Status
 
 #: A concept's trigger lemmas.
 Triggers = Annotated[Sequence[Label], Field(max_length=1000)]
@@ -20,7 +21,7 @@ Triggers = Annotated[Sequence[Label], Field(max_length=1000)]
 SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
 
 
-@strategy(
+@STRATEGIES.register(
     "L2_dependency_trigger",
     version=1,
     family="linguistic",
@@ -45,7 +46,7 @@ def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Wei
     """
     phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
     if not phrases:
-        raise CellError("failed", "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
+        raise CellError(Status.FAILED, "L2_dependency_trigger needs the concept's words in its parameter 'triggers'")
     words = context.annotation()
     touched = _inside_phrase([lemma.lower() for lemma in words.lemma], phrases)
     return context.mean_of(context.real_tokens_of([w in touched or h in touched for w, h in enumerate(words.head)]))
@@ -62,7 +63,7 @@ def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> s
     }
 
 
-@strategy(
+@STRATEGIES.register(
     "L7_subword_root",
     version=1,
     family="linguistic",
@@ -79,7 +80,7 @@ def subword_root(context: TokenContext) -> Weights:
     return context.mean_of(context.real[first])
 
 
-@strategy(
+@STRATEGIES.register(
     "L8_svo",
     version=1,
     family="linguistic",

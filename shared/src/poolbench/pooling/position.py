@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from poolbench.pooling.context import TokenContext, Weights
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
 
 CARD = "PoolBench card, section Strategies"
 
 
-@strategy("P1_last_token", version=1, family="position", summary="the last real token", reference=CARD)
+@STRATEGIES.register("P1_last_token", version=1, family="position", summary="the last real token", reference=CARD)
 def last_token(context: TokenContext) -> Weights:
     """All weight on the last real token."""
     return context.mean_of(context.real[-1:])
 
 
-@strategy(
+@STRATEGIES.register(
     "P2_first_token",
     version=1,
     family="position",
@@ -29,7 +29,7 @@ def first_token(context: TokenContext) -> Weights:
     return context.mean_of(np.zeros(1, dtype=np.int64))
 
 
-@strategy(
+@STRATEGIES.register(
     "P3_first_content",
     version=1,
     family="position",

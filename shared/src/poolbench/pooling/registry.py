@@ -16,6 +16,7 @@ from poolbench.errors import CellError, ConfigError, UnknownStrategyError, shown
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 from poolbench.registry import Registry
+from poolbench.statuses import Status
 
 Board = Literal["card", "extended"]
 Answer = Weights | Parts | Reduction
@@ -70,6 +71,15 @@ class StrategySpec:
     readout: str | None = None
     on_request: bool = False
     common_component: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.needs) - set(NEEDS))
+        if unknown:
+            raise ConfigError(f"strategy {self.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
+        if self.uses_concept_lexicon and "triggers" not in self.params:
+            raise ConfigError(f"strategy {self.id} uses the concept's words; give it a parameter 'triggers'")
+        if self.common_component and self.readout is not None:
+            raise ConfigError(f"strategy {self.id}: the common component is taken out of vectors, not of parts")
 
     @property
     def per_layer(self) -> bool:
@@ -149,11 +159,18 @@ class StrategySpec:
             ConfigError: If it answers parts without naming a readout, or the other way round.
         """
         if len(context.real) == 0:
-            raise CellError("failed", f"passage {context.passage_id!r} has no real token")
+            raise CellError(Status.FAILED, f"passage {context.passage_id!r} has no real token")
         answer = self.function(context, **self.resolve(params))
         if isinstance(answer, Parts) != (self.readout is not None):
             raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")
         return answer
+
+
+def _of_function(strategy_id: str, function: StrategyFunction, **metadata: Any) -> StrategySpec:
+    """Return the strategy of a function, whose keyword-only arguments become parameters."""
+    given = inspect.signature(function).parameters.values()
+    params = {p.name: p.default for p in given if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    return StrategySpec(strategy_id, function=function, params=params, **metadata)
 
 
 STRATEGIES = Registry(
@@ -162,55 +179,12 @@ STRATEGIES = Registry(
     group="poolbench.pooling",
     built_in=[f"poolbench.pooling.{module}" for module in _BUILT_IN],
     unknown=UnknownStrategyError,
+    make=_of_function,
 )
 
 
-def register(strategy: StrategySpec) -> StrategySpec:
-    """Adds a strategy.
-
-    Raises:
-        ConfigError: If the id is taken, a need is unknown, there is no parameter for the concept's words, or
-            it asks for both a readout and the common component.
-    """
-    unknown = sorted(set(strategy.needs) - set(NEEDS))
-    if unknown:
-        raise ConfigError(f"strategy {strategy.id}: unknown need {unknown[0]!r}; allowed: {', '.join(NEEDS)}")
-    if strategy.uses_concept_lexicon and "triggers" not in strategy.params:
-        raise ConfigError(f"strategy {strategy.id} uses the concept's words; give it a parameter 'triggers'")
-    if strategy.common_component and strategy.readout is not None:
-        raise ConfigError(f"strategy {strategy.id}: the common component is taken out of vectors, not of parts")
-    return STRATEGIES.add(strategy)
-
-
-def strategy(
-    strategy_id: str, *, version: int, family: str, summary: str, **metadata: Any
-) -> Callable[[StrategyFunction], StrategyFunction]:
-    """Registers the decorated function; its keyword-only arguments become the strategy's parameters."""
-
-    def decorate(function: StrategyFunction) -> StrategyFunction:
-        params = _keyword_defaults(function)
-        register(StrategySpec(strategy_id, version, family, summary, function, params=params, **metadata))
-        return function
-
-    return decorate
-
-
-def get_strategy(strategy_id: str) -> StrategySpec:
-    """The strategy of this id.
-
-    Raises:
-        UnknownStrategyError: With the nearest valid ids.
-    """
-    return STRATEGIES.get(strategy_id)
-
-
-def all_strategies(board: Board | None = None) -> list[StrategySpec]:
-    """Every registered strategy in registration order, optionally of one board."""
-    return [item for item in STRATEGIES.all() if board is None or item.board == board]
-
-
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
-    """The strategies to run, once each, in the order of the names.
+    """Return the strategies to run, once each, in the order of the names.
 
     Args:
         names: Strategy ids. ``card`` and ``extended`` stand for a board without what is run on request only. None
@@ -221,17 +195,16 @@ def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
     """
     chosen: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:
-        board = all_strategies(name) if name in ("card", "extended") else None  # type: ignore[arg-type]
-        found = [get_strategy(name)] if board is None else [spec for spec in board if not spec.on_request]
-        chosen |= {spec.id: spec for spec in found}
+        board = [spec for spec in strategies_of(name) if not spec.on_request]
+        chosen |= {spec.id: spec for spec in board or [STRATEGIES.get(name)]}
     return list(chosen.values())
 
 
+def strategies_of(board: str) -> list[StrategySpec]:
+    """Return the strategies of a board, `card` or `extended`, in the order of registration."""
+    return [spec for spec in STRATEGIES.all() if spec.board == board]
+
+
 def card_ids() -> list[str]:
-    """The 19 ids of the card, in the card's order."""
-    return [item.id for item in all_strategies("card")]
-
-
-def _keyword_defaults(function: StrategyFunction) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    """Return the 19 ids of the card, in the card's order."""
+    return [spec.id for spec in strategies_of("card")]

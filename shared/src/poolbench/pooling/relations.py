@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 #: Clause and modifier arcs that L2 selects.
 CLAUSE_AND_MODIFIER = frozenset({"advcl", "mark", "cc", "conj", "case", "acl"})
@@ -63,4 +64,4 @@ def to_universal(label: str) -> str:
         return base
     if base in TO_UNIVERSAL:
         return TO_UNIVERSAL[base]
-    raise CellError("failed", f"dependency label {label!r} belongs to no known scheme (UD or ClearNLP)")
+    raise CellError(Status.FAILED, f"dependency label {label!r} belongs to no known scheme (UD or ClearNLP)")

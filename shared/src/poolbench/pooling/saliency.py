@@ -10,10 +10,11 @@ from pydantic import Field
 from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.statuses import Status
 
 
-@strategy(
+@STRATEGIES.register(
     "S1_attention",
     version=1,
     family="saliency",
@@ -29,7 +30,7 @@ def attention(context: TokenContext) -> Weights:
     return context.proportional_to(context.require("inflow"))
 
 
-@strategy(
+@STRATEGIES.register(
     "S2_gradient",
     version=1,
     family="saliency",
@@ -46,7 +47,7 @@ def gradient(context: TokenContext) -> Weights:
     return context.proportional_to(context.require("gradient"))
 
 
-@strategy(
+@STRATEGIES.register(
     "S3_iti_probe",
     version=1,
     family="saliency",
@@ -61,7 +62,7 @@ def head_attention(context: TokenContext) -> Parts:
     return context.parts_proportional_to(context.require("head_inflow"))
 
 
-@strategy(
+@STRATEGIES.register(
     "S4_sif",
     version=1,
     family="saliency",
@@ -83,7 +84,7 @@ def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field
     return Weights(values)
 
 
-@strategy(
+@STRATEGIES.register(
     "X1_learned_query",
     version=1,
     family="saliency",
@@ -100,4 +101,6 @@ def learned_query(context: TokenContext) -> Parts:
     Raises:
         CellError: Always.
     """
-    raise CellError("failed", "X1_learned_query has no weights of its own; the prober learns them from kept states")
+    raise CellError(
+        Status.FAILED, "X1_learned_query has no weights of its own; the prober learns them from kept states"
+    )

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.position import CARD
-from poolbench.pooling.registry import strategy
+from poolbench.pooling.registry import STRATEGIES
 
 
-@strategy("A1_mean", version=1, family="uniform", summary="arithmetic mean over real tokens", reference=CARD)
+@STRATEGIES.register("A1_mean", version=1, family="uniform", summary="arithmetic mean over real tokens", reference=CARD)
 def mean(context: TokenContext) -> Weights:
     """Weight 1/T on every real token."""
     return context.mean_of(context.real)
 
 
-@strategy("A2_max", version=1, family="uniform", summary="element-wise maximum", reference=CARD)
+@STRATEGIES.register("A2_max", version=1, family="uniform", summary="element-wise maximum", reference=CARD)
 def maximum(context: TokenContext) -> Reduction:
     """Element-wise maximum over the real tokens."""
     return Reduction("max")
 
 
-@strategy("A3_min", version=1, family="uniform", summary="element-wise minimum", reference=CARD)
+@STRATEGIES.register("A3_min", version=1, family="uniform", summary="element-wise minimum", reference=CARD)
 def minimum(context: TokenContext) -> Reduction:
     """Element-wise minimum over the real tokens."""
     return Reduction("min")
 
 
-@strategy(
+@STRATEGIES.register(
     "A4_norm_weighted",
     version=1,
     family="saliency",

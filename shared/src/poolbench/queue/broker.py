@@ -70,7 +70,7 @@ class Broker:
         scheme = urlsplit(self.url).scheme
         if scheme not in ("filesystem", "redis", "rediss"):
             raise ConfigError(
-                f"unknown broker {self.url!r} (POOLBENCH_BROKER): use filesystem:///absolute/folder "
+                f"unknown broker {self.shown!r} (POOLBENCH_BROKER): use filesystem:///absolute/folder "
                 "or redis://host:port/db"
             )
         if self.is_folder and not self.folder.is_absolute():

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
+from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import InputError
 from poolbench.queue.strict import parse_json, shown, shown_text
 
@@ -57,7 +58,7 @@ class Message:
         eta = self.eta.isoformat() if self.eta and self.eta > datetime.now(UTC) else None
         return {
             "body": base64.b64encode(json.dumps([[], {"task": self.task}, nothing]).encode()).decode(),
-            "content-type": "application/json",
+            "content-type": JSON_TYPE,
             "content-encoding": "utf-8",
             "headers": {
                 "lang": "py",

@@ -5,22 +5,6 @@ training rows of each fold, under the labels of the probe that will use it, and 
 NumPy only.
 """
 
-from poolbench.readouts.registry import (
-    FittedReadout,
-    ReadoutSpec,
-    Training,
-    all_readouts,
-    get_readout,
-    readout,
-    register_readout,
-)
+from poolbench.readouts.registry import READOUTS, FittedReadout, ReadoutSpec, Training
 
-__all__ = [
-    "FittedReadout",
-    "ReadoutSpec",
-    "Training",
-    "all_readouts",
-    "get_readout",
-    "readout",
-    "register_readout",
-]
+__all__ = ["READOUTS", "FittedReadout", "ReadoutSpec", "Training"]

@@ -7,14 +7,15 @@ from functools import partial
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.readouts.registry import FittedReadout, Training, readout
+from poolbench.readouts.registry import READOUTS, FittedReadout, Training
 from poolbench.statistics import auroc
+from poolbench.statuses import Status
 
 #: Share of the heads that are kept, rounded up.
 SHARE = 0.25
 
 
-@readout(
+@READOUTS.register(
     "best_heads",
     version=1,
     summary="mean over the best ceil(H/4) parts, ranked by the AUROC of a probe on each, out of inner folds",
@@ -48,7 +49,9 @@ def mean_of_parts(chosen: np.ndarray, parts_mPD: np.ndarray) -> np.ndarray:
 def _mean_of_best(auroc_P: np.ndarray) -> FittedReadout | CellError:
     failed = np.flatnonzero(~np.isfinite(auroc_P))
     if len(failed):
-        return CellError("not_converged", f"part {failed[0]} has no AUROC inside the training rows to be ranked by")
+        return CellError(
+            Status.NOT_CONVERGED, f"part {failed[0]} has no AUROC inside the training rows to be ranked by"
+        )
     ranked = np.argsort(-auroc_P, kind="stable")
     chosen = np.sort(ranked[: int(np.ceil(SHARE * len(auroc_P)))])
     details = {"heads": chosen.tolist(), "auroc": [round(float(value), 6) for value in auroc_P]}

@@ -12,7 +12,8 @@ from scipy.special import expit
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import CellError
-from poolbench.readouts.registry import FittedReadout, Training, readout
+from poolbench.readouts.registry import READOUTS, FittedReadout, Training
+from poolbench.statuses import Status
 
 #: L2 penalty on head and query, beside the mean logistic loss of the training rows.
 PENALTY = 0.01
@@ -74,7 +75,7 @@ class Standardised:
             yield chosen, x_ND, np.cumsum(lengths[rows]) - lengths[rows]
 
 
-@readout(
+@READOUTS.register(
     "learned_query",
     version=1,
     summary="softmax attention of one query, learned with a logistic head on the training rows by L-BFGS; "
@@ -129,7 +130,9 @@ def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndar
 
 def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellError:
     if len(np.unique(labels_n)) < 2:
-        return CellError("one_class", "a query is learned from passages of both classes; the training rows hold one")
+        return CellError(
+            Status.ONE_CLASS, "a query is learned from passages of both classes; the training rows hold one"
+        )
     width = len(tokens.mean_D)
     found = minimize(
         loss_and_gradient,
@@ -140,7 +143,7 @@ def _learn(tokens: Standardised, labels_n: np.ndarray) -> FittedReadout | CellEr
         options={"maxiter": MAX_STEPS, "maxfun": 2 * MAX_STEPS},
     )
     if not np.isfinite(found.x).all():
-        return CellError("non_finite", "the learned query is not finite")
+        return CellError(Status.NON_FINITE, "the learned query is not finite")
     query_D = np.sqrt(width) * found.x[:width] / tokens.scale_D
     details = {"steps": int(found.nit), "loss": round(float(found.fun), 6)}
     return FittedReadout(partial(_pool_all, query_D), details)

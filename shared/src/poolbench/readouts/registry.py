@@ -84,39 +84,5 @@ READOUTS = Registry(
     ReadoutSpec,
     group="poolbench.readouts",
     built_in=("poolbench.readouts.heads", "poolbench.readouts.query"),
+    make=lambda readout_id, fit, **metadata: ReadoutSpec(readout_id, fit=fit, **metadata),
 )
-
-
-def register_readout(spec: ReadoutSpec) -> ReadoutSpec:
-    """Adds a readout.
-
-    Raises:
-        ConfigError: If the id is taken.
-    """
-    return READOUTS.add(spec)
-
-
-def readout(
-    readout_id: str, *, version: int, summary: str, reference: str
-) -> Callable[[ReadoutFunction], ReadoutFunction]:
-    """Registers the decorated function."""
-
-    def decorate(function: ReadoutFunction) -> ReadoutFunction:
-        register_readout(ReadoutSpec(readout_id, version, summary, reference, function))
-        return function
-
-    return decorate
-
-
-def get_readout(readout_id: str) -> ReadoutSpec:
-    """The readout of this id.
-
-    Raises:
-        UnknownNameError: With the nearest valid ids.
-    """
-    return READOUTS.get(readout_id)
-
-
-def all_readouts() -> list[ReadoutSpec]:
-    """Every registered readout."""
-    return READOUTS.all()

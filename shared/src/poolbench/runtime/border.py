@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolbench.cancellation import Work, working
-from poolbench.errors import ConfigError
-from poolbench.runtime.error_form import error_json
+from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
+from poolbench.runtime.error_form import error_json, json_headers
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("poolbench.http")
-DEADLINE_VARIABLE = "POOLBENCH_HTTP_DEADLINE_S"
 _DISCONNECT = {"type": "http.disconnect"}
 
 
@@ -42,22 +41,6 @@ class BorderLimits:
     running: int = 16
     waiting: int = 1000
     deadline_s: float = 1800.0
-
-    @classmethod
-    def load(cls, running: int, waiting: int, environment: Mapping[str, str] = os.environ) -> BorderLimits:
-        """The limits of a deployment; the deadline is POOLBENCH_HTTP_DEADLINE_S.
-
-        Raises:
-            ConfigError: it is no positive number.
-        """
-        sent = environment.get(DEADLINE_VARIABLE) or str(cls.deadline_s)
-        try:
-            deadline_s = float(sent)
-        except ValueError:
-            deadline_s = 0
-        if not 0 < deadline_s < float("inf"):
-            raise ConfigError(f"{DEADLINE_VARIABLE} is {sent[:40]!r}; set a number of seconds above 0")
-        return cls(running, waiting, deadline_s)
 
 
 class Border:
@@ -93,7 +76,9 @@ class Border:
                 {task, request.left}, timeout=self._limits.deadline_s, return_when=asyncio.FIRST_COMPLETED
             )
             if not done:
-                await request.answer(504, "deadline", f"no answer within {self._limits.deadline_s:g} s; ask for less")
+                await request.answer(
+                    504, Code.DEADLINE, f"no answer within {self._limits.deadline_s:g} s; ask for less"
+                )
                 request.end("the deadline of the request has passed")
         except asyncio.CancelledError:
             request.end("the client has gone")
@@ -104,12 +89,12 @@ class Border:
                 task.cancel()
 
     async def _admit(self, scope: Scope, request: _Request) -> None:
-        if scope["path"].removeprefix(scope.get("root_path", "")) == "/health":
+        if scope["path"].removeprefix(scope.get("root_path", "")) == HEALTH_PATH:
             await self._run(scope, request)
             return
         if self._slots.locked() and self._num_waiting >= self._limits.waiting:
             said = f"{self._num_waiting} requests are waiting; at most {self._limits.waiting} may: try again later"
-            await request.answer(429, "busy", said)
+            await request.answer(429, Code.BUSY, said)
             return
         self._num_waiting += 1
         try:
@@ -166,7 +151,7 @@ class _Request:
             return
         if message["type"] == "http.response.start":
             self._started = True
-            self._events = (b"content-type", b"text/event-stream") in {
+            self._events = (b"content-type", EVENT_STREAM.encode()) in {
                 (name.lower(), value.partition(b";")[0]) for name, value in message["headers"]
             }
         elif message["type"] == "http.response.body":
@@ -181,9 +166,7 @@ class _Request:
         """
         body = error_json(self._path, status, code, said)
         if not self._started:
-            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-            if status == 429:
-                headers.append((b"retry-after", b"1"))
+            headers = json_headers(status, len(body))
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
             await self.send({"type": "http.response.body", "body": body})
         elif self._events and not self._finished:
@@ -195,7 +178,7 @@ class _Request:
         if self._finished and self._started:  # Starlette has answered, and raised it again
             return
         _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)
-        await self.answer(500, "internal", f"{type(error).__name__}; the service's log has the details")
+        await self.answer(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 
     def end(self, reason: str) -> None:
         """Ask the work to end, and report to the application that its client has gone."""

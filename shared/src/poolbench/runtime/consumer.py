@@ -24,6 +24,7 @@ from poolbench.queue.envelope import MAX_RETRIES
 from poolbench.runtime.confidential import without_message
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
+from poolbench.statuses import TaskOutcome
 
 _LOG = logging.getLogger("poolbench.queue")
 _RETRY_DELAY_S = 2
@@ -66,7 +67,7 @@ class QueueConsumer(TaskProcessorAdapter):
                 reason = f"internal: {without_message(error)}"
             _LOG.error("dead letter of %s: %s", self._service, reason)
             self._queue.bury(self._service, task, reason)
-            return "failed"
+            return TaskOutcome.FAILED
 
         for builtin in [known for known in self._app.tasks if known != name]:
             self._app.tasks.unregister(builtin)  # chords, groups and the like: nothing of ours

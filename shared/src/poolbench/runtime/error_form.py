@@ -5,6 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from poolbench.contracts.wire import ERROR_HEADERS, JSON_TYPE
+
+
+def json_headers(http_status: int, size: int) -> list[tuple[bytes, bytes]]:
+    """Return the headers of a JSON answer of `size` bytes, as ASGI takes them."""
+    headers = {"content-type": JSON_TYPE, "content-length": str(size), **ERROR_HEADERS.get(http_status, {})}
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
 
 def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
     """Return the body of an error answer to a request for ``path``, in the form that its clients read."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from poolbench.config.models import MODEL_PRESETS, ModelRef, is_hub_id, local_folder, resolve_model
 from poolbench.errors import ModelError, UnknownModelError, shown
 from poolbench.runtime.settings import state_folder
+from poolbench.settings import FolderSettings
 
-MODEL_FOLDERS = "POOLBENCH_MODEL_FOLDERS"
+MODEL_FOLDERS = FolderSettings.variable("model_folders")
 _LIST = "model-folders"
 
 
@@ -79,7 +80,7 @@ def _permitted(folder: Path) -> bool:
         place = folder.resolve()
     except (OSError, RuntimeError, ValueError):
         return False
-    roots = [Path(root).expanduser().resolve() for root in os.environ.get(MODEL_FOLDERS, "").split(os.pathsep) if root]
+    roots = [root.expanduser().resolve() for root in FolderSettings.load().model_folders]
     return any(place.is_relative_to(root) for root in [*roots, *_listed()])
 
 

@@ -13,17 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
 from poolbench import __version__
+from poolbench.contracts.wire import ERROR_HEADERS, HEALTH_PATH, HTTP_CODES
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
+from poolbench.statuses import Code, ServiceState
 
 #: Characters of an error message.
 MAX_MESSAGE = 4_000
 _LOG = logging.getLogger("poolbench.http")
 _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="The token of the cluster.")
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
-_CODES = {401: "unauthorized", 403: "forbidden", 404: "not_found", 405: "method_not_allowed"}
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
@@ -52,15 +52,15 @@ def build_api(service: Service, token: str) -> FastAPI:
     api = ServiceApi(title=f"PoolBench {service.name}", version=__version__)
 
     @api.get(
-        "/health",
+        HEALTH_PATH,
         response_model=Health,
         responses={503: {"model": Health, "description": "The service does not work."}},
         openapi_extra={"security": [{}]},  # the token is optional
     )
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
-        details = {"status": "ok", **service.health()}
-        if details["status"] != "ok":
+        details = {"status": ServiceState.OK, **service.health()}
+        if details["status"] != ServiceState.OK:
             response.status_code = 503
         return details if valid else {"status": details["status"]}
 
@@ -79,21 +79,21 @@ def _answer_errors_as_json(api: FastAPI) -> None:
     @api.exception_handler(RequestValidationError)
     async def invalid_request(_: Request, error: RequestValidationError) -> JSONResponse:
         lines = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        return error_body(422, "input", "; ".join(lines))
+        return error_body(422, Code.INPUT, "; ".join(lines))
 
     @api.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> JSONResponse:
         if hides_out_of_memory(error):
-            return error_body(503, "out_of_memory", OUT_OF_MEMORY)
-        code = _CODES.get(error.status_code, "http")
+            return error_body(503, Code.OUT_OF_MEMORY, OUT_OF_MEMORY)
+        code = HTTP_CODES.get(error.status_code, Code.HTTP)
         return error_body(error.status_code, code, str(error.detail), _routing_headers(request, error))
 
     @api.exception_handler(Exception)
     async def internal_error(request: Request, error: Exception) -> JSONResponse:
         if is_out_of_memory(error):
-            return error_body(503, "out_of_memory", OUT_OF_MEMORY)
+            return error_body(503, Code.OUT_OF_MEMORY, OUT_OF_MEMORY)
         _LOG.error("%s %s", request.method, request.url.path, exc_info=error)
-        return error_body(500, "internal", f"{type(error).__name__}; the service's log has the details")
+        return error_body(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 
 
 def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
@@ -109,6 +109,6 @@ def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
 
 def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The one shape of an error answer; a message that quotes what was sent is shortened and made valid UTF-8."""
-    all_headers = {**_HEADERS.get(http_status, {}), **(headers or {})}
+    all_headers = {**ERROR_HEADERS.get(http_status, {}), **(headers or {})}
     shown = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return JSONResponse({"error": {"code": code, "message": shown}}, http_status, all_headers)

@@ -16,16 +16,15 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import cast
 
 import psutil
 
-from poolbench.errors import ConfigError
+from poolbench.settings import MemorySettings
 
 _LOG = logging.getLogger("poolbench.memory")
 _GIB = 2**30
 
-#: Memory of all services of a machine together, and of one replica of a service, in GiB; 0 is no limit.
-MEMORY_VARIABLE = "POOLBENCH_MEMORY_GIB"
 #: Parts of that memory by service, from what a run was seen to need.
 SHARES = {"steerer": 8, "scorer": 5, "extractor": 4, "pooler": 3, "prober": 3}
 #: Left to Ray, the system and whatever runs beside it: a share, and at least so many bytes.
@@ -38,7 +37,7 @@ _WATCH_S, _LOOK_FOR_CHILDREN_S = 0.5, 5.0
 
 OUT_OF_MEMORY = (
     "the request does not fit into the memory that a replica of this service may use; send less at a time, or let the "
-    f"operator raise {MEMORY_VARIABLE}_<SERVICE>"
+    f"operator raise {MemorySettings.variable('memory_gib')}_<SERVICE>"
 )
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed", "cannot allocate")
 
@@ -63,7 +62,8 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
         services: The services that share the machine.
         num_replicas: Replicas of this service on this machine.
     """
-    limit = memory_limit(service, services, num_replicas, os.environ)
+    settings = MemorySettings.load()
+    limit = memory_limit(service, services, num_replicas, settings)
     if limit is None:
         return
     watched = service == "steerer" or _GPU.exists()
@@ -71,14 +71,14 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
     if watched:
         threading.Thread(target=_watch, args=(limit,), name="memory-watchdog", daemon=True).start()
     else:
-        if not os.environ.get(f"{MEMORY_VARIABLE}_{service.upper()}"):  # a setting is taken as it is
+        if _own_gib(settings, service) is None:  # a setting is taken as it is
             limit += _NEVER_TOUCHED
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
 
 def memory_limit(
-    service: str, services: Collection[str], num_replicas: int, environment: Mapping[str, str], machine: int = 0
+    service: str, services: Collection[str], num_replicas: int, settings: MemorySettings, machine: int = 0
 ) -> int | None:
     """Bytes that one replica may use; None for no limit.
 
@@ -86,19 +86,17 @@ def memory_limit(
         service: Which service.
         services: The services that share the machine.
         num_replicas: Replicas of this service on this machine.
-        environment: POOLBENCH_MEMORY_GIB_<SERVICE>, else POOLBENCH_MEMORY_GIB, override what is derived.
+        settings: The memory of the service, else that of all services, overrides what is derived.
         machine: Bytes of the machine; by default this one's, or those that its container may use.
-
-    Raises:
-        ConfigError: A variable is no number from 0.
     """
-    own = _gib(environment, f"{MEMORY_VARIABLE}_{service.upper()}")
+    own = _own_gib(settings, service)
     if own is not None:
-        return own or None
-    total = _gib(environment, MEMORY_VARIABLE)
-    if total == 0:
+        return int(own * _GIB) or None
+    if settings.memory_gib == 0:
         return None
-    if total is None:
+    if settings.memory_gib is not None:
+        total = int(settings.memory_gib * _GIB)
+    else:
         machine = machine or machine_bytes()
         total = machine - max(int(_RESERVE * machine), min(_LEAST_RESERVE, machine // 2))
     share = SHARES[service] / sum(SHARES[name] for name in {service, *services})
@@ -125,17 +123,8 @@ def held_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
 
 
-def _gib(environment: Mapping[str, str], name: str) -> int | None:
-    given = environment.get(name, "")
-    if not given:
-        return None
-    try:
-        value = float(given)
-        if not 0 <= value < 2**20:
-            raise ValueError
-    except ValueError:
-        raise ConfigError(f"{name} is {given!r}; give GiB of memory, or 0 for no limit") from None
-    return int(value * _GIB)
+def _own_gib(settings: MemorySettings, service: str) -> float | None:
+    return cast(float | None, getattr(settings, f"memory_gib_{service}"))
 
 
 def _watch(limit: int) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
 
+from poolbench.contracts.wire import JSON_TYPE
+
 Responses = dict[int | str, dict[str, Any]]
 """Responses by status, as FastAPI's routes take them."""
 
@@ -77,7 +79,7 @@ def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody)
 
 def example(value: Any) -> dict[str, Any]:
     """Return the ``openapi_extra`` of a verb whose JSON body is documented with an example that works."""
-    content = {"application/json": {"examples": {"works": {"value": value}}}}
+    content = {JSON_TYPE: {"examples": {"works": {"value": value}}}}
     return {"requestBody": {"content": content}}
 
 

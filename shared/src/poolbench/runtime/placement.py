@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.runtime.memory import limit_memory
-from poolbench.runtime.service import SERVICES
-
-#: Set to 1 where one machine runs several Ray nodes, as containers do: each offers one service, and all share memory.
-SHARED_MACHINE = "POOLBENCH_SHARED_MACHINE"
+from poolbench.settings import MemorySettings
 
 
 def limit_replica(service: str, num_replicas: int) -> None:
@@ -25,7 +22,7 @@ def limit_replica(service: str, num_replicas: int) -> None:
 
     node_id = ray.get_runtime_context().get_node_id()
     offers = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-    shared = os.environ.get(SHARED_MACHINE) == "1"
+    shared = MemorySettings.load().shared_machine
     limit_memory(service, *neighbours(service, num_replicas, node_id, offers, shared=shared))
 
 

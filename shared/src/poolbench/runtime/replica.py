@@ -13,6 +13,8 @@ from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
+from poolbench.settings import HttpSettings
+from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 
@@ -36,12 +38,12 @@ class Replica:
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
         keep_on_loopback()
         self.settings = ClusterSettings.load()
-        self.limits = BorderLimits.load(self.num_running, self.num_waiting)
+        self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
         self.service = load_service(service, module)
         artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
 
-    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> str:
+    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Executes one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
 

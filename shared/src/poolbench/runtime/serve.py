@@ -5,22 +5,21 @@ Ray is imported when an application is built, so that a driver may import `poolb
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME
 from poolbench.queue.names import failed_queue_name, queue_name
-from poolbench.runtime.service import SERVICES
+from poolbench.settings import SteererSettings
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
 
 SPARE_REQUESTS = 64  # health checks, and refusals
-GPU_MEMORY_VARIABLE = "POOLBENCH_STEERER_GPU_MEMORY_SHARE"
 
 
 class AppOptions(BaseModel):
@@ -165,7 +164,7 @@ def _variables(options: AppOptions) -> dict[str, str]:
         return {}
     variables = {}
     if options.tensor_parallel > 1:
-        variables["POOLBENCH_STEERER_TENSOR_PARALLEL"] = str(options.tensor_parallel)
-    if 0 < options.num_gpus < 1 and GPU_MEMORY_VARIABLE not in os.environ:
-        variables[GPU_MEMORY_VARIABLE] = f"{0.9 * options.num_gpus:.3g}"
+        variables[SteererSettings.variable("tensor_parallel")] = str(options.tensor_parallel)
+    if 0 < options.num_gpus < 1 and "gpu_memory_share" not in SteererSettings.load().model_fields_set:
+        variables[SteererSettings.variable("gpu_memory_share")] = f"{0.9 * options.num_gpus:.3g}"
     return variables

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.runtime.taskio import TaskIO
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-
-SERVICES = ("extractor", "pooler", "prober", "scorer", "steerer")
-"""Every service; its queue, its route and its Ray resource carry the same name."""
 
 Handler = Callable[[Task, TaskIO], None]
 

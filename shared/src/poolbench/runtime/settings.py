@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from poolbench.errors import ConfigError
+from poolbench.settings import PlaceSettings
 
 STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
@@ -34,35 +33,30 @@ class ClusterSettings:
     restricted_uri: str = ""
 
     @classmethod
-    def load(cls, environment: Mapping[str, str] | None = None) -> ClusterSettings:
-        """The cluster that the environment names, else the one recorded in the state folder.
-
-        POOLBENCH_STORE, POOLBENCH_RESTRICTED_STORE, POOLBENCH_BROKER, POOLBENCH_HTTP and POOLBENCH_TOKEN each
-        override what `cluster-up` recorded.
+    def load(cls) -> ClusterSettings:
+        """Return the cluster that the environment names, else the one recorded in the state folder.
 
         Raises:
-            ConfigError: neither says where store and broker are.
+            ConfigError: Neither says where store and broker are, or a variable is wrong.
         """
-        variables = os.environ if environment is None else environment
-        recorded = read_cluster(state_folder(variables))
-        store = variables.get("POOLBENCH_STORE") or recorded.get("store", "")
-        broker = variables.get("POOLBENCH_BROKER") or recorded.get("broker", "")
+        given, recorded = PlaceSettings.load(), read_cluster(state_folder())
+        store = given.store or recorded.get("store", "")
+        broker = given.broker.get_secret_value() or recorded.get("broker", "")
         if not store or not broker:
             raise ConfigError(
-                f"no cluster found in {state_folder(variables)}: start one with `make cluster-up`, or set "
+                f"no cluster found in {state_folder()}: start one with `make cluster-up`, or set "
                 "POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, POOLBENCH_TOKEN) to one that runs"
             )
-        token = variables.get("POOLBENCH_TOKEN") or _read_token(recorded.get("token_file", ""))
-        http = variables.get("POOLBENCH_HTTP") or recorded.get("http", "")
-        restricted = variables.get("POOLBENCH_RESTRICTED_STORE") or recorded.get("restricted_store", "")
+        token = given.token.get_secret_value() or _read_token(recorded.get("token_file", ""))
+        http = given.http or recorded.get("http", "")
+        restricted = given.restricted_store or recorded.get("restricted_store", "")
         return cls(store, broker, http, token, restricted)
 
 
-def state_folder(environment: Mapping[str, str] | None = None) -> Path:
-    """POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
-    variables = os.environ if environment is None else environment
-    if named := variables.get("POOLBENCH_STATE"):
-        return Path(named).expanduser().resolve()
+def state_folder() -> Path:
+    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
+    if named := PlaceSettings.load().state:
+        return named.expanduser().resolve()
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / STATE_FOLDER).is_dir():

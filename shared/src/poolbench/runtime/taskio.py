@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import cancel_path, progress_path
 from poolbench.errors import CancelledTaskError, InputError
 from poolbench.runtime.meter import Meter
 from poolbench.storage.artifacts import Artifacts, Manifest
@@ -110,16 +111,6 @@ class TaskIO:
 
     def _output(self, role: str) -> str:
         return _key(self.task, "output", self.task.outputs, role)
-
-
-def progress_path(task_id: str) -> str:
-    """Where the last progress report of a task lies in the object store."""
-    return f"progress/{task_id}.json"
-
-
-def cancel_path(task_id: str) -> str:
-    """What a driver writes to end a task that is in work, and removes when it sends the task again."""
-    return f"cancelled/{task_id}"
 
 
 def _key(task: Task, side: str, keys: Mapping[str, str], role: str) -> str:

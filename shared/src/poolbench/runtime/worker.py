@@ -13,12 +13,14 @@ from typing import Any
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
+from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
-from poolbench.runtime.taskio import TaskIO, progress_path
+from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.taskwork import handling
+from poolbench.statuses import Code, Status, TaskOutcome
 from poolbench.storage.artifacts import Artifacts
 
 _LOG = logging.getLogger("poolbench.task")
@@ -41,7 +43,7 @@ class Failure:
     """Why a task failed, as it is recorded; ``damaged`` is the key of an artifact that could not be read."""
 
     code: str
-    status: str
+    status: Status
     reason: str
     retryable: bool
     damaged: str = ""
@@ -54,8 +56,8 @@ class Failure:
             return cls(error.code, error.status, str(error), error.retryable, damaged)
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, ConnectionError | TimeoutError | MemoryError):
-            return cls("infrastructure", "failed", reason, True)
-        return cls("internal", "failed", reason, False)
+            return cls(Code.INFRASTRUCTURE, Status.FAILED, reason, True)
+        return cls(Code.INTERNAL, Status.FAILED, reason, False)
 
     @classmethod
     def of_restricted(cls, error: Exception) -> Failure:
@@ -76,7 +78,7 @@ class Worker:
         self.leases = leases
         self.num_failed = 0
 
-    def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> str:
+    def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Executes the task in `message`.
 
         Args:
@@ -85,8 +87,7 @@ class Worker:
             final: whether the queue will not deliver it again.
 
         Returns:
-            "done", "skipped" (everything was committed), "leased" (someone else works on it), "cancelled" (no longer
-            wanted) or "failed" (recorded under `failures/`).
+            How it ended; a failure is recorded in the object store.
 
         Raises:
             RetryTaskError: the infrastructure failed; after the final delivery the failure is recorded too.
@@ -98,7 +99,7 @@ class Worker:
                 return self._claim(parse_task(message), attempt)
         except CancelledTaskError as error:
             _LOG.info("%s", error)
-            return "cancelled"
+            return TaskOutcome.CANCELLED
         except Exception as error:
             # A defect of a handler takes down its own task, never the replica; the trace goes to the log.
             failure = Failure.of_restricted(error) if restricted else Failure.of(error)
@@ -110,21 +111,21 @@ class Worker:
             raise RefusedTaskError(failure.reason) from cause
         if failure.retryable:  # raised out here, where no restricted error hangs on to it as its context
             raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from cause
-        return "failed"
+        return TaskOutcome.FAILED
 
-    def _claim(self, task: Task, attempt: int) -> str:
+    def _claim(self, task: Task, attempt: int) -> TaskOutcome:
         handler = self._handler(task)
         lease = self.leases.acquire(task.task_id)
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
-            return "leased"
+            return TaskOutcome.LEASED
         with lease:
             io = TaskIO(task, self.artifacts, self._producer(task, attempt))
             if not io.missing:
-                return "skipped"
+                return TaskOutcome.SKIPPED
             return self._execute(handler, task, io)
 
-    def _execute(self, handler: Handler, task: Task, io: TaskIO) -> str:
+    def _execute(self, handler: Handler, task: Task, io: TaskIO) -> TaskOutcome:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
         io.check_cancelled()
         with handling(io):
@@ -134,7 +135,7 @@ class Worker:
         self.artifacts.store.delete(failure_path(task.task_id))
         self.artifacts.store.delete(progress_path(task.task_id))
         _LOG.info("%s %s: done", task.kind, task.task_id)
-        return "done"
+        return TaskOutcome.DONE
 
     def _handler(self, task: Task) -> Handler:
         if task.kind not in self.service.handlers:
@@ -168,11 +169,6 @@ class Worker:
         except PoolbenchError:
             # The driver sees neither manifest nor lease and sends the task again.
             _LOG.error("%s: the failure could not be recorded", task_id, exc_info=trace)
-
-
-def failure_path(task_id: str) -> str:
-    """Where the failure of a task is recorded in the object store."""
-    return f"failures/{task_id}.json"
 
 
 def _is_restricted(message: Mapping[str, Any]) -> bool:

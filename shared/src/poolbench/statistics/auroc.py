@@ -10,6 +10,7 @@ import numpy as np
 
 from poolbench.cancellation import check_cancelled
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
 
 
 def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
@@ -49,7 +50,7 @@ def auroc_resamples(
     """
     if not len(labels) == len(scores) == np.shape(weights_Rn)[1]:
         sizes = f"{len(labels)} labels, {len(scores)} scores and {np.shape(weights_Rn)[1]} weights a row"
-        raise StatisticError("failed", f"{sizes} are not of the same units")
+        raise StatisticError(Status.FAILED, f"{sizes} are not of the same units")
     if np.isnan(scores).any():  # it would sort above all others
         return np.full(len(weights_Rn), np.nan)
     concordant, pairs = np.zeros((2, len(weights_Rn)))

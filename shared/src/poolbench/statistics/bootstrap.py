@@ -6,6 +6,7 @@ import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statuses import Status
 
 
 def group_mean_resamples(
@@ -31,11 +32,11 @@ def group_mean_resamples(
     """
     values = np.asarray(values_nC, dtype=np.float64)
     if values.ndim != 2 or len(values) == 0:
-        raise StatisticError("too_few", f"values must be units by cells, got shape {values.shape}")
+        raise StatisticError(Status.TOO_FEW, f"values must be units by cells, got shape {values.shape}")
     if np.isinf(values).any():
-        raise StatisticError("non_finite", f"{int(np.isinf(values).sum())} values are infinite: they have no mean")
+        raise StatisticError(Status.NON_FINITE, f"{int(np.isinf(values).sum())} values are infinite: they have no mean")
     if groups is not None and len(groups) != len(values):
-        raise StatisticError("failed", f"{len(groups)} groups for {len(values)} units")
+        raise StatisticError(Status.FAILED, f"{len(groups)} groups for {len(values)} units")
     codes = np.arange(len(values)) if groups is None else np.unique(groups, return_inverse=True)[1]
     num_groups = int(codes.max()) + 1
     present = ~np.isnan(values)

@@ -7,6 +7,7 @@ from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError, finite_values
 from poolbench.statistics.resampling import percentile_interval
+from poolbench.statuses import Status
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -70,6 +71,6 @@ def spearman_interval(
     """
     x, y = (finite_values(side, "pairs", minimum=2, allow_infinite=True) for side in (x, y))
     if len(x) != len(y):
-        raise StatisticError("failed", f"pairs: {len(x)} values on one side, {len(y)} on the other")
+        raise StatisticError(Status.FAILED, f"pairs: {len(x)} values on one side, {len(y)} on the other")
     index = np.random.default_rng(seed).integers(0, len(x), size=(num_resamples, len(x)))
     return percentile_interval(spearman(x[index], y[index]), level)

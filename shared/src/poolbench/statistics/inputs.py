@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 
 class StatisticError(CellError, ValueError):
@@ -22,13 +23,13 @@ def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infi
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
-        raise StatisticError("failed", f"{what}: need one row of values, got an array of shape {array.shape}")
+        raise StatisticError(Status.FAILED, f"{what}: need one row of values, got an array of shape {array.shape}")
     if array.size < minimum:
-        raise StatisticError("too_few", f"{what}: got {array.size}, need at least {minimum}")
+        raise StatisticError(Status.TOO_FEW, f"{what}: got {array.size}, need at least {minimum}")
     wrong = np.isnan(array) if allow_infinite else ~np.isfinite(array)
     if wrong.any():
         kind = "NaN" if allow_infinite else "NaN or infinite"
-        raise StatisticError("non_finite", f"{what}: {int(wrong.sum())} of {array.size} are {kind}")
+        raise StatisticError(Status.NON_FINITE, f"{what}: {int(wrong.sum())} of {array.size} are {kind}")
     return array
 
 
@@ -40,13 +41,15 @@ def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatment
     """
     scores = np.asarray(scores_NK, dtype=np.float64)
     if scores.ndim != 2:
-        raise StatisticError("failed", f"scores must be blocks by treatments, got an array of shape {scores.shape}")
+        raise StatisticError(
+            Status.FAILED, f"scores must be blocks by treatments, got an array of shape {scores.shape}"
+        )
     num_blocks, num_treatments = scores.shape
     if num_blocks < min_blocks or num_treatments < min_treatments:
         needed = f"need {min_blocks} blocks and {min_treatments} treatments"
-        raise StatisticError("too_few", f"{needed}, got {num_blocks} and {num_treatments}")
+        raise StatisticError(Status.TOO_FEW, f"{needed}, got {num_blocks} and {num_treatments}")
     if np.isnan(scores).any():
-        raise StatisticError("non_finite", "a block lacks a treatment; rank complete blocks only")
+        raise StatisticError(Status.NON_FINITE, "a block lacks a treatment; rank complete blocks only")
     return scores
 
 
@@ -59,5 +62,5 @@ def unique_positions(ids: Sequence[object], what: str) -> dict[object, int]:
     positions = {name: place for place, name in enumerate(ids)}
     if len(positions) < len(ids):
         twice = sorted({str(name) for place, name in enumerate(ids) if positions[name] != place})
-        raise StatisticError("failed", f"{what}: duplicated ids {', '.join(twice[:5])}")
+        raise StatisticError(Status.FAILED, f"{what}: duplicated ids {', '.join(twice[:5])}")
     return positions

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
 
 #: Numbers of discordant pairs are counted one by one: their spread, some root of the passages, must fit in memory.
 MAX_PASSAGES = 10**9
@@ -98,11 +99,11 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")
     if n < 1:
-        raise StatisticError("too_few", f"need at least one passage, got {n}")
+        raise StatisticError(Status.TOO_FEW, f"need at least one passage, got {n}")
     if n > MAX_PASSAGES:
         raise ValueError(f"power is counted for up to {MAX_PASSAGES:,} passages, got {n:,}")
     if p01 == p10:
-        raise StatisticError("no_effect", f"p01 and p10 are both {p01}: without a difference there is no power")
+        raise StatisticError(Status.NO_EFFECT, f"p01 and p10 are both {p01}: without a difference there is no power")
 
 
 def _discordant(n: int, probability: float) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from poolbench.statistics.inputs import StatisticError, complete_blocks
+from poolbench.statuses import Status
 
 
 @lru_cache(maxsize=256)
@@ -32,7 +33,7 @@ def nemenyi_critical_difference(num_treatments: int, num_blocks: int, alpha: flo
     """
     if num_treatments < 2 or num_blocks < 1:
         raise StatisticError(
-            "too_few", f"need at least 2 treatments and 1 block, got {num_treatments} and {num_blocks}"
+            Status.TOO_FEW, f"need at least 2 treatments and 1 block, got {num_treatments} and {num_blocks}"
         )
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie between 0 and 1, got {alpha}")

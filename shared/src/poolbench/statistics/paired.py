@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError, finite_values, unique_positions
+from poolbench.statuses import Status
 
 
 def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None = None) -> np.ndarray:
@@ -32,12 +33,12 @@ def paired_differences(
             what happens to be left would answer another question. ``non_finite`` where a value is NaN or infinite.
     """
     if (len(first_ids), len(second_ids)) != (len(first), len(second)):
-        raise StatisticError("failed", "as many ids as values are needed on both sides")
+        raise StatisticError(Status.FAILED, "as many ids as values are needed on both sides")
     unique_positions(first_ids, "first side")
     places = unique_positions(second_ids, "second side")
     lonely = set(first_ids).symmetric_difference(second_ids)
     if lonely:
         shown = ", ".join(sorted(map(str, lonely))[:5])
-        raise StatisticError("failed", f"{len(lonely)} unpaired ids ({shown}): both sides need the same ones")
+        raise StatisticError(Status.FAILED, f"{len(lonely)} unpaired ids ({shown}): both sides need the same ones")
     sides = finite_values(second, "second side", minimum=0), finite_values(first, "first side", minimum=0)
     return sides[0][[places[name] for name in first_ids]] - sides[1]

@@ -8,6 +8,7 @@ import numpy as np
 
 from poolbench.cancellation import check_cancelled
 from poolbench.statistics.inputs import StatisticError, finite_values
+from poolbench.statuses import Status
 
 #: Up to this many units all sign patterns are counted (2^20: a million sums); beyond, some are drawn.
 MAX_EXACT = 20
@@ -46,7 +47,7 @@ def paired_permutation_test(
     """
     values = finite_values(differences, "differences")
     if groups is not None and len(groups) != len(values):
-        raise StatisticError("failed", f"{len(groups)} groups for {len(values)} differences")
+        raise StatisticError(Status.FAILED, f"{len(groups)} groups for {len(values)} differences")
     sums = values if groups is None else np.bincount(np.unique(groups, return_inverse=True)[1], values)
     moving = sums[sums != 0]
     observed = abs(float(moving.sum())) - _ROUNDING * float(np.abs(moving).sum())

@@ -12,6 +12,7 @@ from poolbench.statistics.correlation import kendall
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.statistics.winning_rate import mean_winning_rate, pair_counts
+from poolbench.statuses import Status
 
 
 class RankResolution(NamedTuple):
@@ -49,9 +50,9 @@ def rank_resolution(
     """
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2 or min(scores_MN.shape) < 2:
-        raise StatisticError("too_few", f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
+        raise StatisticError(Status.TOO_FEW, f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
     if reduced is not None and np.shape(reduced) != scores_MN.shape:
-        raise StatisticError("failed", f"reduced scores have shape {np.shape(reduced)}, not {scores_MN.shape}")
+        raise StatisticError(Status.FAILED, f"reduced scores have shape {np.shape(reduced)}, not {scores_MN.shape}")
     full = _ranks(mean_winning_rate(scores_MN))
     won_NM, met_NM = pair_counts(scores_MN if reduced is None else reduced)
     weights_RN = bootstrap_counts(scores_MN.shape[1], num_resamples, seed).astype(np.float64)
@@ -61,7 +62,7 @@ def rank_resolution(
     compared = changes_RM if reduced is None else _ranks(mean_winning_rate(np.asarray(reduced))) - full
     changes, compared = changes_RM[np.isfinite(changes_RM)], compared[np.isfinite(compared)]
     if min(changes.size, compared.size) < 2:
-        raise StatisticError("too_few", "no two models were measured on a common dataset: there are no ranks")
+        raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
     found = [kendall(row[known], full[known]) for row in ranks_RM if (known := np.isfinite(row + full)).sum() >= 2]
     taus = [tau for tau in found if math.isfinite(tau)]
     return RankResolution(

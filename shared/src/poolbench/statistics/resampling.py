@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
 
 
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
@@ -18,7 +19,7 @@ def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarra
         StatisticError: ``too_few`` without a unit.
     """
     if num_units < 1:
-        raise StatisticError("too_few", "nothing to resample: there is no unit")
+        raise StatisticError(Status.TOO_FEW, "nothing to resample: there is no unit")
     rng = np.random.default_rng(seed)
     draws = rng.integers(0, num_units, size=(num_resamples, num_units))
     offsets = np.arange(num_resamples)[:, None] * num_units

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
 
 SizeProtocol = Literal["published", "corrected"]
 
@@ -31,7 +32,7 @@ class TrainingSize(NamedTuple):
 
     num_train: int | None
     num_total: int | None
-    status: str = "ok"
+    status: Status = Status.OK
     reason: str = ""
 
 
@@ -110,12 +111,12 @@ def recommend_training_size(
         num_train = required_training_size(effect, width, protocol)
         total = None if num_train is None else total_size(num_train, split)
     except ValueError as error:
-        raise StatisticError("failed", str(error)) from None
+        raise StatisticError(Status.FAILED, str(error)) from None
     if interval is not None and not np.isfinite(interval).all():
-        raise StatisticError("non_finite", f"the interval of the effect is {interval}")
+        raise StatisticError(Status.NON_FINITE, f"the interval of the effect is {interval}")
     if interval is not None and power is not None and interval[0] <= 0 <= interval[1] and power < min_power:
         reason = f"the interval [{interval[0]:.4f}, {interval[1]:.4f}] includes 0 and the power is {power:.2f}"
-        return TrainingSize(None, None, "collapsed", reason)
+        return TrainingSize(None, None, Status.COLLAPSED, reason)
     if num_train is None:
-        return TrainingSize(None, None, "no_effect", f"an effect of {effect:g} is too small: no size resolves it")
+        return TrainingSize(None, None, Status.NO_EFFECT, f"an effect of {effect:g} is too small: no size resolves it")
     return TrainingSize(num_train, total)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
 
 
 def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
@@ -30,7 +31,7 @@ def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs won (ties one half) and pairs met by each model on each dataset, [N, M] each."""
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2:
-        raise StatisticError("too_few", f"scores must be models by datasets, got shape {scores_MN.shape}")
+        raise StatisticError(Status.TOO_FEW, f"scores must be models by datasets, got shape {scores_MN.shape}")
     present = ~np.isnan(scores_MN)
     met_NM = (present * (present.sum(axis=0) - 1)).T.astype(np.float64)
     first, second = scores_MN[:, None], scores_MN[None, :]

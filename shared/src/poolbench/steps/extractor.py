@@ -8,7 +8,7 @@ from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Whole
-from poolbench.pooling.registry import get_strategy
+from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import Keys, Output, Step, given
 from poolbench.steps.common import MAX_STRATEGIES, ModelParams, StrategyParam
 from poolbench.steps.roles import Cell, OfConcept, OfLayer, Role, Single
@@ -79,7 +79,7 @@ def _states_inputs(_: ExtractParams, __: OfLayer, inputs: Keys) -> Keys:
 
 def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[str, Any]:
     asked = {entry.id: entry.params for entry in params.strategies}
-    identity = get_strategy(at.strategy).identity(asked.get(at.strategy))
+    identity = STRATEGIES.get(at.strategy).identity(asked.get(at.strategy))
     return {**_reading(params), "strategy": identity, "layer": at.layer}
 
 
@@ -88,7 +88,7 @@ def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
 
     Another spaCy pipeline, or another concept in the run, recomputes no more than it must.
     """
-    strategy = get_strategy(at.strategy)
+    strategy = STRATEGIES.get(at.strategy)
     read = [PASSAGES()]
     if strategy.reads_annotations:
         read.append(ANNOTATIONS())

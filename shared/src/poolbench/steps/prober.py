@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Label, Real, Regularisation, Seed, Whole
-from poolbench.directions import all_directions, available_directions
-from poolbench.pooling.registry import get_strategy
-from poolbench.readouts import get_readout
+from poolbench.directions import CONSTRUCTIONS, available_directions
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.readouts import READOUTS
 from poolbench.steps.base import KeyParams, Keys, Output, Step, given
 from poolbench.steps.common import NoParams
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
@@ -125,15 +125,14 @@ MEASURED_BY = ("num_bootstrap", "fold_seeds")
 
 def _directions_params(params: ProbeParams, at: Cell) -> dict[str, Any]:
     """The set of directions enters the keys of a cell, and the readout of its strategy where it has one."""
-    specs = all_directions()
     with_sae = ("sae",) if "sae_features" in params.model_fields_set else ()
-    constructions = {name: specs[name].version for name in available_directions(with_sae)}
+    constructions = {name: CONSTRUCTIONS.get(name).version for name in available_directions(with_sae)}
     return {**given(params), "directions": constructions, **_readout(at.strategy)}
 
 
 def _readout(strategy: str) -> dict[str, Any]:
-    readout = get_strategy(strategy).readout
-    return {} if readout is None else {"readout": get_readout(readout).identity()}
+    readout = STRATEGIES.get(strategy).readout
+    return {} if readout is None else {"readout": READOUTS.get(readout).identity()}
 
 
 def _cell_params(part: str) -> KeyParams:

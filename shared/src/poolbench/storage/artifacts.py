@@ -14,9 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.contracts.tables import without_texts
+from poolbench.contracts.wire import DAMAGED_FOLDER
 from poolbench.errors import DamagedError, ErasedError, NotFoundError, RestrictedError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import DAMAGED, FOLDERS, RECEIPTS_FILE, Manifest, folder_of, manifest_path
+from poolbench.storage.manifest import FOLDERS, RECEIPTS_FILE, Manifest, folder_of, manifest_path
 from poolbench.storage.writer import TABLE_FILE, ArtifactWriter, table_from_bytes, table_to_bytes
 
 __all__ = ["Artifacts", "Manifest"]
@@ -40,7 +41,7 @@ class Artifacts:
         for folder in FOLDERS:
             try:
                 found = ((info.path.split("/")[1], info) for info in self.store.list(f"{folder}/"))
-                yield from ((key, info) for key, info in found if key != DAMAGED)
+                yield from ((key, info) for key, info in found if key != DAMAGED_FOLDER)
             except RestrictedError:
                 continue
 

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from poolbench.contracts.wire import DAMAGED_FOLDER
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.manifest import DAMAGED, FOLDERS, folder_of, manifest_path
+from poolbench.storage.manifest import FOLDERS, folder_of, manifest_path
 
 _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
@@ -61,14 +62,15 @@ def _clear_the_place(store: ObjectStore, key: str) -> str:
 def set_object_aside(store: ObjectStore, path: str) -> str:
     """Moves a folder or any record of the store away; returns where it lies now, or "" if nothing is there."""
     top, _, rest = path.partition("/")
-    root, name = {FOLDERS[0]: (DAMAGED, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED}", rest)}.get(top, (DAMAGED, path))
+    roots = {FOLDERS[0]: (DAMAGED_FOLDER, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED_FOLDER}", rest)}
+    root, name = roots.get(top, (DAMAGED_FOLDER, path))
     target = f"{root}/{name}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     return target if store.move(path, target) else ""
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
     """All files that were set aside, with the time of that; restricted ones only where this process may see them."""
-    for root in (DAMAGED, f"{FOLDERS[1]}/{DAMAGED}"):
+    for root in (DAMAGED_FOLDER, f"{FOLDERS[1]}/{DAMAGED_FOLDER}"):
         try:
             yield from map(_dated, store.list(f"{root}/"))
         except RestrictedError:

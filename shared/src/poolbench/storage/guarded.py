@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
+from poolbench.contracts.wire import RESTRICTED_FOLDER
 from poolbench.errors import AccessDeniedError, RestrictedError
 from poolbench.storage.base import ObjectInfo, ObjectStore
-
-RESTRICTED_FOLDER = "restricted"
 
 Opener = Callable[[], ObjectStore]
 

@@ -7,17 +7,14 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from poolbench.contracts.keys import is_restricted
+from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE, RESTRICTED_FOLDER
 from poolbench.storage.sealed import seal, unseal
 
 #: Manifests of version 1 have no checksum; they stay readable.
 MANIFEST_VERSION = 2
 
 #: Where artifacts lie: the ordinary ones, and those of sensitive concepts.
-FOLDERS = ("artifacts", "restricted")
-
-
-#: Below this folder, and below ``restricted/`` in a folder of this name, lies what was set aside as damaged.
-DAMAGED = "damaged"
+FOLDERS = (ARTIFACTS_FOLDER, RESTRICTED_FOLDER)
 
 ERASED_AT = "erased_at"
 #: What is left of an erased artifact: its table without the columns that hold text.
@@ -82,4 +79,4 @@ def folder_of(key: str) -> str:
 
 def manifest_path(key: str) -> str:
     """Where the manifest of an artifact lies."""
-    return f"{folder_of(key)}/manifest.json"
+    return f"{folder_of(key)}/{MANIFEST_FILE}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import PurePosixPath
@@ -16,9 +15,12 @@ from minio import Minio
 from minio.commonconfig import CopySource
 from minio.error import MinioException, S3Error
 
+from poolbench.contracts.wire import MANIFEST_FILE, OCTET_STREAM
 from poolbench.errors import AccessDeniedError, ConfigError, NotFoundError, StoreError
+from poolbench.settings import S3Settings
 from poolbench.storage.base import ObjectInfo
 
+_NEEDED = ("endpoint", "access_key", "secret_key")
 _PART_BYTES = 64 << 20
 _CONNECT_TIMEOUT_S = 5
 _READ_TIMEOUT_S = 120
@@ -57,32 +59,30 @@ class S3Store:
                 self._create_bucket()
 
     @classmethod
-    def from_environment(
-        cls, uri: str, environment: Mapping[str, str] | None = None, *, existing: bool = False
-    ) -> S3Store:
-        """The store that `uri` names, at the endpoint and with the credentials of POOLBENCH_S3_*.
+    def open(cls, uri: str, service: S3Settings, *, existing: bool = False) -> S3Store:
+        """Return the store that `uri` names.
 
-        POOLBENCH_S3_ENDPOINT (such as `http://127.0.0.1:9000`), POOLBENCH_S3_ACCESS_KEY,
-        POOLBENCH_S3_SECRET_KEY, and optionally POOLBENCH_S3_REGION.
+        Args:
+            uri: `s3://bucket/prefix`.
+            service: Endpoint, credentials and region.
+            existing: As for the constructor.
 
         Raises:
-            ConfigError: one of them is missing.
+            ConfigError: Endpoint or credentials are missing, or the endpoint is no address.
         """
-        variables = os.environ if environment is None else environment
-        names = ("POOLBENCH_S3_ENDPOINT", "POOLBENCH_S3_ACCESS_KEY", "POOLBENCH_S3_SECRET_KEY")
-        if absent := [name for name in names if not variables.get(name)]:
+        if absent := [service.variable(name) for name in _NEEDED if not getattr(service, name)]:
             raise ConfigError(f"object store {uri}: set {', '.join(absent)}")
-        endpoint, access, secret = (variables[name] for name in names)
-        parts = urlparse(endpoint)
+        parts = urlparse(service.endpoint)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"POOLBENCH_S3_ENDPOINT is {endpoint!r}: give it as http://host:port or https://host")
+            name = service.variable("endpoint")
+            raise ConfigError(f"{name} is {service.endpoint!r}: give it as http://host:port or https://host")
         http = _connections()
         client = Minio(
             parts.netloc,
-            access_key=access,
-            secret_key=secret,
+            access_key=service.access_key.get_secret_value(),
+            secret_key=service.secret_key.get_secret_value(),
             secure=parts.scheme == "https",
-            region=variables.get("POOLBENCH_S3_REGION") or "us-east-1",
+            region=service.region,
             http_client=http,
         )
         return cls(uri, client, http, existing=existing)
@@ -132,7 +132,7 @@ class S3Store:
         """Moves an object, or everything below a path; False when nothing is there."""
         below = [info.path for info in self.list(f"{source}/")]
         found = [*([source] if self.exists(source) else []), *below]
-        for path in sorted(found, key=lambda path: not path.endswith("/manifest.json")):
+        for path in sorted(found, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
             with self._errors(f"moving {path}"):
                 origin = CopySource(self._bucket, self._name(path))
                 self._client.copy_object(self._bucket, self._name(target + path.removeprefix(source)), origin)
@@ -142,7 +142,7 @@ class S3Store:
     def _put_if_absent(self, name: str, data: bytes) -> bool:
         """PUT with `If-None-Match: *`, presigned because the client's `put_object` takes no such header."""
         url = self._client.presigned_put_object(self._bucket, name, expires=_PRESIGNED_FOR)
-        headers = {"If-None-Match": "*", "Content-Type": "application/octet-stream"}
+        headers = {"If-None-Match": "*", "Content-Type": OCTET_STREAM}
         for attempt in range(_CONFLICT_ATTEMPTS):
             # Without transparent retries: one after a lost answer would lose to the write it repeats.
             answer = self._http.request("PUT", url, body=data, headers=headers, retries=False)

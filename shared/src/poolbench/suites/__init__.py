@@ -54,7 +54,7 @@ from poolbench.suites.metrics import METRICS, MetricInfo, metric_info
 from poolbench.suites.poolbench_suite import POOLBENCH
 from poolbench.suites.published import blank_published, published_d2, published_d3
 from poolbench.suites.ranking import RankBoard, rank_board
-from poolbench.suites.registry import Suite, all_suites, get_suite, register_suite
+from poolbench.suites.registry import SUITES, Suite
 from poolbench.suites.representation import d3_rep_measure
 from poolbench.suites.rules import Scorer, SteeringRules
 from poolbench.suites.steering import blank_d2, d2_measures
@@ -62,6 +62,7 @@ from poolbench.suites.steering import blank_d2, d2_measures
 __all__ = [
     "METRICS",
     "POOLBENCH",
+    "SUITES",
     "CosineBoard",
     "FamilyRank",
     "Measure",
@@ -73,7 +74,6 @@ __all__ = [
     "SteeredTables",
     "SteeringRules",
     "Suite",
-    "all_suites",
     "blank_d2",
     "blank_d3",
     "blank_published",
@@ -87,14 +87,12 @@ __all__ = [
     "d3_measures",
     "d3_rep_measure",
     "family_ranks",
-    "get_suite",
     "layer_stability",
     "metric_info",
     "published_d2",
     "published_d3",
     "rank_agreements",
     "rank_board",
-    "register_suite",
     "to_rows",
     "winning_rates",
 ]

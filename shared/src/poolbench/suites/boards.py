@@ -15,6 +15,7 @@ from poolbench.statistics.discriminability import discriminability
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statistics.winning_rate import mean_winning_rate
+from poolbench.statuses import Status
 from poolbench.suites.ranking import RankBoard, rank_board
 
 Cell = Mapping[str, Any]
@@ -58,7 +59,7 @@ class RankAgreement:
     value: float | None
     interval: tuple[float, float] | None
     num_strategies: int
-    status: str = "ok"
+    status: Status = Status.OK
 
 
 def boards_by(
@@ -118,11 +119,11 @@ def _agreement(
     ranked = np.isfinite(sides[0]).any(axis=0) & np.isfinite(sides[1]).any(axis=0)
     strategies = int(ranked.sum())
     if strategies < 3:
-        return RankAgreement(first_name, second_name, None, None, strategies, "too_few")
+        return RankAgreement(first_name, second_name, None, None, strategies, Status.TOO_FEW)
     sides = [ranks[:, ranked] for ranks in sides]
     value = float(spearman(*(mean_ranks(ranks) for ranks in sides)))
     if np.isnan(value):
-        return RankAgreement(first_name, second_name, None, None, strategies, "collapsed")
+        return RankAgreement(first_name, second_name, None, None, strategies, Status.COLLAPSED)
     weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
     samples = spearman(*(mean_ranks(ranks, weights) for ranks in sides))
     interval = percentile_interval(samples) if len(blocks) > 1 else None

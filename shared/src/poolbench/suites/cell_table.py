@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import ConfigError
+from poolbench.statuses import Status
 
 #: A strategy that cannot represent the concept at all takes the shared worst rank of the block.
-WORST_STATUSES = ("collapsed", "no_coverage", "class_dependent_coverage")
+WORST_STATUSES = (Status.COLLAPSED, Status.NO_COVERAGE, Status.CLASS_DEPENDENT_COVERAGE)
 #: A block whose scorer cannot measure anybody is dropped.
-DROP_STATUSES = ("no_scorer", "scorer_invalid", "restricted")
+DROP_STATUSES = (Status.NO_SCORER, Status.SCORER_INVALID, Status.RESTRICTED)
 #: These say that the strategy is not built here: it leaves the board.
-ABSENT_STATUSES = ("not_implemented",)
+ABSENT_STATUSES = (Status.NOT_IMPLEMENTED,)
 
 #: Columns in which all rows of one board agree: a published figure is another quantity than a corrected one, and
 #: planted passages are diagnostics that real ones are never ranked with.

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from poolbench.statuses import Status
 from poolbench.suites.measure import Measure
 
 #: AUROC from which a strategy counts as at the ceiling.
@@ -28,7 +29,7 @@ def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in cells:
-        if cell["metric"] == "d1.auroc" and cell["status"] != "not_implemented":
+        if cell["metric"] == "d1.auroc" and cell["status"] != Status.NOT_IMPLEMENTED:
             gathered[cell["concept"], cell["layer"]].append(cell)
     return [
         {**measure.to_row(), "concept": concept, "layer": layer, "split": "train"}
@@ -39,10 +40,10 @@ def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 def _checks(rows: list[Mapping[str, Any]]) -> list[Measure]:
     known = [row for row in rows if row["value"] is not None]
-    collapsed = [row["strategy"] for row in rows if row["status"] == "collapsed"]
+    collapsed = [row["strategy"] for row in rows if row["status"] == Status.COLLAPSED]
     if not known:
         reason = "no strategy has an AUROC on this concept"
-        measures = [Measure.null(name, "too_few", reason) for name in ("d1.saturation", "d1.alarms")]
+        measures = [Measure.null(name, Status.TOO_FEW, reason) for name in ("d1.saturation", "d1.alarms")]
     else:
         high = [row["strategy"] for row in known if row["value"] >= CEILING]
         alarmed = [row["strategy"] for row in known if (row["reason"] or "").startswith(ALARM)]

@@ -14,6 +14,7 @@ from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites.representation import direction_vector
 
 #: Mean cosine from which two strategies' directions are told as one.
@@ -58,8 +59,8 @@ def _cosine(first: np.ndarray | CellError, second: np.ndarray | CellError, names
     if isinstance(second, CellError):
         return _null(second.status, f"{names[1]}: {second}")
     if first.shape != second.shape:
-        return _null("failed", f"directions of widths {len(first)} and {len(second)} cannot be compared")
-    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": "ok", "reason": None}
+        return _null(Status.FAILED, f"directions of widths {len(first)} and {len(second)} cannot be compared")
+    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": Status.OK, "reason": None}
 
 
 def _null(status: str, reason: str) -> dict[str, Any]:

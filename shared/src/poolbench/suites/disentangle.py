@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
 from poolbench.suites.intervals import opening_interval, with_direction_spread
 from poolbench.suites.measure import Measure
@@ -112,10 +113,10 @@ def _index(metric: str, shifts: Shifts, rules: SteeringRules, fields: dict[str, 
     fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": shifts.details()}
     if high < 0:
         reason = f"steering lowers the target's score: shift {value:.3f}, upper limit {high:.3f}"
-        return Measure.null(metric, "reversed", reason, **fields)
+        return Measure.null(metric, Status.REVERSED, reason, **fields)
     if low <= 0:
         reason = f"the target's shift {value:.3f} has the lower limit {low:.3f}, which is not above 0"
-        return Measure.null(metric, "no_effect", reason, **fields)
+        return Measure.null(metric, Status.NO_EFFECT, reason, **fields)
     with np.errstate(divide="ignore", invalid="ignore"):
         index = np.where(shifts.target > 0, 1 - shifts.neighbour / shifts.target, np.nan)
     return Measure.of(metric, index[0], opening_interval(index[1:], shifts.num_read, level=rules.level), **fields)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
 
 #: Fewest openings a D2 or D3 figure is computed from: two to choose a strength on, two to read the gain on.
 MIN_OPENINGS = 4
@@ -104,7 +105,7 @@ def single_grid(
     """
     grids = response_grids(steered, unsteered, scorer)
     if not grids:
-        raise CellError("too_few", "there are no steered texts")
+        raise CellError(Status.TOO_FEW, "there are no steered texts")
     if direction_key is None and len(grids) == 1:
         return next(iter(grids.values()))
     if direction_key not in grids:
@@ -120,7 +121,9 @@ def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
     """
     shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
     if len(shared) < MIN_OPENINGS:
-        raise CellError("too_few", f"only {len(shared)} openings are complete everywhere; {MIN_OPENINGS} are needed")
+        raise CellError(
+            Status.TOO_FEW, f"only {len(shared)} openings are complete everywhere; {MIN_OPENINGS} are needed"
+        )
     positions = [{opening: row for row, opening in enumerate(grid.openings)} for grid in grids]
     return [
         grid.at_openings(np.array([position[opening] for opening in sorted(shared)]))
@@ -171,7 +174,7 @@ def _grid(cells: dict[tuple[str, float], np.ndarray], direction: str, scorer: st
     complete = np.flatnonzero(np.isfinite(block).all(axis=(1, 2)))
     if len(complete) < MIN_OPENINGS:
         raise CellError(
-            "too_few",
+            Status.TOO_FEW,
             f"{len(complete)} of {len(openings)} openings have texts, {scorer} scores and likelihoods at all "
             f"{len(strengths)} strengths of {direction}; at least {MIN_OPENINGS} are needed",
         )

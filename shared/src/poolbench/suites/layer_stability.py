@@ -11,6 +11,7 @@ import numpy as np
 from poolbench.statistics.correlation import spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statuses import Status
 from poolbench.suites.cell_table import WORST_STATUSES, require_one_quantity
 from poolbench.suites.measure import Measure
 from poolbench.suites.metrics import metric_info
@@ -75,10 +76,10 @@ def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_res
     name = "rank.layer_stability"
     if kept_K.sum() < MIN_STRATEGIES:
         reason = f"{kept_K.sum()} strategies at both layers; {MIN_STRATEGIES} are needed"
-        return Measure.null(name, "too_few", reason, **fields)
+        return Measure.null(name, Status.TOO_FEW, reason, **fields)
     value = float(_correlations(first, second, np.ones((1, len(first))))[0])
     if not np.isfinite(value):
-        return Measure.null(name, "collapsed", "all strategies share one mean rank at a layer", **fields)
+        return Measure.null(name, Status.COLLAPSED, "all strategies share one mean rank at a layer", **fields)
     counts = bootstrap_counts(len(first), num_resamples, seed).astype(float)
     interval = percentile_interval(_correlations(first, second, counts)) if len(first) > 1 else None
     return Measure.of(name, value, interval, ci_method=CI_METHOD, **fields)

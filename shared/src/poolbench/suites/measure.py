@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-from poolbench.errors import STATUSES, CellError
+from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites.metrics import metric_info
 
 
@@ -23,7 +24,7 @@ class Measure:
 
     metric: str
     value: float | None
-    status: str = "ok"
+    status: Status = Status.OK
     reason: str | None = None
     direction: str | None = None
     neighbour: str | None = None
@@ -39,8 +40,8 @@ class Measure:
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        assert self.status in STATUSES, self.status
-        assert (self.value is None) == (self.status != "ok"), (self.metric, self.value, self.status)
+        object.__setattr__(self, "status", Status(self.status))
+        assert (self.value is None) == (self.status != Status.OK), (self.metric, self.value, self.status)
 
     @classmethod
     def of(cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any) -> Self:
@@ -53,9 +54,9 @@ class Measure:
         return cls(metric, float(value), ci_low=float(interval[0]), ci_high=float(interval[1]), **fields)
 
     @classmethod
-    def null(cls, metric: str, status: str, reason: str, **fields: Any) -> Self:
+    def null(cls, metric: str, status: Status | str, reason: str, **fields: Any) -> Self:
         """A measure without value."""
-        return cls(metric, None, status=status, reason=reason, **{**fields, "ci_method": None})
+        return cls(metric, None, status=Status(status), reason=reason, **{**fields, "ci_method": None})
 
     @classmethod
     def failed(cls, metric: str, error: CellError, **fields: Any) -> Self:

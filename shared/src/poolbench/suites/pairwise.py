@@ -12,6 +12,7 @@ from poolbench.statistics.multiple import benjamini_hochberg, holm
 from poolbench.statistics.nemenyi import nemenyi_test
 from poolbench.statistics.ranks import complete_ranks
 from poolbench.statistics.wilcoxon import wilcoxon_test
+from poolbench.statuses import Status
 
 
 def pairwise_rows(
@@ -46,10 +47,16 @@ def _pair(
     names: Sequence[str], values_NK: np.ndarray, ranks_NK: np.ndarray, i: int, j: int, better: int
 ) -> dict[str, Any]:
     both = np.isfinite(ranks_NK[:, i]) & np.isfinite(ranks_NK[:, j])
-    row: dict[str, Any] = {"strategy": names[i], "other": names[j], "n": int(both.sum()), "status": "ok", "reason": ""}
+    row: dict[str, Any] = {
+        "strategy": names[i],
+        "other": names[j],
+        "n": int(both.sum()),
+        "status": Status.OK,
+        "reason": "",
+    }
     if not both.any():
         nothing = dict.fromkeys(("rank_difference", "value_difference", "p", "effect"))
-        return {**row, **nothing, "status": "too_few", "reason": "no concept has both"}
+        return {**row, **nothing, "status": Status.TOO_FEW, "reason": "no concept has both"}
     differences = _differences(values_NK[both, i], values_NK[both, j])
     result = wilcoxon_test(better * differences)
     measured = np.isfinite(values_NK[both, i]) & np.isfinite(values_NK[both, j])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from poolbench.suites.metrics import METRICS
-from poolbench.suites.registry import Suite, register_suite
+from poolbench.suites.registry import SUITES, Suite
 
-POOLBENCH = register_suite(
+POOLBENCH = SUITES.add(
     Suite(
         id="poolbench",
         version=1,

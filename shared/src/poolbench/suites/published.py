@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites.disentangle import grid_pair
 from poolbench.suites.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench.suites.measure import Measure
@@ -83,14 +84,14 @@ def _value(statistic: CurveStatistic, grid: ResponseGrid, rules: SteeringRules) 
 def _ratio(metric: str, target: float, neighbour: float, fields: dict[str, Any]) -> Measure:
     if target == 0 or not np.isfinite([target, neighbour]).all():
         reason = f"SCP of the target is {target:.3g}, of the neighbour {neighbour:.3g}: their ratio says nothing"
-        return Measure.null(metric, "no_effect", reason, **fields)
+        return Measure.null(metric, Status.NO_EFFECT, reason, **fields)
     details = {"target_scp": target, "neighbour_scp": neighbour}
     return Measure.of(metric, 1 - neighbour / target, **fields, details=details)
 
 
 def _flat(metric: str, scorer: Scorer, fields: dict[str, Any]) -> Measure:
     reason = f"the mean score of {scorer.concept} is the same at every strength"
-    return Measure.null(metric, "no_effect", reason, **fields)
+    return Measure.null(metric, Status.NO_EFFECT, reason, **fields)
 
 
 def blank_published(

@@ -12,6 +12,7 @@ from poolbench.statistics.friedman import friedman_test, iman_davenport_test
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.nemenyi import nemenyi_critical_difference, tie_groups
 from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
+from poolbench.statuses import Status
 from poolbench.suites.cell_table import cell_table, require_one_quantity
 from poolbench.suites.measure import Measure
 from poolbench.suites.pairwise import pairwise_rows
@@ -107,7 +108,7 @@ def _left_out(values_NK: np.ndarray, strategies: Sequence[str], complete: bool) 
     rankable = ((~missing).sum(axis=1) >= 2) & np.isfinite(values_NK).any(axis=1)
     lacking = missing & ~missing[rankable].all(axis=0)
     return [
-        "too_few" if not ranked else _lacks(strategies, lacks) if complete else ""
+        Status.TOO_FEW if not ranked else _lacks(strategies, lacks) if complete else ""
         for ranked, lacks in zip(rankable, lacking, strict=True)
     ]
 
@@ -153,7 +154,7 @@ def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples:
         num_blocks = int(np.isfinite(column).sum())
         fields = {"params": {"of": metric, "board": board}, "n": num_blocks, "num_groups": num_blocks}
         if num_blocks == 0:
-            measures.append(Measure.null("rank.mean", "too_few", f"no concept has a value of {metric}", **fields))
+            measures.append(Measure.null("rank.mean", Status.TOO_FEW, f"no concept has a value of {metric}", **fields))
         else:
             measures.append(Measure.of("rank.mean", mean, interval, ci_method=CI_METHOD, seed=seed, **fields))
     return measures

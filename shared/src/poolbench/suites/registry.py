@@ -28,27 +28,4 @@ class Suite:
     reference: str = ""
 
 
-SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=("poolbench.suites.poolbench_suite",))
-
-
-def register_suite(suite: Suite) -> Suite:
-    """Adds a suite.
-
-    Raises:
-        ConfigError: If its id is taken.
-    """
-    return SUITES.add(suite)
-
-
-def get_suite(suite_id: str) -> Suite:
-    """The suite with this id.
-
-    Raises:
-        UnknownNameError: With the nearest known ids.
-    """
-    return SUITES.get(suite_id)
-
-
-def all_suites() -> dict[str, Suite]:
-    """Every suite by id, those of the entry points ``poolbench.suites`` included, ordered by id."""
-    return {suite.id: suite for suite in sorted(SUITES.all(), key=lambda suite: suite.id)}
+SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=("poolbench.suites.poolbench_suite",), by_id=True)

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites.measure import Measure
 
 
@@ -47,9 +48,9 @@ def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
     """
     ids = table["direction_id"].to_pylist()
     if direction not in ids:
-        raise CellError("failed", f"no direction {direction} among {', '.join(ids)}")
+        raise CellError(Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
     row = ids.index(direction)
     if not table["vector"][row].is_valid:
-        status = table["status"][row].as_py() or "failed"
+        status = table["status"][row].as_py() or Status.FAILED
         raise CellError(status, table["reason"][row].as_py() or f"direction {direction} could not be computed")
     return vector_matrix(table["vector"])[row].astype(np.float64)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Scorer:
     """
 
     concept: str
-    status: str = "ok"
+    status: Status = Status.OK
     reason: str = ""
     positive_mean: float = 1.0
     negative_mean: float = 0.0
@@ -62,16 +63,16 @@ class Scorer:
 
     def require_trained(self) -> None:
         """Raises CellError where there is no scorer at all; a failed gate is no hindrance to the published protocol."""
-        if self.status not in ("ok", "scorer_invalid"):
+        if self.status not in (Status.OK, Status.SCORER_INVALID):
             raise CellError(self.status, self.reason or f"the scorer of {self.concept} is {self.status}")
 
     def require_valid(self) -> None:
         """Raises CellError with the scorer's status unless it passed its gate."""
-        if self.status != "ok":
+        if self.status != Status.OK:
             raise CellError(self.status, self.reason or f"the scorer of {self.concept} is {self.status}")
         if not self.score_range > 0:
             raise CellError(
-                "scorer_invalid",
+                Status.SCORER_INVALID,
                 f"the scorer of {self.concept} scores held-out positives {self.positive_mean:.3f} and "
                 f"negatives {self.negative_mean:.3f}; positives must score higher",
             )
@@ -89,15 +90,15 @@ class Scorer:
         values = {row["metric"]: row for row in rows if _is_verdict(row)}
         gate = values.get("scorer.gate")
         if gate is None:
-            return cls(concept, "no_scorer", f"no scorer was trained for {concept}")
+            return cls(concept, Status.NO_SCORER, f"no scorer was trained for {concept}")
         if gate["value"] != 1:
             reason = gate["reason"] or f"the scorer of {concept} failed its gate"
-            return cls(concept, "scorer_invalid", reason)
+            return cls(concept, Status.SCORER_INVALID, reason)
         try:
             means = [float(values[f"scorer.{side}_mean"]["value"]) for side in ("positive", "negative")]
         except (KeyError, TypeError):
             reason = f"the scorer of {concept} has no scores on held-out passages"
-            return cls(concept, "scorer_invalid", reason)
+            return cls(concept, Status.SCORER_INVALID, reason)
         return cls(concept, positive_mean=means[0], negative_mean=means[1])
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statuses import Status
 from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
 from poolbench.suites.intervals import opening_interval, with_direction_spread
 from poolbench.suites.measure import Measure
@@ -172,7 +173,7 @@ def _fluency(grid: ResponseGrid, weights: np.ndarray, rules: SteeringRules, comm
 
 
 def _flat(metric: str, common: dict[str, Any]) -> Measure:
-    return Measure.null(metric, "no_effect", "the mean score is the same at every strength", **common)
+    return Measure.null(metric, Status.NO_EFFECT, "the mean score is the same at every strength", **common)
 
 
 def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer) -> dict[str, Any]:

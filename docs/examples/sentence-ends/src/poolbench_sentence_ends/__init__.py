@@ -1,9 +1,9 @@
 """An example plug-in: one pooling strategy."""
 
-from poolbench.pooling import TokenContext, Weights, strategy
+from poolbench.pooling import STRATEGIES, TokenContext, Weights
 
 
-@strategy(
+@STRATEGIES.register(
     "Y2_sentence_ends",
     version=1,
     family="linguistic",

@@ -15,12 +15,12 @@ from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
+from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
 from poolbench_extractor.core import extract
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import Passages, Reading
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
 _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
 
 
@@ -137,7 +137,7 @@ def as_json(table: pa.Table) -> dict[str, Any]:
         notes[name] = json.loads(notes[name])
     columns = {f"{name}s" if name == "vector" else name: table[name].to_pylist() for name in table.column_names}
     columns["ids"] = columns.pop("passage_id")
-    num_failed = sum(status != "ok" for status in columns["status"])
+    num_failed = sum(status != Status.OK for status in columns["status"])
     return {**notes, "num_failed": num_failed, **columns}
 
 

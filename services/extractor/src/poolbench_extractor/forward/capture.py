@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from poolbench.errors import CellError
 from poolbench.pooling.signals import Signals, from_source
+from poolbench.statuses import Status
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.batching import is_out_of_memory
@@ -102,7 +103,7 @@ def capture(
             if is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            refusal = CellError("failed", f"{decoder.source} cannot be differentiated: {reason}")
+            refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}")
     captured = _capture(decoder, batch, layers, needs, {}, padding_side)
     if refusal is not None:
         captured.refuse({name for names in by_loss.values() for name in names}, refusal)
@@ -200,7 +201,7 @@ def _watching_attention(
     for layer, needs in signals.items():
         names = from_source("attention", needs)
         if names and not decoder.observed:
-            captured.refuse(names, CellError("failed", f"the attention of {decoder.source} cannot be observed"))
+            captured.refuse(names, CellError(Status.FAILED, f"the attention of {decoder.source} cannot be observed"))
         elif names:
             watch = partial(_keep_inflow, captured, layer, names, real_BT)
             watchers |= dict.fromkeys(decoder.blocks[layer].modules(), watch)

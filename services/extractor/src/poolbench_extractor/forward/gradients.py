@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.models.decoder import Decoder
 
@@ -36,7 +37,9 @@ OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def obstacle(decoder: Decoder) -> CellError | None:
     """Why no passage of this model can have gradients, where that is known beforehand."""
     if getattr(decoder.model, "is_quantized", False) or getattr(decoder.model, "hf_quantizer", None) is not None:
-        return CellError("failed", f"no loss gradient: the weights of {decoder.source} are quantised; load it without")
+        return CellError(
+            Status.FAILED, f"no loss gradient: the weights of {decoder.source} are quantised; load it without"
+        )
     return None
 
 
@@ -44,7 +47,9 @@ def obstacle_of(passage: Encoded) -> CellError | None:
     """Why this passage has no gradients: the last token's is zero, so there must be one before it."""
     if len(passage.context.real) < 2:
         name = passage.context.passage_id
-        return CellError("too_few", f"no loss gradient: passage {name!r} has one token, and no next one to predict")
+        return CellError(
+            Status.TOO_FEW, f"no loss gradient: passage {name!r} has one token, and no next one to predict"
+        )
     return None
 
 

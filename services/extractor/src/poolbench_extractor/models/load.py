@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
-from poolbench_extractor.config import Deployment
+from poolbench.settings import ExtractorSettings
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.tokenizer import load_tokenizer, unreadable
@@ -20,7 +20,7 @@ from poolbench_extractor.models.tokenizer import load_tokenizer, unreadable
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder:
+def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> Decoder:
     """Loads model and tokenizer.
 
     Args:
@@ -31,7 +31,7 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
         ModelError: If it is no decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
             changed since its revision was taken.
     """
-    deployment = deployment or Deployment()
+    deployment = deployment or ExtractorSettings.load()
     tokenizer, settings = tokenizer_of(ref, deployment), _settings(ref, deployment)
     config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,7 +53,7 @@ def load_decoder(ref: ModelRef, deployment: Deployment | None = None) -> Decoder
     return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
 
 
-def tokenizer_of(ref: ModelRef, deployment: Deployment) -> Any:
+def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
     """The tokenizer of a model, without the model.
 
     Raises:
@@ -66,7 +66,7 @@ def tokenizer_of(ref: ModelRef, deployment: Deployment) -> Any:
 class DecoderCache:
     """Keeps the decoder asked for last; callers that still hold an older one keep it alive."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: ExtractorSettings) -> None:
         self._deployment = deployment
         self._lock = threading.Lock()
         self._held: tuple[ModelRef, Decoder] | None = None
@@ -104,7 +104,7 @@ def describe(ref: ModelRef) -> dict[str, Any]:
     }
 
 
-def _settings(ref: ModelRef, deployment: Deployment) -> dict[str, Any]:
+def _settings(ref: ModelRef, deployment: ExtractorSettings) -> dict[str, Any]:
     """Revision and trust, as ``from_pretrained`` takes them."""
     return {
         "revision": None if ref.is_local else ref.revision,

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
+from poolbench.settings import ExtractorSettings
 
 _FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
 
@@ -42,7 +43,7 @@ def unreadable(what: str, error: Exception) -> ModelError:
     if "trust_remote_code" in str(error):
         return ModelError(
             f"{what} brings code of its own, which runs only where the operator allows it "
-            "(POOLBENCH_TRUST_REMOTE_CODE=1)"
+            f"({ExtractorSettings.variable('trust_remote_code')}=1)"
         )
     first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return ModelError(f"{what} cannot be loaded: {first_line}")

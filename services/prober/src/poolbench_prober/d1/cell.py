@@ -10,6 +10,7 @@ import numpy as np
 
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.construct import Directions
@@ -92,10 +93,10 @@ class Cell:
         """
         labels, folds = self.train.labels, self.folds
         if len(np.unique(labels)) < 2:
-            raise CellError("one_class", f"all {len(labels)} passages with a finite vector have one label")
+            raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages with a finite vector have one label")
         for fold in np.unique(folds):
             if len(np.unique(labels[folds != fold])) < 2:
-                raise CellError("too_few", f"outside fold {fold} all passages with a finite vector have one label")
+                raise CellError(Status.TOO_FEW, f"outside fold {fold} all passages with a finite vector have one label")
 
     @property
     def labels(self) -> np.ndarray:

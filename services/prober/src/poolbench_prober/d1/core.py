@@ -8,6 +8,7 @@ import numpy as np
 
 from poolbench.directions import Direction, SparseAutoencoder, available_directions, null_directions
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import Cell, CellResult, chosen, common_fields, score_rows
@@ -96,7 +97,9 @@ def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) ->
     rows = vectors.require_usable(passages.labels)
     kept = passages.take(rows)
     if vectors.readout is not None:
-        raise CellError("failed", f"null directions need vectors without a readout, not parts for {vectors.readout}")
+        raise CellError(
+            Status.FAILED, f"null directions need vectors without a readout, not parts for {vectors.readout}"
+        )
     return null_directions(
         vectors.matrix_nW[rows], kept.labels, kept.pairs_P2, num_nulls=params.num_nulls, seed=params.seed
     )

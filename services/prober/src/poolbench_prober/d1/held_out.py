@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import Cell, chosen, common_fields, score_rows
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
@@ -26,10 +27,10 @@ def test_split(
     try:
         if test.matrix_nW.shape[1] != cell.matrix_nW.shape[1]:
             widths = f"{test.matrix_nW.shape[1]}, those of train {cell.matrix_nW.shape[1]}"
-            raise CellError("failed", f"the vectors of the test split have the width {widths}")
+            raise CellError(Status.FAILED, f"the vectors of the test split have the width {widths}")
         rows = test.require_usable(passages.labels)
         if not fit.converged[0]:
-            raise CellError("not_converged", f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance")
+            raise CellError(Status.NOT_CONVERGED, f"gradient ratio {fit.gradient_ratio[0]:.1e} above the tolerance")
     except CellError as error:
         return [Measure.failed("d1.auroc_test", error, **fields)], []
     kept = passages.take(rows)
@@ -55,7 +56,7 @@ def _held_out_domain(cell: Cell, domain: str) -> Measure:
     fewest = min(np.bincount(labels[rows], minlength=2).min() for rows in (held, fitted))
     if fewest < cell.params.min_domain_class:
         reason = f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
-        return Measure.null("d1.auroc_domain", "too_few", reason, **fields)
+        return Measure.null("d1.auroc_domain", Status.TOO_FEW, reason, **fields)
     try:
         view, fit = cell.fit_concept(fitted)
     except CellError as error:

@@ -8,6 +8,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval, within_pair_accuracy
+from poolbench.statuses import Status
 from poolbench.suites import Measure
 
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
@@ -56,9 +57,9 @@ def auroc_measure(
         fields: Further fields of the measure.
     """
     if np.isnan(scores).any():
-        return Measure.null(metric, "not_converged", "a probe did not reach its tolerance", **fields)
+        return Measure.null(metric, Status.NOT_CONVERGED, "a probe did not reach its tolerance", **fields)
     if len(np.unique(labels)) < 2:
-        return Measure.null(metric, "one_class", "the scored passages are all of one class", **fields)
+        return Measure.null(metric, Status.ONE_CLASS, "the scored passages are all of one class", **fields)
     value = auroc(labels, scores, strata)
     samples = auroc_resamples(labels, scores, resamples.weights_Rn, strata, resamples.groups)
     fields.setdefault("reason", alarm(value, samples, below))
@@ -79,11 +80,11 @@ def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Res
     if len(pairs_P2) < MIN_PAIRS:
         told = fields.pop("reason", None)
         reason = f"{len(pairs_P2)} matched pairs; at least {MIN_PAIRS} are needed" + (f"; {told}" if told else "")
-        return Measure.null("d1.within_pair", "too_few", reason, **fields)
+        return Measure.null("d1.within_pair", Status.TOO_FEW, reason, **fields)
     differences = scores[pairs_P2[:, 0]] - scores[pairs_P2[:, 1]]
     if np.isnan(differences).any():
         fields.pop("reason", None)
-        return Measure.null("d1.within_pair", "not_converged", "a probe did not reach its tolerance", **fields)
+        return Measure.null("d1.within_pair", Status.NOT_CONVERGED, "a probe did not reach its tolerance", **fields)
     value = within_pair_accuracy(differences)[0]
     samples = within_pair_accuracy(differences, resamples.weights_Rn[:, pairs_P2[:, 0]])
     return Measure.of("d1.within_pair", value, percentile_interval(samples), ci_method=CI_METHOD, **fields)
@@ -92,11 +93,11 @@ def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Res
 def permuted_measure(labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any) -> Measure:
     """Mean AUROC over permuted labelings; about .5 unless something leaks."""
     if np.isnan(scores_nK).any():
-        return Measure.null("d1.auroc_permuted", "not_converged", "a permuted probe did not converge", **fields)
+        return Measure.null("d1.auroc_permuted", Status.NOT_CONVERGED, "a permuted probe did not converge", **fields)
     values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
     if not np.isfinite(values).all():
         reason = "a permuted labeling leaves no fold with both classes"
-        return Measure.null("d1.auroc_permuted", "too_few", reason, **fields)
+        return Measure.null("d1.auroc_permuted", Status.TOO_FEW, reason, **fields)
     details = {"values": [float(value) for value in values]}
     return Measure.of("d1.auroc_permuted", float(np.mean(values)), details=details, **fields)
 
@@ -121,9 +122,11 @@ def selectivity_measure(
     """
     metric = "d1.selectivity"
     if not words:
-        return Measure.null(metric, "too_few", "no word is in about half of the passages of both classes", **fields)
+        return Measure.null(
+            metric, Status.TOO_FEW, "no word is in about half of the passages of both classes", **fields
+        )
     if np.isnan(scores_nK).any():
-        return Measure.null(metric, "not_converged", "a probe did not reach its tolerance", **fields)
+        return Measure.null(metric, Status.NOT_CONVERGED, "a probe did not reach its tolerance", **fields)
     weights, groups = resamples.with_value()
     columns = zip(labels_nK.T, scores_nK.T, strict=True)
     own, *controls = [auroc_resamples(labels, found, weights, folds, groups) for labels, found in columns]

@@ -9,6 +9,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics import auroc
+from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import Cell, common_fields
@@ -71,7 +72,7 @@ def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str
         raise errors[0]
     common = np.array(sorted(set.intersection(*(set(found.tolist()) for found in rows.values()))), dtype=int)
     if len(common) == 0:
-        raise CellError("too_few", "no passage has a finite vector at every layer")
+        raise CellError(Status.TOO_FEW, "no passage has a finite vector at every layer")
     return {layer: Cell.of(design, layers[layer][0], common, params, fields) for layer in rows}
 
 
@@ -111,7 +112,7 @@ def best_layer(cells: Mapping[int, Cell], rows: np.ndarray, folds: np.ndarray) -
     """
     found = {layer: _score(cell, rows, folds) for layer, cell in cells.items()}
     if all(np.isnan(score) for score in found.values()):
-        raise CellError("not_converged", "no layer has a converged probe in every inner fold")
+        raise CellError(Status.NOT_CONVERGED, "no layer has a converged probe in every inner fold")
     return max(sorted(found), key=lambda layer: np.nan_to_num(found[layer], nan=-1.0))
 
 

@@ -17,6 +17,7 @@ from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval
 from poolbench.statistics.resampling import bootstrap_counts
+from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import CellResult, common_fields, score_rows
@@ -75,9 +76,9 @@ def stratified_folds(labels: np.ndarray) -> np.ndarray:
 
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
-        raise CellError("one_class", f"all {len(labels)} passages have the label {classes.tolist()}")
+        raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {classes.tolist()}")
     if counts.min() < NUM_FOLDS:
-        raise CellError("too_few", f"a class has {counts.min()} passages for {NUM_FOLDS} folds")
+        raise CellError(Status.TOO_FEW, f"a class has {counts.min()} passages for {NUM_FOLDS} folds")
     folds = np.empty(len(labels), dtype=int)
     splitter = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=SEED)
     for fold, (_, held) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
@@ -112,12 +113,12 @@ def _direction(unit_nD: np.ndarray, labels: np.ndarray) -> Direction | CellError
     difference = _difference(unit_nD, labels)
     norm = _norm(difference)
     if norm == 0:
-        return CellError("collapsed", "direction C1 is zero: the classes do not differ")
+        return CellError(Status.COLLAPSED, "direction C1 is zero: the classes do not differ")
     return Direction("C1", difference / norm, norm)
 
 
 def _usable(vectors: PooledVectors) -> np.ndarray:
     if vectors.readout is not None:
         reason = f"the published protocol reads vectors as they are, not through {vectors.readout}"
-        raise CellError("not_implemented", reason)
+        raise CellError(Status.NOT_IMPLEMENTED, reason)
     return vectors.require_present()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.readouts import FittedReadout, Training, get_readout
+from poolbench.readouts import READOUTS, FittedReadout, Training
 from poolbench_prober.folds import grouped_folds
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import fit_probes
@@ -87,7 +87,7 @@ class Reading:
             return probe_scores(vectors_nD, labels_nK, folds, self.c, self.tolerance)
 
         parts_nPD = self._parts(matrix_nW)
-        return list(get_readout(self.readout).fit(Training(parts_nPD, labels_nK, folds, held_out_scores)))
+        return list(READOUTS.get(self.readout).fit(Training(parts_nPD, labels_nK, folds, held_out_scores)))
 
     def _view(self, columns: np.ndarray, found: FittedReadout) -> View:
         return View(columns, lambda matrix_mW: found.apply(self._parts(matrix_mW)), found.details)

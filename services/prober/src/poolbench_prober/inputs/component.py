@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from poolbench.contracts.tables import vector_matrix
 from poolbench.directions import Direction
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench_prober.inputs.vectors import PooledVectors
 
 COMPONENT = "common_component"
@@ -38,15 +39,19 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
     gram_DD, num_rows = np.zeros((1, 1)), 0
     for matrix_nD in matrices:
         if num_rows and matrix_nD.shape[1] != len(gram_DD):
-            raise CellError("failed", f"the concepts' vectors have the widths {len(gram_DD)} and {matrix_nD.shape[1]}")
+            raise CellError(
+                Status.FAILED, f"the concepts' vectors have the widths {len(gram_DD)} and {matrix_nD.shape[1]}"
+            )
         finite_nD = matrix_nD[np.isfinite(matrix_nD).all(axis=1)]
         gram_DD, num_rows = gram_DD + finite_nD.T @ finite_nD, num_rows + len(finite_nD)
     if num_rows == 0:
-        raise CellError("failed", "no concept of the run has a finite train vector to find the common component in")
+        raise CellError(
+            Status.FAILED, "no concept of the run has a finite train vector to find the common component in"
+        )
     last = len(gram_DD) - 1
     values, vectors_D1 = eigh(gram_DD, subset_by_index=[last, last])
     if values[0] <= 0:
-        raise CellError("collapsed", "the train vectors of all concepts are zero: they have no common component")
+        raise CellError(Status.COLLAPSED, "the train vectors of all concepts are zero: they have no common component")
     return Direction(COMPONENT, vectors_D1[:, 0], float(np.sqrt(values[0])), None)
 
 
@@ -59,7 +64,7 @@ def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVect
     unit_D /= np.linalg.norm(unit_D)
     matrix_nD = vectors.matrix_nW
     if matrix_nD.shape[1] != len(unit_D):
-        return _unusable(vectors, "failed", f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}")
+        return _unusable(vectors, Status.FAILED, f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}")
     return replace(vectors, matrix_nW=matrix_nD - np.outer(matrix_nD @ unit_D, unit_D))
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from poolbench.errors import CellError, InputError
 from poolbench.pooling.states import KeptPassage, read_states
+from poolbench.statuses import Status
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 
@@ -50,7 +51,7 @@ class TokenStates(PooledVectors):
     @classmethod
     def _of(cls, matrix_n1: np.ndarray, errors: list[CellError | None], readout: str | None) -> Self:
         usable = np.array([error is None for error in errors])
-        statuses = tuple(error.status if error else "ok" for error in errors)
+        statuses = tuple(error.status if error else Status.OK for error in errors)
         reasons = tuple(str(error) if error else None for error in errors)
         return cls(matrix_n1, usable, usable, statuses, reasons, 1, readout)
 
@@ -61,7 +62,7 @@ class TokenStates(PooledVectors):
         )
         matrix = np.full((count, 1), None, dtype=object)
         matrix[:, 0] = [np.empty((0, 1), np.float32)] * count
-        return cls._of(matrix, [CellError("failed", reason)] * count, readout)
+        return cls._of(matrix, [CellError(Status.FAILED, reason)] * count, readout)
 
     @property
     def width(self) -> int:
@@ -76,12 +77,12 @@ class TokenStates(PooledVectors):
 def _real_states(kept: KeptPassage) -> tuple[np.ndarray, CellError | None]:
     nothing = np.empty((0, 1), np.float32)
     if kept.hidden_TD is None:
-        return nothing, kept.error or CellError("failed", f"no states of passage {kept.passage_id!r}")
+        return nothing, kept.error or CellError(Status.FAILED, f"no states of passage {kept.passage_id!r}")
     if kept.special is None:
         raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
     h_TD = kept.hidden_TD[~kept.special]
     if not len(h_TD):
-        return nothing, CellError("failed", f"passage {kept.passage_id!r} has no real token")
+        return nothing, CellError(Status.FAILED, f"passage {kept.passage_id!r} has no real token")
     if not np.isfinite(h_TD).all():
-        return nothing, CellError("non_finite", "hidden states hold NaN or infinity")
+        return nothing, CellError(Status.NON_FINITE, "hidden states hold NaN or infinity")
     return h_TD, None

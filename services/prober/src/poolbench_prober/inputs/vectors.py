@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import parts_of, vector_matrix
 from poolbench.errors import CellError, InputError, PoolbenchError
+from poolbench.statuses import Status
 
 MIN_COVERAGE = 0.5
 MAX_CLASS_GAP = 0.05
@@ -128,7 +129,7 @@ class PooledVectors:
 
     def _missing_reason(self) -> tuple[str, str]:
         rows = np.flatnonzero(~self.usable)
-        status = Counter(self.statuses[row] or "non_finite" for row in rows).most_common(1)[0][0]
+        status = Counter(self.statuses[row] or Status.NON_FINITE for row in rows).most_common(1)[0][0]
         said = [self.reasons[row] for row in rows if self.reasons and self.reasons[row]]
         example = f", e.g. {said[0]}" if said else ""
         return status, f"{len(rows)} of {len(self.usable)} passages have no finite vector{example}"
@@ -165,13 +166,15 @@ def joined(parts: Sequence[PooledVectors]) -> PooledVectors:
 def _require_coverage(applied: np.ndarray, labels: np.ndarray | None) -> None:
     coverage = applied.mean()
     if coverage < MIN_COVERAGE:
-        raise CellError("no_coverage", f"the strategy applied to {coverage:.1%} of the passages; at least 50 % needed")
+        raise CellError(
+            Status.NO_COVERAGE, f"the strategy applied to {coverage:.1%} of the passages; at least 50 % needed"
+        )
     if labels is None:
         return
     shares = [applied[labels == label].mean() for label in (1, 0) if (labels == label).any()]
     if len(shares) == 2 and abs(shares[0] - shares[1]) > MAX_CLASS_GAP + 1e-12:
         raise CellError(
-            "class_dependent_coverage",
+            Status.CLASS_DEPENDENT_COVERAGE,
             f"the strategy applied to {shares[0]:.1%} of the positives and {shares[1]:.1%} of the negatives; "
             "the fallback alone would carry the label",
         )
@@ -180,4 +183,4 @@ def _require_coverage(applied: np.ndarray, labels: np.ndarray | None) -> None:
 def _require_variation(matrix_nW: np.ndarray) -> None:
     variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
     if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
-        raise CellError("collapsed", "all passages have the same vector")
+        raise CellError(Status.COLLAPSED, "all passages have the same vector")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statuses import Status
 from poolbench_prober.solver.choice import choose_solver
 from poolbench_prober.solver.interface import TOLERANCE, LossName, ProbeFit, Problem, SoftmaxFit, Solver
 
@@ -97,7 +98,7 @@ def fit_ridge(
     """
     targets_nK = np.asarray(targets_nK, dtype=np.float64)
     if not np.isfinite(targets_nK).all():
-        raise CellError("non_finite", "targets of a regression probe hold NaN or infinity")
+        raise CellError(Status.NON_FINITE, "targets of a regression probe hold NaN or infinity")
     return _solve(vectors_nD, targets_nK, c_K, [np.arange(len(vectors_nD))], "squared", tolerance, solver)[0]
 
 
@@ -132,7 +133,7 @@ def fit_softmax(
         raise ValueError(f"classes must lie in 0 ... {num_classes - 1}, got {np.unique(classes_nP)[:5].tolist()}")
     present_Pk = np.stack([np.isin(np.arange(num_classes), column) for column in classes_nP.T])
     if (present_Pk.sum(axis=1) < 2).any():
-        raise CellError("one_class", "all training rows of a multinomial probe have one class")
+        raise CellError(Status.ONE_CLASS, "all training rows of a multinomial probe have one class")
     vectors, c_P = _checked(vectors_nD, classes_nP, c_P, [np.arange(len(vectors_nD))])
     num_probes = len(c_P)
     weights = np.zeros((vectors.shape[1], num_probes, num_classes))
@@ -195,7 +196,7 @@ def _checked(
     wrong = np.flatnonzero(~finite)
     if np.isin(wrong, np.concatenate(list(training))).any():
         raise CellError(
-            "non_finite", f"{len(wrong)} of {len(vectors)} vectors hold NaN or infinity, e.g. row {wrong[0]}"
+            Status.NON_FINITE, f"{len(wrong)} of {len(vectors)} vectors hold NaN or infinity, e.g. row {wrong[0]}"
         )
     return vectors, c_K
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober.tasks.class_code import code_lengths
@@ -60,7 +61,7 @@ def _lengths(targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: 
 def _measure(name: str, lengths: Sequence[CodeLengths], fields: dict[str, Any]) -> Measure:
     found = [getattr(each, _ATTRIBUTES[name]) for each in lengths]
     if None in found:
-        return Measure.null(name, "not_implemented", _NOT_RELEASED, **fields)
+        return Measure.null(name, Status.NOT_IMPLEMENTED, _NOT_RELEASED, **fields)
     values = [float(value) for value in found]
     details: dict[str, Any] = {"values": values}
     if name == "probe.compression":

@@ -10,6 +10,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
+from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober.inputs.vectors import PooledVectors
@@ -133,11 +134,13 @@ def _fit(
     else:
         classes, codes = np.unique(values, return_inverse=True)
         if len(classes) < 2:
-            raise CellError("one_class", "the control task has one class in train: its word types share one label")
+            raise CellError(Status.ONE_CLASS, "the control task has one class in train: its word types share one label")
         fits = fit_classifiers(vectors_nD, codes, len(classes), c_values, params.tolerance)
     for c, fit in zip(c_values, fits, strict=True):
         if not fit.converged:
-            raise CellError("not_converged", f"gradient ratio {fit.gradient_ratio:.1e} above the tolerance, C = {c}")
+            raise CellError(
+                Status.NOT_CONVERGED, f"gradient ratio {fit.gradient_ratio:.1e} above the tolerance, C = {c}"
+            )
     return {c: _Fit(fit, classes) for c, fit in zip(c_values, fits, strict=True)}
 
 
@@ -191,10 +194,10 @@ def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, f
     said = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
     told: dict[str, Any] = {**fields, "reason": said if share else None}
     if regression and share:
-        measures = [Measure.null("probe.pearson", "collapsed", said, **fields)]
+        measures = [Measure.null("probe.pearson", Status.COLLAPSED, said, **fields)]
     elif regression and any(np.ptp(each.truth) == 0 for each in found):
         reason = "all test instances have one value: nothing correlates with it"
-        measures = [Measure.null("probe.pearson", "one_class", reason, **fields)]
+        measures = [Measure.null("probe.pearson", Status.ONE_CLASS, reason, **fields)]
     else:
         name = "probe.pearson" if regression else "probe.macro_f1"
         measures = [_measure(name, own_RS, {**told, "details": _finite(details)})]
@@ -221,7 +224,7 @@ def _selectivity(
         columns.append(_samples(regression, each.control_truth, each.control_predicted, weights_Rn[:, each.test]))
     control_RS = np.nan_to_num(np.stack(columns, axis=1), nan=0.0) if regression else np.stack(columns, axis=1)
     if not np.isfinite(own_RS[0]).all():
-        return Measure.null("probe.selectivity", "collapsed", "the probe has no correlation to compare", **fields)
+        return Measure.null("probe.selectivity", Status.COLLAPSED, "the probe has no correlation to compare", **fields)
     details = {"control": float(control_RS[0].mean())}
     return _measure("probe.selectivity", own_RS - control_RS, {**fields, "details": details})
 

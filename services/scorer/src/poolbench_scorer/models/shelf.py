@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
+from poolbench.contracts.wire import scorers_path
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
+from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
@@ -102,14 +104,14 @@ class ScorerShelf:
         made_at = datetime.fromtimestamp(pointer.made_s, UTC).isoformat(timespec="seconds")
         entry = {"id": pointer.id, "concept": pointer.concept, "base": pointer.base, "scorer": pointer.key}
         if not self.artifacts.exists(pointer.key):
-            return {**entry, "made_at": made_at, "status": "failed", "reason": "its files are gone"}
+            return {**entry, "made_at": made_at, "status": Status.FAILED, "reason": "its files are gone"}
         kept = ("auroc", "ece_after", "brier_after", "reason", "note")
         try:
             config = json.loads(self.artifacts.read(pointer.key, CONFIG))
             report = {name: value for name, value in self.report(pointer.key).items() if name in kept}
         except DamagedError as error:
-            return {**entry, "made_at": made_at, "status": "failed", "reason": str(error)}
-        return {**entry, "made_at": made_at, "status": "ok", "kind": config["kind"], **report}
+            return {**entry, "made_at": made_at, "status": Status.FAILED, "reason": str(error)}
+        return {**entry, "made_at": made_at, "status": Status.OK, "kind": config["kind"], **report}
 
 
 def _key(name: str) -> str:
@@ -124,16 +126,16 @@ def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
 
     Scorers of sensitive concepts get no pointer: they answer no ad-hoc request.
     """
-    if get_concept(params.concept).sensitive:
+    if CONCEPTS.get(params.concept).sensitive:
         return
     body: Mapping[str, str] = {"concept": params.concept, "base": params.base, "scorer": key}
-    store.put(f"scorers/{params.concept}/{_file_name(params.base)}.json", json.dumps(body).encode())
+    store.put(f"{scorers_path(params.concept)}{_file_name(params.base)}.json", json.dumps(body).encode())
 
 
 def pointers(store: ObjectStore, concept: str = "") -> list[Pointer]:
     """The pointers of a concept, or of all; a damaged one is logged and left out."""
     found = []
-    for info in store.list(f"scorers/{concept}/" if concept else "scorers/"):
+    for info in store.list(scorers_path(concept)):
         try:
             found.append(_pointer(info, store.get(info.path)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -148,7 +150,7 @@ def _pointer(info: ObjectInfo, data: bytes) -> Pointer:
 
 def refuse_sensitive(concept: str) -> None:
     """Raises RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
-    if get_concept(concept).sensitive:
+    if CONCEPTS.get(concept).sensitive:
         raise RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
 

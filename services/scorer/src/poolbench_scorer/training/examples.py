@@ -14,6 +14,7 @@ import pyarrow as pa
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.batches import Window
 from poolbench_scorer.models.windows import Tokens, draw, loop_words, shuffle_words, training_windows
@@ -53,10 +54,10 @@ def read_passages(table: pa.Table, split: str) -> Passages:
         raise InputError(f"passages of split {', '.join(splits)}: this step takes passages of split {split} only")
     labels = np.array(table["label"].to_pylist(), dtype=np.int64)
     if split == "scorer" and not len(labels):
-        raise CellError("no_scorer", "the concept has no scorer passages, so no scorer can be trained")
+        raise CellError(Status.NO_SCORER, "the concept has no scorer passages, so no scorer can be trained")
     counts = np.bincount(labels, minlength=2)
     if counts.min() < MIN_CLASS:
-        status = "one_class" if counts.min() == 0 and counts.max() > 0 else "too_few"
+        status = Status.ONE_CLASS if counts.min() == 0 and counts.max() > 0 else Status.TOO_FEW
         raise CellError(status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each")
     columns = (table[name].to_pylist() for name in ("passage_id", "text", "pair_id"))
     ids, texts, pairs = columns
@@ -85,7 +86,7 @@ def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.nd
     inside = np.isin(passages.groups, held_out)
     for rows in (inside, ~inside):
         if len(set(passages.labels[rows].tolist())) < 2:
-            raise CellError("too_few", f"{len(classes)} groups of passages cannot be split for validation")
+            raise CellError(Status.TOO_FEW, f"{len(classes)} groups of passages cannot be split for validation")
     return np.flatnonzero(~inside), np.flatnonzero(inside)
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, ModelError
+from poolbench.statuses import Status
 from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
@@ -88,7 +89,7 @@ def _calibrate(
     """The temperature, and the figures on the same windows."""
     try:
         if table is None:
-            raise CellError("no_scorer", "imported without passages: neither calibrated nor measured")
+            raise CellError(Status.NO_SCORER, "imported without passages: neither calibrated nor measured")
         passages: Passages = read_passages(table, "scorer")
     except CellError as error:
         names = ("scorer.auroc", "scorer.ece", "scorer.brier")

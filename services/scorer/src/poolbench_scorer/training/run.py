@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.errors import InputError
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.scorer import pick_device
@@ -20,7 +20,7 @@ def run_training(passages: pa.Table | None, params: TrainParams, progress: Progr
         UnknownConceptError: With the nearest valid names.
         InputError: If there are no passages. Only an import works without them.
     """
-    get_concept(params.concept)
+    CONCEPTS.get(params.concept)
     if params.mode == "import":
         return import_scorer(passages, params, pick_device())
     if passages is None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
+from poolbench.settings import SteererSettings
 from poolbench_steerer.concurrency import OnDone, run_all
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine.launch import timed_launch
 from poolbench_steerer.engine.limits import Limits
 from poolbench_steerer.engine.overflow import check_counts, check_logprobs
@@ -54,7 +54,7 @@ class SteeringEngine:
         self._registering = asyncio.Lock()
 
     @classmethod
-    async def start(cls, model: ModelRef, config: SteererConfig, bank: VectorBank | None = None) -> Self:
+    async def start(cls, model: ModelRef, config: SteererSettings, bank: VectorBank | None = None) -> Self:
         """Starts an engine; ``bank`` is what an earlier engine of the same model held."""
         llm, start_s = timed_launch(model, config)
         info = (await llm.collective_rpc("steering_info"))[0]

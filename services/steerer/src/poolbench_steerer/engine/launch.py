@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
-from poolbench_steerer.config import SteererConfig
-from poolbench_steerer.plugin import OWNER_VARIABLE, WIRE_KEY
+from poolbench.settings import ProcessSettings, SteererSettings
+from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.supported import check_vllm_version
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ _HOOKS_VERSION = 2
 _CPU_KV_CACHE_GIB = 1.0
 
 
-def prepare_environment(model: ModelRef, config: SteererConfig) -> None:
+def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
     """Sets what vLLM reads from the environment; must run before vllm is imported. Never overrides a user."""
-    os.environ[OWNER_VARIABLE] = str(os.getpid())
+    os.environ[ProcessSettings.variable("engine_owner")] = str(os.getpid())
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
@@ -47,7 +47,7 @@ def _built_for_cuda() -> bool:
     return torch.version.cuda is not None
 
 
-def import_vllm(model: ModelRef, config: SteererConfig) -> type[Exception]:
+def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
     """Imports vllm with its environment prepared; returns the error that its dead engines raise."""
     prepare_environment(model, config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: F401
@@ -56,7 +56,7 @@ def import_vllm(model: ModelRef, config: SteererConfig) -> type[Exception]:
     return EngineDeadError
 
 
-def launch(model: ModelRef, config: SteererConfig) -> AsyncLLM:
+def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
     """Starts an engine; takes seconds to minutes. Call it on the event loop that will use it.
 
     Raises:
@@ -74,7 +74,7 @@ def launch(model: ModelRef, config: SteererConfig) -> AsyncLLM:
         raise ModelError(f"the engine cannot start with model {model.id!r} ({model.source}): {error}") from error
 
 
-def device(config: SteererConfig) -> str:
+def device(config: SteererSettings) -> str:
     """``cpu`` or ``cuda``, as configured or as vLLM's platform says."""
     from vllm.platforms import current_platform
 
@@ -84,7 +84,7 @@ def device(config: SteererConfig) -> str:
     return found
 
 
-def engine_arguments(model: ModelRef, config: SteererConfig, device_type: str) -> dict[str, Any]:
+def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str) -> dict[str, Any]:
     """The arguments of vLLM's engine."""
     on_cpu = device_type == "cpu"
     arguments: dict[str, Any] = {
@@ -121,7 +121,7 @@ def engine_arguments(model: ModelRef, config: SteererConfig, device_type: str) -
     return arguments
 
 
-def timed_launch(model: ModelRef, config: SteererConfig) -> tuple[AsyncLLM, float]:
+def timed_launch(model: ModelRef, config: SteererSettings) -> tuple[AsyncLLM, float]:
     """An engine and the seconds its start took."""
     began = time.monotonic()
     return launch(model, config), time.monotonic() - began

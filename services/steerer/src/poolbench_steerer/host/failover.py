@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
 
 from poolbench.config import ModelRef
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.border import as_ours
 from poolbench_steerer.engine.launch import import_vllm
@@ -20,7 +20,7 @@ _ALIVE_INTERVAL_S = 1.0
 
 
 async def surviving(
-    model: ModelRef, config: SteererConfig, attempt: Callable[[], Awaitable[_T]], is_dead: Callable[[], bool]
+    model: ModelRef, config: SteererSettings, attempt: Callable[[], Awaitable[_T]], is_dead: Callable[[], bool]
 ) -> _T:
     """Makes the attempt again after every death of the engine, on a new one.
 

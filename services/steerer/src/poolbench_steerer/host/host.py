@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 from poolbench.config import ModelRef, resolve_model
-from poolbench_steerer.config import SteererConfig
+from poolbench.settings import SteererSettings
+from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.host.loop import Emit, LoopThread
@@ -19,7 +20,7 @@ StreamJob = Callable[[SteeringEngine, Emit], Awaitable[None]]
 class EngineHost:
     """One engine with one model at a time; a job for another model waits, then reloads (tens of seconds)."""
 
-    def __init__(self, config: SteererConfig) -> None:
+    def __init__(self, config: SteererSettings) -> None:
         self.config = config
         self.keeper = EngineKeeper(config)
         self._loop = LoopThread("steering-engine")
@@ -66,11 +67,11 @@ class EngineHost:
     def health(self) -> dict[str, Any]:
         """State of the engine, for ``/health``."""
         keeper, engine = self.keeper, self.keeper.engine
-        state = "dead" if engine is not None and engine.dead else keeper.state
+        state = EngineState.DEAD if engine is not None and engine.dead else keeper.state
         report: dict[str, Any] = {"state": state, "restarts": keeper.num_restarts, "jobs": keeper.num_jobs}
-        report["ready"] = state == "ready"
-        if state == "failed":
-            report |= {"status": "unavailable", "reason": keeper.failure}
+        report["ready"] = state == EngineState.READY
+        if state == EngineState.FAILED:
+            report |= {"status": ServiceState.UNAVAILABLE, "reason": keeper.failure}
         if engine is not None:
             report |= {
                 "model": engine.model.id,

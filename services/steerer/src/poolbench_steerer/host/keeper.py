@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from poolbench.config import ModelRef, resolve_model
+from poolbench.settings import SteererSettings
+from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
-from poolbench_steerer.config import SteererConfig
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.engine.selftest import self_test
@@ -29,16 +30,16 @@ class EngineKeeper:
 
     Attributes:
         engine: The one that is loaded, alive or dead.
-        state: ``idle`` (nothing loaded yet), ``loading``, ``ready``, or ``failed`` (the configured model's load did).
+        state: Where the engine stands; `failed` where the configured model could not be loaded.
         failure: Why it failed.
         checks: What the self-test of the latest engine found.
         num_restarts: Engines started after the death of another.
         num_jobs: Jobs under way.
     """
 
-    def __init__(self, config: SteererConfig) -> None:
+    def __init__(self, config: SteererSettings) -> None:
         self.engine: SteeringEngine | None = None
-        self.state = "idle"
+        self.state = EngineState.IDLE
         self.failure = ""
         self.checks: dict[str, float] = {}
         self.num_restarts = 0
@@ -68,7 +69,7 @@ class EngineKeeper:
 
     async def unload(self) -> None:
         """Ends the engine, if there is one."""
-        engine, self.engine, self.state = self.engine, None, "idle"
+        engine, self.engine, self.state = self.engine, None, EngineState.IDLE
         if engine is not None:
             engine.close()
             del engine
@@ -112,7 +113,7 @@ class EngineKeeper:
         elif self.engine is not None:  # a model that does not exist must not end the engine that others use
             await loaded_tokens(model, trust_remote_code=self._config.trust_remote_code)
         await self.unload()
-        self.state = "loading"
+        self.state = EngineState.LOADING
         try:
             engine = await SteeringEngine.start(model, self._config, self.bank_of(model))
             self._banks[_identity(model)] = engine.bank
@@ -122,9 +123,9 @@ class EngineKeeper:
             await self.unload()
             # Another model that someone asked for in vain says nothing about this service.
             if model.id == resolve_model(self._config.model).id:
-                self.state, self.failure = "failed", str(error) or type(error).__name__
+                self.state, self.failure = EngineState.FAILED, str(error) or type(error).__name__
             raise
-        self.state = "ready"
+        self.state = EngineState.READY
         logger.info("steering engine ready: %s in %.1f s, self-test %s", model.id, engine.start_s, self.checks)
         return engine
 

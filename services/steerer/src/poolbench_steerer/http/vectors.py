@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from poolbench.config import ModelRef
 from poolbench.contracts.bounds import MAX_WIDTH
+from poolbench.contracts.wire import JSON_TYPE, OCTET_STREAM, SAFETENSORS
 from poolbench.errors import InputError, TooLargeError
 from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, VectorError
@@ -24,7 +25,7 @@ from poolbench_steerer.http.values import shortened
 from poolbench_steerer.plugin.bank import VectorBank
 
 MAX_JSON_MIB = 32  # parsing more holds up every other request
-SAFETENSORS_TYPES = ("application/octet-stream", "application/vnd.safetensors")
+SAFETENSORS_TYPES = (OCTET_STREAM, SAFETENSORS)
 _LABEL: TypeAdapter[str] = TypeAdapter(Label)
 
 
@@ -40,7 +41,7 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json": {"schema": VectorsBody.model_json_schema()},
+            JSON_TYPE: {"schema": VectorsBody.model_json_schema()},
             **dict.fromkeys(SAFETENSORS_TYPES, BINARY),
         },
     }
@@ -71,13 +72,13 @@ class VectorVerbs:
         limit_mib = self.host.config.max_upload_mib
         if kind in SAFETENSORS_TYPES:
             labels, arrays = await asyncio.to_thread(parse_safetensors, await _read(request, limit_mib))
-        elif kind in ("", "application/json"):
+        elif kind in ("", JSON_TYPE):
             parsed = _parse_json(await _read(request, min(limit_mib, MAX_JSON_MIB)))
             model = parsed.model or model
             labels = _labels(parsed)
             arrays = [np.asarray(vector, dtype=np.float32) for vector in parsed.vectors]
         else:
-            raise MediaTypeError(f"content type {kind!r}; send application/json or {' or '.join(SAFETENSORS_TYPES)}")
+            raise MediaTypeError(f"content type {kind!r}; send {JSON_TYPE} or {' or '.join(SAFETENSORS_TYPES)}")
         ref = model_of(self.host, model)
         ids = await self.host.run_async(ref, lambda engine: engine.register(arrays))
         named = {label: key for label, key in zip(labels, ids, strict=True) if label}

@@ -9,5 +9,3 @@ the engine, where ``receipts`` prove the steering by them. ``supported`` and ``i
 
 #: Key of the steering instructions in ``SamplingParams.extra_args`` and in vLLM's ``additional_config``.
 WIRE_KEY = "poolbench_steering"
-#: Environment variable with the process id of the replica that owns an engine.
-OWNER_VARIABLE = "POOLBENCH_ENGINE_OWNER"

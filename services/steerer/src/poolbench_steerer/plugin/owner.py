@@ -8,7 +8,7 @@ import time
 
 import psutil
 
-from poolbench_steerer.plugin import OWNER_VARIABLE
+from poolbench.settings import ProcessSettings
 
 
 def end_with_owner(interval_s: float = 1.0) -> None:
@@ -17,7 +17,7 @@ def end_with_owner(interval_s: float = 1.0) -> None:
     vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so the parent
     of this process says nothing; its id comes with the environment.
     """
-    owner_id = int(os.environ.get(OWNER_VARIABLE, os.getppid()))
+    owner_id = ProcessSettings.load().engine_owner or os.getppid()
 
     def watch() -> None:
         try:

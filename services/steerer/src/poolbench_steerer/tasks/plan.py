@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.plugin.bank import vector_id
 from poolbench_steerer.tasks.draws import Draw, Draws, draws_of
-
-UNSTEERED = "unsteered"
 
 
 @dataclass(frozen=True)

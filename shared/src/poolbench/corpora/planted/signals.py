@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 from random import Random
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.corpora.planted.lexicon import load_yaml
 
 Pattern = tuple[str, str]
@@ -82,7 +82,7 @@ def distractors(concept: str) -> tuple[str, ...]:
     Without them any connective would tell the classes of a discourse concept apart, and its scorer would
     answer to its neighbours.
     """
-    seeds = [word.lower() for word in get_concept(concept).seed_words]
+    seeds = [word.lower() for word in CONCEPTS.get(concept).seed_words]
     others = (load_signal(other) for other in _EVERYDAY if other != concept)
     patterns = (re.sub("[<>]", "", pattern) for other in others for pattern in other.patterns(1))
     return tuple(pattern for pattern in patterns if not any(seed in pattern.lower() for seed in seeds))

@@ -1,13 +1,13 @@
 """The real-text archives as a mapping from path to bytes, packed or unpacked."""
 
-import os
 import tarfile
 from functools import cache
 from pathlib import Path
 
 from poolbench.errors import CorpusError
+from poolbench.settings import FolderSettings
 
-ARCHIVES_VARIABLE = "POOLBENCH_REAL_TEXT"
+ARCHIVES_VARIABLE = FolderSettings.variable("real_text")
 ARCHIVE_NAMES = ("parsing", "passages", "probing")
 
 
@@ -20,7 +20,7 @@ def archives_folder(folder: str | Path | None = None) -> Path:
     Raises:
         CorpusError: no folder is named, or it holds none of the archives.
     """
-    named = folder or os.environ.get(ARCHIVES_VARIABLE)
+    named = folder or FolderSettings.load().real_text
     if not named:
         raise CorpusError(
             f"no folder of real-text archives was named; set {ARCHIVES_VARIABLE} to the folder that holds "

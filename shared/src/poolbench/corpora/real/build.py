@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.checks.content import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
@@ -59,7 +59,7 @@ def build_real(
     rules = weak_labels()
     if concept not in rules:
         raise UnknownConceptError(concept, rules)
-    press = _Press(concept, rules[concept], archives, window or get_concept(concept).token_window, seed, count_tokens)
+    press = _Press(concept, rules[concept], archives, window or CONCEPTS.get(concept).token_window, seed, count_tokens)
     wanted: dict[Split, int] = {"train": num_train, "test": num_test, "scorer": num_scorer}
     for split, number in wanted.items():
         if number < 0 or number % 2:
@@ -92,7 +92,7 @@ class _Press:
 
     @cached_property
     def _seeds(self) -> Any:
-        concept = get_concept(self.concept)
+        concept = CONCEPTS.get(self.concept)
         return seed_pattern(concept) if concept.seed_words else None
 
     def rows(self, split: Split, number: int) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from poolbench.concepts import get_concept
+from poolbench.concepts import CONCEPTS
 from poolbench.corpora.checks.content import NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench.corpora.real.documents import Document
 from poolbench.corpora.real.rewrites import REWRITES, Rewrite
@@ -84,13 +84,13 @@ _POLITE, _IMPOLITE = 0.55, -0.55
 
 
 def _matched(concept: str, sources: tuple[str, ...], test: PassageTest | None = None) -> WeakLabels:
-    test = test or at_least(seed_pattern(get_concept(concept)), MIN_MARKERS)
+    test = test or at_least(seed_pattern(CONCEPTS.get(concept)), MIN_MARKERS)
     return WeakLabels(Pool(sources, test), rewrite=REWRITES[concept])
 
 
 def weak_labels() -> dict[str, WeakLabels]:
     """The rules per concept; concepts that the archives cannot serve are absent."""
-    seeds = {name: seed_pattern(get_concept(name)) for name in ("conditionality", "planning", "legal_formality")}
+    seeds = {name: seed_pattern(CONCEPTS.get(name)) for name in ("conditionality", "planning", "legal_formality")}
     return {
         "hedging": _matched("hedging", _PROSE),
         "causation": _matched("causation", _PROSE),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from poolbench.runtime.gate.headers import declared_bytes, is_json, sends_body
 from poolbench.runtime.gate.refusal import Answer, RefusalError
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     from starlette.types import Message, Scope
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -77,7 +78,7 @@ class Bodies:
         limit_mib = self._settings.max_bodies_mib
         if self.held_bytes + len(chunk) > limit_mib * _MIB:
             said = f"the bodies of all requests under way together exceed {limit_mib:g} MiB; try again later"
-            raise RefusalError(429, "busy", said, closes=True)
+            raise RefusalError(429, Code.BUSY, said, closes=True)
         self.held_bytes += len(chunk)
         body.add(chunk)
 
@@ -113,10 +114,10 @@ class _Pace:
             f"{settings.body_min_kib_per_s:g} KiB/s after {settings.body_grace_s:g} s, "
             f"and all of it within {settings.body_timeout_s:g} s"
         )
-        return RefusalError(408, "too_slow", said, closes=True)
+        return RefusalError(408, Code.TOO_SLOW, said, closes=True)
 
 
 def _require_size(size: int, limit_mib: float) -> None:
     if size > limit_mib * _MIB:
         said = f"the body has {size} bytes or more; at most {limit_mib:g} MiB are allowed: send it in parts"
-        raise RefusalError(413, "too_large", said, closes=True)
+        raise RefusalError(413, Code.TOO_LARGE, said, closes=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
+from poolbench.statuses import Code
 
 _NO_TOKEN = "(no token)"
 
@@ -43,7 +44,7 @@ class Clients:
         most = self._settings.requests_per_client if holds else self._settings.open_requests
         if self._under_way[name] >= most:
             whose = "requests of your address" if holds else "requests without a token"
-            raise RefusalError(429, "busy", f"{most} {whose} are under way; try again later", closes=closes)
+            raise RefusalError(429, Code.BUSY, f"{most} {whose} are under way; try again later", closes=closes)
         self._under_way[name] += 1
         try:
             yield

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from poolbench.runtime.gate.clients import address_of
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
 
 _SWEEP_S = 0.5
 

@@ -17,11 +17,12 @@ from poolbench.runtime.gate.headers import (
 )
 from poolbench.runtime.gate.health import HealthDesk
 from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _LOG = logging.getLogger("poolbench.http")
 
@@ -64,7 +65,7 @@ class Gate:
         holds, closes = holds_token(scope, self._token), sends_body(scope)
         if (service := health_of(scope)) is not None:
             if closes:
-                raise RefusalError(400, "input", "`/health` takes no body; send none", closes=True)
+                raise RefusalError(400, Code.INPUT, "`/health` takes no body; send none", closes=True)
             await answer.json(*await self._health.look(service, holds))
             return
         require_token_or_open_page(scope, holds)
@@ -94,6 +95,6 @@ class Gate:
             if not limit.expired():
                 _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)
         if limit.expired():  # Serve's proxy ends quietly when it is cancelled
-            raise RefusalError(504, "deadline", f"no answer within {self._deadline_s:g} s")
+            raise RefusalError(504, Code.DEADLINE, f"no answer within {self._deadline_s:g} s")
         if not answer.started:
-            raise RefusalError(503, "unavailable", "the service broke off; it may be restarting: try again")
+            raise RefusalError(503, Code.UNAVAILABLE, "the service broke off; it may be restarting: try again")

@@ -6,8 +6,9 @@ import hmac
 import re
 from typing import TYPE_CHECKING, Any
 
+from poolbench.contracts.wire import HEALTH_PATH, JSON_TYPE, SERVICES
 from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.service import SERVICES
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -38,7 +39,7 @@ def holds_token(scope: Scope, token: bytes) -> bool:
 def health_of(scope: Scope) -> str | None:
     """The service whose health is asked for, if the request is such a question."""
     service, _, verb = scope["path"].removeprefix("/").partition("/")
-    return service if verb == "health" and service in SERVICES and scope["method"] == "GET" else None
+    return service if f"/{verb}" == HEALTH_PATH and service in SERVICES and scope["method"] == "GET" else None
 
 
 def require_token_or_open_page(scope: Scope, holds: bool) -> None:
@@ -50,7 +51,7 @@ def require_token_or_open_page(scope: Scope, holds: bool) -> None:
     service, _, page = scope["path"].removeprefix("/").partition("/")
     is_open = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] in _OF_SERVE
     if not holds and not (is_open and scope["method"] in ("GET", "HEAD") and not sends_body(scope)):
-        raise RefusalError(401, "unauthorized", _UNAUTHORIZED, closes=sends_body(scope))
+        raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED, closes=sends_body(scope))
 
 
 def sends_body(scope: Scope) -> bool:
@@ -68,7 +69,7 @@ def is_json(scope: Scope) -> bool:
     """Whether a service would parse the body as JSON; one without a type is."""
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     kind = kind.partition(b";")[0].strip().lower()
-    return kind in (b"", b"application/json") or kind.endswith(b"+json")
+    return kind in (b"", JSON_TYPE.encode()) or kind.endswith(b"+json")
 
 
 def without_control(scope: Scope) -> dict[str, Any]:

@@ -11,10 +11,13 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+from poolbench.contracts.wire import HEALTH_PATH
+from poolbench.statuses import ServiceState
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
-    from poolbench.runtime.gate.settings import GateSettings
+    from poolbench.settings import GateSettings
 
 _FRESH_S = 0.2
 _MAX_BYTES = 1 << 20
@@ -47,7 +50,7 @@ class HealthDesk:
             await asyncio.wait({self._question(service, seen)}, timeout=self._settings.health_wait_s)
         if seen.silent_s() > self._settings.health_silence_s or not seen.body:
             said = f"no answer for {seen.silent_s():.1f} s"
-            return 503, _dump({"status": "silent", "reason": said} if details else {"status": "silent"})
+            return 503, _dump({"status": ServiceState.SILENT, **({"reason": said} if details else {})})
         return seen.status, _dump(seen.body if details else {"status": seen.body["status"]})
 
     def _question(self, service: str, seen: _Seen) -> asyncio.Task[None]:
@@ -72,7 +75,7 @@ class HealthDesk:
         seen.asked_s = None
 
     def _scope(self, service: str) -> dict[str, Any]:
-        path = f"/{service}/health"
+        path = f"/{service}{HEALTH_PATH}"
         return {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -137,7 +140,7 @@ class _Reply:
         if isinstance(body, dict) and isinstance(body.get("status"), str):
             return self.status, body
         said = f"the {service} is not deployed" if self.status == 404 else self.body.decode(errors="replace")[:200]
-        return 503, {"status": "unavailable", "reason": said}
+        return 503, {"status": ServiceState.UNAVAILABLE, "reason": said}
 
 
 def _dump(body: dict[str, Any]) -> bytes:

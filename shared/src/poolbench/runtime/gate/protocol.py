@@ -9,7 +9,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from poolbench.runtime.gate.connections import Connections
 from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.gate.settings import GateSettings
+from poolbench.settings import GateSettings
+from poolbench.statuses import Code
 
 MAX_PIPELINE = 16
 MAX_SURPLUS = 1 << 16  # bytes after a request that begin no other
@@ -40,7 +41,7 @@ class GateProtocol(HttpToolsProtocol):
         self._waits_since: float | None = self.last_active
         if not self.registry.admit(self):
             most = self.registry.settings.connections_per_client
-            self._write(RefusalError(429, "busy", f"more than {most} connections of your address; use fewer"))
+            self._write(RefusalError(429, Code.BUSY, f"more than {most} connections of your address; use fewer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection no longer counts."""
@@ -60,7 +61,7 @@ class GateProtocol(HttpToolsProtocol):
         if self._part is _Part.HEADERS and self._raw_bytes > (limits.max_header_kib + limits.max_url_kib) * 1024:
             self._refuse(self._too_many_headers())
         elif self._part is _Part.BODY and self._raw_bytes > MAX_SURPLUS + BODY_OVERHEAD * self._body_bytes:
-            self._refuse(RefusalError(400, "http", "the chunks of the body have more framing than content"))
+            self._refuse(RefusalError(400, Code.HTTP, "the chunks of the body have more framing than content"))
         elif self._part is _Part.NOTHING and self._raw_bytes > MAX_SURPLUS:
             self.drop()
         elif self.idle and self._waits_since is None:
@@ -76,7 +77,7 @@ class GateProtocol(HttpToolsProtocol):
         """A part of the path."""
         super().on_url(url)
         if len(self.url) > (limit := self.registry.settings.max_url_kib) * 1024:
-            raise self._noted(RefusalError(414, "http", f"path and query exceed {limit} KiB"))
+            raise self._noted(RefusalError(414, Code.HTTP, f"path and query exceed {limit} KiB"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer."""
@@ -93,7 +94,8 @@ class GateProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             raise self._noted(RefusalError(400, "upgrade", "upgrades and CONNECT are refused; send plain HTTP/1.1"))
         if len(self.pipeline) >= MAX_PIPELINE:
-            raise self._noted(RefusalError(400, "http", f"more than {MAX_PIPELINE} requests before the first answer"))
+            said = f"more than {MAX_PIPELINE} requests before the first answer"
+            raise self._noted(RefusalError(400, Code.HTTP, said))
         self._part = _Part.BODY
         self._raw_bytes = 0
         self._waits_since = None
@@ -112,7 +114,7 @@ class GateProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's answer to what its parser refuses, and to what was refused above."""
-        self._refuse(self._refusal or RefusalError(400, "http", _UNREADABLE))
+        self._refuse(self._refusal or RefusalError(400, Code.HTTP, _UNREADABLE))
 
     def check(self, now: float) -> None:
         """Ends the connection if it has waited too long: for headers, for its client to read, or for its end."""
@@ -124,7 +126,7 @@ class GateProtocol(HttpToolsProtocol):
         elif self._waits_since is not None and now - self._waits_since > limits.header_timeout_s:
             if self._part is _Part.HEADERS:
                 said = f"the headers did not come within {limits.header_timeout_s:g} s"
-                self._refuse(RefusalError(408, "too_slow", said))
+                self._refuse(RefusalError(408, Code.TOO_SLOW, said))
             else:
                 self.transport.close()
         elif self._is_unread_for(now) > limits.answer_timeout_s:
@@ -155,7 +157,7 @@ class GateProtocol(HttpToolsProtocol):
     def _too_many_headers(self) -> RefusalError:
         limits = self.registry.settings
         said = f"headers and trailers exceed {limits.max_header_kib} KiB or {limits.max_headers} lines"
-        return RefusalError(431, "http", said)
+        return RefusalError(431, Code.HTTP, said)
 
     def _noted(self, refusal: RefusalError) -> RefusalError:
         """The parser wraps what its callbacks raise; the answer is taken from here."""

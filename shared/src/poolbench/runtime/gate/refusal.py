@@ -6,7 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from poolbench.runtime.error_form import error_json
+from poolbench.contracts.wire import HTTP_CODES
+from poolbench.runtime.error_form import error_json, json_headers
+from poolbench.statuses import Code
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Send
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 LINGER_S = 1.0
 LINGER_BYTES = 4 << 20
 _MAX_SAID = 1000
-_CODES = {404: "not_found", 408: "deadline", 429: "busy", 503: "unavailable"}
 
 
 class RefusalError(Exception):
@@ -38,11 +39,7 @@ class RefusalError(Exception):
 
     def headers(self, size: int) -> list[tuple[bytes, bytes]]:
         """The headers of the answer, for a body of `size` bytes."""
-        found = [(b"content-type", b"application/json"), (b"content-length", str(size).encode())]
-        if self.status == 401:
-            found.append((b"www-authenticate", b"Bearer"))
-        if self.status in (429, 503):
-            found.append((b"retry-after", b"1"))
+        found = json_headers(self.status, size)
         if self.closes:
             found.append((b"connection", b"close"))
         return found
@@ -78,7 +75,7 @@ class Answer:
 
     async def json(self, status: int, body: bytes) -> None:
         """A whole answer."""
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+        headers = json_headers(status, len(body))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
@@ -121,7 +118,7 @@ def in_our_form(path: str, send: Send) -> Send:
         elif held and message["type"] == "http.response.body":
             said.extend(message.get("body", b"")[:_MAX_SAID])
             if not message.get("more_body", False):
-                refusal = RefusalError(held[0], _CODES.get(held[0], "http"), said.decode(errors="replace"))
+                refusal = RefusalError(held[0], HTTP_CODES.get(held[0], Code.HTTP), said.decode(errors="replace"))
                 body = refusal.body(path)
                 headers = refusal.headers(len(body))
                 await send({"type": "http.response.start", "status": held[0], "headers": headers})

@@ -11,10 +11,9 @@ import resource
 from typing import TYPE_CHECKING
 
 from poolbench.errors import ConfigError
-from poolbench.runtime.border import BorderLimits
 from poolbench.runtime.gate.gate import Gate
-from poolbench.runtime.gate.settings import GateSettings
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import GateSettings, HttpSettings
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
@@ -42,5 +41,5 @@ def middlewares() -> list[Middleware]:
     os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    deadline_s = BorderLimits.load(1, 1).deadline_s + EXTRA_DEADLINE_S
+    deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
     return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s)]

@@ -12,15 +12,15 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
 from poolbench.runtime.error_form import openai_error
 from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
+from poolbench.statuses import Code
 from poolbench_steerer.http.completions.body import FORMS
 from poolbench_steerer.http.values import shortened
 
 _LOG = logging.getLogger("poolbench.http")
-_CODES = {401: "unauthorized", 404: "not_found", 405: "method_not_allowed"}
-_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}}
 _MAX_ISSUES = 5
 _MAX_NAME_CHARS = 100
 
@@ -46,20 +46,20 @@ def describe(error: Exception) -> tuple[int, dict[str, Any]]:
     if isinstance(error, RequestValidationError):
         return 400, _invalid(error.errors())
     if is_out_of_memory(error) or hides_out_of_memory(error):
-        return 503, openai_error(503, "out_of_memory", OUT_OF_MEMORY)
+        return 503, openai_error(503, Code.OUT_OF_MEMORY, OUT_OF_MEMORY)
     if isinstance(error, HTTPException):
-        code = _CODES.get(error.status_code, "http")
+        code = HTTP_CODES.get(error.status_code, Code.HTTP)
         return error.status_code, openai_error(error.status_code, code, str(error.detail))
     if isinstance(error, PoolbenchError):
         return error.http_status, openai_error(error.http_status, error.code, str(error))
     _LOG.error("completions", exc_info=error)
-    return 500, openai_error(500, "internal", f"{type(error).__name__}; the service's log has the details")
+    return 500, openai_error(500, Code.INTERNAL, f"{type(error).__name__}; the service's log has the details")
 
 
 def _headers(error: Exception, status: int) -> Mapping[str, str] | None:
     if isinstance(error, HTTPException) and error.headers:
         return error.headers
-    return _HEADERS.get(status)
+    return ERROR_HEADERS.get(status)
 
 
 def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
     if unknown:
         listed = ", ".join(map(shortened, unknown))
         return openai_error(400, "unknown_field", f"unknown or unsupported field {listed}", unknown[0])
-    return openai_error(400, "input", "; ".join(_line(name, issue) for name, issue in named), named[0][0])
+    return openai_error(400, Code.INPUT, "; ".join(_line(name, issue) for name, issue in named), named[0][0])
 
 
 def _line(name: str | None, issue: Any) -> str:

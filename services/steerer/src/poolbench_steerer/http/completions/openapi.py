@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from poolbench.config import StrictModel
+from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
 from poolbench.runtime.openapi import Responses, errors
 from poolbench_steerer.http.answers import ReceiptAnswer
 
@@ -107,12 +108,12 @@ def _events(kind: type[BaseModel]) -> dict[str, Any]:
     schema = kind.model_json_schema(ref_template=f"{_MODELS}{{model}}")
     schema.pop("$defs")  # the same models as those of a whole answer
     content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
-    data = [{"const": "[DONE]"}, {"contentMediaType": "application/json", "contentSchema": content}]
+    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
     event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
     return {"itemSchema": event}
 
 
 COMPLETION: Responses = {
-    200: {"model": CompletionAnswer, "content": {"text/event-stream": _events(CompletionChunk)}},
+    200: {"model": CompletionAnswer, "content": {EVENT_STREAM: _events(CompletionChunk)}},
     **openai_errors(403, 404),
 }

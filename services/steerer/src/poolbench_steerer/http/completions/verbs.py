@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from poolbench.config import ModelRef
+from poolbench.contracts.wire import EVENT_STREAM
 from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
@@ -63,7 +64,7 @@ class CompletionVerbs:
             return JSONResponse(await until_disconnect(request, _whole(parts)))
         # Errors before the first token have a status of their own; later ones are an event.
         first = await until_disconnect(request, _first(parts))
-        return StreamingResponse(_events(first, parts, body), media_type="text/event-stream")
+        return StreamingResponse(_events(first, parts, body), media_type=EVENT_STREAM)
 
     async def models(self) -> dict[str, Any]:
         """The configured model, and the loaded one."""

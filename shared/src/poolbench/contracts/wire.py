@@ -1,0 +1,84 @@
+"""Facts that several processes must agree on: names, paths in the object store, exit codes, HTTP."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from poolbench.statuses import Code
+
+#: Every service. Its queue, its HTTP route and its Ray resource carry the same name.
+SERVICES = ("extractor", "pooler", "prober", "scorer", "steerer")
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0
+    FAILURES = 1  # finished, but not everything succeeded
+    USAGE = 2  # the command line or the configuration is wrong
+    INTERRUPTED = 130
+
+
+#: Names that texts without a direction, and texts along the null directions, have in tasks and tables.
+UNSTEERED = "unsteered"
+NULLS = "nulls"
+
+#: Folders of the object store. What belongs to sensitive concepts lies below `RESTRICTED_FOLDER` only.
+ARTIFACTS_FOLDER = "artifacts"
+RESTRICTED_FOLDER = "restricted"
+DAMAGED_FOLDER = "damaged"
+#: Records that say which scorer answers ad-hoc requests: `scorers/<concept>/<base>.json`.
+SCORERS_FOLDER = "scorers"
+#: File of an artifact that is created last; where it is, the artifact is committed.
+MANIFEST_FILE = "manifest.json"
+
+
+def failure_path(task_id: str) -> str:
+    """Return where a worker records why a task failed."""
+    return f"failures/{task_id}.json"
+
+
+def progress_path(task_id: str) -> str:
+    """Return where a worker reports how far a task is."""
+    return f"progress/{task_id}.json"
+
+
+def cancel_path(task_id: str) -> str:
+    """Return what a driver writes to end a task, and removes when it sends the task again."""
+    return f"cancelled/{task_id}"
+
+
+def scorers_path(concept: str = "") -> str:
+    """Return the folder of a concept's scorer records, or of all concepts'."""
+    return f"{SCORERS_FOLDER}/{concept}/" if concept else f"{SCORERS_FOLDER}/"
+
+
+HEALTH_PATH = "/health"
+#: Last event of a stream of server-sent events.
+END_OF_STREAM = "[DONE]"
+
+JSON_TYPE = "application/json"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+EVENT_STREAM = "text/event-stream"
+OCTET_STREAM = "application/octet-stream"
+SAFETENSORS = "application/vnd.safetensors"
+
+#: Headers that errors of a status carry.
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header that carries the token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+#: Code of an HTTP error that has no code of its own.
+HTTP_CODES = {
+    401: Code.UNAUTHORIZED,
+    403: Code.FORBIDDEN,
+    404: Code.NOT_FOUND,
+    405: Code.METHOD_NOT_ALLOWED,
+    408: Code.DEADLINE,
+    429: Code.BUSY,
+    503: Code.UNAVAILABLE,
+}

@@ -1,0 +1,32 @@
+"""Every setting that comes from the environment. A `POOLBENCH_` variable that is declared nowhere here is refused."""
+
+from poolbench.settings.base import Settings, refuse_unknown
+from poolbench.settings.cluster import (
+    ComposeSettings,
+    FolderSettings,
+    HttpSettings,
+    MemorySettings,
+    PlaceSettings,
+    ProcessSettings,
+    RestrictedS3Settings,
+    S3Settings,
+)
+from poolbench.settings.gate import GateSettings
+from poolbench.settings.services import ExtractorSettings, ScorerSettings, SteererSettings
+
+__all__ = [
+    "ComposeSettings",
+    "ExtractorSettings",
+    "FolderSettings",
+    "GateSettings",
+    "HttpSettings",
+    "MemorySettings",
+    "PlaceSettings",
+    "ProcessSettings",
+    "RestrictedS3Settings",
+    "S3Settings",
+    "ScorerSettings",
+    "Settings",
+    "SteererSettings",
+    "refuse_unknown",
+]

@@ -1,0 +1,94 @@
+"""Settings from environment variables: one model per room, and a refusal of names that none of them has."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from poolbench.errors import ConfigError, shown, unknown_name_message
+
+PREFIX = "POOLBENCH_"
+_BOOLEANS = "use true, 1, yes or on, or their opposites false, 0, no or off"
+
+
+class Settings(BaseSettings):
+    """Facts of a deployment, never of science.
+
+    Each field is the environment variable `<prefix><FIELD>`. A variable that is empty counts as unset. Subclasses
+    register themselves: their variables are the ones that may be set, and docs/operations.md lists them.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
+    models: ClassVar[list[type[Settings]]] = []
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        Settings.models.append(cls)
+
+    @classmethod
+    def load(cls) -> Self:
+        """Read the settings from the environment of this process.
+
+        Raises:
+            ConfigError: A variable is unknown, or its value is not allowed. Secrets are not shown.
+        """
+        wrong: list[str] = []
+        try:
+            made = cls()
+        except ValidationError as error:
+            wrong = [cls._explain(issue) for issue in error.errors()]
+        _refuse([*wrong, *_unknown()])
+        return made
+
+    @classmethod
+    def variable(cls, field: str) -> str:
+        """Return the name of the environment variable of a field."""
+        alias = cls.model_fields[field].validation_alias
+        return alias if isinstance(alias, str) else f"{cls.model_config['env_prefix']}{field.upper()}"
+
+    @classmethod
+    def _explain(cls, issue: Any) -> str:
+        """Say what is wrong with one variable: its name, what was received, and what is allowed."""
+        names = {cls.variable(field).lower(): field for field in cls.model_fields}
+        place = str(issue["loc"][0])
+        field = place if place in cls.model_fields else names[place.lower()]
+        known = cls.model_fields[field]
+        received = "" if known.annotation is SecretStr else f" is {shown(issue['input'])}"
+        wanted = _BOOLEANS if issue["type"].startswith("bool") else issue["msg"]
+        return f"{cls.variable(field)}{received}: {wanted} ({known.description})"
+
+
+def setting(default: Any, meaning: str, *, unset: str = "", **bounds: Any) -> Any:
+    """Declare a field of `Settings`.
+
+    Args:
+        default: Value where the variable is not set.
+        meaning: What the setting does, for the documentation and for error messages.
+        unset: What happens where the variable is not set, if the default does not say so.
+        bounds: Further arguments of `pydantic.Field`.
+    """
+    return Field(default, description=meaning, json_schema_extra={"unset": unset} if unset else None, **bounds)
+
+
+def refuse_unknown() -> None:
+    """Refuse variables that look like ours but belong to no setting.
+
+    Raises:
+        ConfigError: With the nearest valid names of each.
+    """
+    _refuse(_unknown())
+
+
+def _unknown() -> list[str]:
+    known = {model.variable(field) for model in Settings.models for field in model.model_fields}
+    names = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name not in known)
+    return [unknown_name_message("environment variable", name, known) for name in names]
+
+
+def _refuse(problems: list[str]) -> None:
+    if problems:
+        raise ConfigError(f"{'; '.join(problems)}; correct or unset it: docs/operations.md lists the settings")

@@ -1,0 +1,40 @@
+"""Wait for a state, so that no test depends on the speed of the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: Far more than any state takes on a slow, busy machine. Only a defect reaches it.
+PATIENCE_S = 120.0
+_STEP_S = 0.01
+
+
+def wait_until(condition: Callable[[], T], within_s: float = PATIENCE_S) -> T:
+    """Return the first true value of `condition`.
+
+    Raises:
+        AssertionError: The condition is still false after `within_s` seconds.
+    """
+    ends_at = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < ends_at, f"the state did not come within {within_s:g} s"
+        time.sleep(_STEP_S)
+    return found
+
+
+async def until(condition: Callable[[], T], within_s: float = PATIENCE_S) -> T:
+    """Return the first true value of `condition`, as `wait_until` does, without blocking the event loop.
+
+    Raises:
+        AssertionError: The condition is still false after `within_s` seconds.
+    """
+    ends_at = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < ends_at, f"the state did not come within {within_s:g} s"
+        await asyncio.sleep(_STEP_S)
+    return found
