@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
+
+import yaml
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
@@ -21,64 +23,6 @@ from poolbench.pooling.signals import SIGNALS
 FOLDER = Path(__file__).parent
 NOTE = "<!-- Generated from the code by docs/generate.py: edit the code, then run `python docs/generate.py`. -->"
 WIDTH = 100
-
-#: What each result column holds. A column without a text fails the generation.
-COLUMNS = {
-    "run_id": "run that wrote the row: budget, corpus and configuration hash",
-    "cell_id": "hash of the columns marked *identity*; the same cell has the same id in every run",
-    "suite": "benchmark suite, `poolbench`",
-    "protocol": "which definitions were used, `corrected`; `published` in `published.parquet`",
-    "budget": "budget of the run: `demo`, `card` or `full`, with `-limit<n>` after `--limit`",
-    "task": "kind of question, `concept`",
-    "model": "preset id, folder or Hugging Face id",
-    "model_revision": "resolved revision; `local-<hash>` for a folder",
-    "dataset": "source of the passages: `planted` (also a folder of planted passages), `real` or `folder`",
-    "dataset_revision": "revision of the grammar or of the readers (with window and seed if set), or hash of the files",
-    "split": "`train` for out-of-fold figures, `test` for `d1.auroc_test`; null for figures without passages",
-    "layer": "0-based block; the state is the residual stream after it",
-    "strategy": "pooling strategy",
-    "strategy_version": "version of its definition",
-    "direction": "construction method of the direction, such as `C1`",
-    "concept": "measured concept",
-    "neighbour": "concept that D3 compares with",
-    "scorer": "concept whose scorer gave the scores",
-    "strength": "steering strength of the figure; null for figures over a curve",
-    "alpha_unit": "unit of strengths: `residual_norm` (mean residual norms of the layer) or `absolute`",
-    "opening_set": "name of the set of openings",
-    "params": "JSON of further settings that identify the row: `C`, `domain`, `part`, `of`, `scp`, `temperature`, ...",
-    "metric": "metric id; see [metrics.md](metrics.md)",
-    "metric_version": "version of the metric's definition",
-    "higher_is_better": "whether higher values are better; null if neither direction is",
-    "value": "the figure; null exactly when `status` is not `ok`",
-    "ci_low": "lower end of the 95 % interval",
-    "ci_high": "upper end of the 95 % interval",
-    "ci_method": "method of the interval",
-    "n": "passages (D1, scorers), openings (D2, D3) or concepts (ranks)",
-    "num_groups": "number of resampled units",
-    "coverage": "share of the passages to which the strategy applied",
-    "seed": "seed of folds and resamples",
-    "status": "`ok`, or why there is no value",
-    "reason": "the status in words; with a value, an alarm",
-    "wall_s": "wall-clock seconds of the task behind the row",
-    "device_s": "seconds on the device; CPU seconds of the process where there is no GPU",
-    "peak_bytes": "peak memory of the task, of the GPU or of the process",
-    "code_version": "version of PoolBench",
-    "config_hash": "hash of the resolved configuration",
-    "created_at": "time of assembly, UTC",
-}
-
-#: The same for `cosines.parquet`.
-COSINE_COLUMNS = {
-    "model": "preset id, folder or Hugging Face id",
-    "layer": "0-based block",
-    "concept": "concept whose directions are compared",
-    "direction": "construction method: `C1`, `C3`, and the one that steers if it is another one",
-    "strategy_a": "strategy whose name sorts first",
-    "strategy_b": "the other strategy",
-    "cosine": "cosine of their unit directions; null exactly when `status` is not `ok`",
-    "status": "`ok`, or why a strategy has no direction (the first one if neither has)",
-    "reason": "the status in words, with the strategy's name",
-}
 
 
 def strategies() -> str:
@@ -99,7 +43,7 @@ def strategies() -> str:
     return _page(parts)
 
 
-STRATEGY_HEAD = ("id", "version", "family", "definition", "needs", "parameters", "status")
+STRATEGY_HEAD = ("id", "version", "family", "definition", "needs", "parameters", "notes")
 
 
 def _strategy_row(spec: StrategySpec) -> Sequence[str]:
@@ -108,8 +52,8 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
         "constant after a BOS"
     ] * spec.collapses_with_bos
     notes += ["on request only"] * spec.on_request
-    status = "; ".join(["ok", *notes])
-    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, status
+    said = "; ".join(notes)
+    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, said
 
 
 def concepts() -> str:
@@ -162,7 +106,9 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 
 def results() -> str:
     """Return the page with the columns of results.parquet and cosines.parquet."""
-    rows = [(f"`{field.name}`", str(field.type), _role(field.name), COLUMNS[field.name]) for field in RESULT_SCHEMA]
+    texts = yaml.safe_load((FOLDER / "columns.yaml").read_text("utf-8"))
+    columns, cosines = texts["results.parquet"], texts["cosines.parquet"]
+    rows = [(f"`{field.name}`", str(field.type), _role(field.name), columns[field.name]) for field in RESULT_SCHEMA]
     return _page(
         [
             "# Columns of results.parquet",
@@ -175,7 +121,7 @@ def results() -> str:
             "([metrics.md](metrics.md#directions-of-two-strategies)).",
             _table(
                 ("column", "type", "holds"),
-                [(f"`{field.name}`", str(field.type), COSINE_COLUMNS[field.name]) for field in COSINE_SCHEMA],
+                [(f"`{field.name}`", str(field.type), cosines[field.name]) for field in COSINE_SCHEMA],
             ),
         ]
     )
@@ -234,20 +180,11 @@ def _wrap(part: str) -> str:
     """Break the lines of a paragraph or list at `WIDTH`; headings and tables stay as they are."""
     if part.startswith(("#", "|")):
         return part
-    lines = [_fill(line, "  " if line.startswith("- ") else "") for line in part.split("\n")]
-    return "\n".join(lines)
+    return "\n".join(_fill(line, "  " * line.startswith("- ")) for line in part.split("\n"))
 
 
 def _fill(line: str, indent: str) -> str:
-    """Break one line; code spans and links are not broken."""
-    words = re.findall(r"(?:`[^`]*`|\[[^\]]*\]\([^)]*\)|\S)+", line)
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + 1 + len(word) <= WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(indent + word)
-    return "\n".join(lines)
+    return textwrap.fill(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
