@@ -43,7 +43,7 @@ def strategies() -> str:
     return _page(parts)
 
 
-STRATEGY_HEAD = ("id", "version", "family", "definition", "needs", "parameters", "status")
+STRATEGY_HEAD = ("id", "version", "family", "definition", "needs", "parameters", "notes")
 
 
 def _strategy_row(spec: StrategySpec) -> Sequence[str]:
@@ -52,8 +52,8 @@ def _strategy_row(spec: StrategySpec) -> Sequence[str]:
         "constant after a BOS"
     ] * spec.collapses_with_bos
     notes += ["on request only"] * spec.on_request
-    status = "; ".join(["ok", *notes])
-    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, status
+    said = "; ".join(notes)
+    return f"`{spec.id}`", str(spec.version), spec.family, spec.summary, ", ".join(spec.needs), params, said
 
 
 def concepts() -> str:

@@ -91,6 +91,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory, handlers: dict[str, Any]) -> 
     return runner
 
 
+@pytest.mark.slow
 def test_added_strategies_never_touch_the_model_and_agree_with_it(
     kept: Runner, handlers: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_finished_run_has_nothing_to_do(kept: Runner) -> None:
     assert not kept.carry_out(kept.plan(FIRST, keep_activations=True))
 
 
+@pytest.mark.slow
 def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
     plan = kept.plan(["A1_mean", "X1_learned_query"], layers=[4])
     assert kept.carry_out(plan) == {"prober.probe": 1}
@@ -128,6 +130,7 @@ def test_a_learned_query_needs_no_more_than_the_states(kept: Runner) -> None:
     assert vector.shape == (plan.scope.model.width,) and np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_path: Path) -> None:
     runner = Runner(tmp_path, handlers)
     done = runner.carry_out(
