@@ -100,8 +100,8 @@ def test_added_strategies_never_touch_the_model_and_agree_with_it(
     assert done == {"pooler.pool": 4, "prober.probe": 2}
     extracted = Runner(tmp_path, handlers)
     other = extracted.plan(SERVED)
-    wanted = other.concepts["contrast"].vectors
-    assert wanted == pooled.concepts["contrast"].vectors
+    wanted = other.vectors.concepts["contrast"].vectors
+    assert wanted == pooled.vectors.concepts["contrast"].vectors
     assert set(extracted.carry_out(other)) == {"pooler.annotate", "extractor.extract", "prober.probe"}
     for (split, strategy, layer), key in wanted.items():
         here, there = kept.artifacts.read_table(key), extracted.artifacts.read_table(key)

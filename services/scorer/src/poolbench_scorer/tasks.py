@@ -59,12 +59,14 @@ def handle_gate(task: Task, io: TaskIO) -> None:
 def handle_score(task: Task, io: TaskIO) -> None:
     """Score the texts of every missing output with all scorers; they go through the encoder together."""
     params = SCORE.params_of(task)
-    scorers = {at.concept: read_scorer(io, role) for role, at in SCORERS.among(task.inputs)}
-    if not scorers:
+    given = list(SCORERS.among(task.inputs))
+    if not given:
         raise InputError(f"{task.kind} without scorers: give inputs named {SCORERS}")
-    tables = {role: io.table(TEXTS_OF(at.name)) for role, at in SCORES.among(io.missing)}
-    for role, table in tables.items():
-        require_columns(table, TEXTS, role)
+    tables = {}
+    for role, at in SCORES.among(io.missing):
+        tables[role] = io.table(TEXTS_OF(at.name))
+        require_columns(tables[role], TEXTS, TEXTS_OF(at.name))
+    scorers = {at.concept: read_scorer(io, role) for role, at in given}
     texts = [text for table in tables.values() for text in table["text"].to_pylist()]
     cost.require_scoring(texts, cost.TASK)
     scores = score_texts(scorers, texts, params, io.progress)
