@@ -166,14 +166,14 @@ def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_table_of_a_sensitive_concept_names_no_passage() -> None:
-    from poolbench_driver.assemble.disclosure import opaque, told
+    from poolbench_driver.assemble.disclosure import opaque, redacted
 
     reason = "no states of passage 'toxicity-civil-1234-pos' in \"file 1\"; the concept's text isn't there"
     row = {"concept": "toxicity", "reason": reason}
-    assert told(row)["reason"] == "no states of passage (withheld) in (withheld); the concept's text isn't there"
+    assert redacted(row)["reason"] == "no states of passage (withheld) in (withheld); the concept's text isn't there"
     for other in ({"concept": "contrast"}, {"concept": "contrast", "neighbour": "causation"}):
-        assert told({**row, **other}) == {**row, **other}
-    assert "1234" not in told({**row, "concept": "contrast", "neighbour": "toxicity"})["reason"]
+        assert redacted({**row, **other}) == {**row, **other}
+    assert "1234" not in redacted({**row, "concept": "contrast", "neighbour": "toxicity"})["reason"]
     assert opaque("key", "id") == opaque("key", "id") != opaque("other", "id")
     assert re.fullmatch("[0-9a-f]{16}", opaque("key", "toxicity-civil-1234-pos"))
 

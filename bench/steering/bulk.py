@@ -131,16 +131,16 @@ def _write_inputs(artifacts: Artifacts, bulk: Bulk, mean_norm: float, width: int
         rows = [{"direction_id": "C1", "vector": vector, "raw_norm": 1.0, "status": "ok"}]
         artifacts.write_table(f"{name}.directions", table_from_rows(rows, directions_schema(width)))
     for name, scorer in random_scorers(NUM_SCORERS).items():
-        artifacts.write(f"scorer.{name}", _files(scorer.crown, name))
+        artifacts.write(f"scorer.{name}", _files(scorer.head, name))
 
 
-def _files(crown: torch.nn.Module, name: str) -> dict[str, bytes]:
+def _files(head: torch.nn.Module, name: str) -> dict[str, bytes]:
     """A scorer as it is stored: its trained tensors and its configuration."""
     from poolbench_scorer.models.base import find_base
     from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, WEIGHTS
 
     base = find_base("minilm")
-    state = {f"classifier.{key}": value.contiguous() for key, value in crown.classifier.state_dict().items()}
+    state = {f"classifier.{key}": value.contiguous() for key, value in head.classifier.state_dict().items()}
     config = {
         "format": FORMAT_VERSION, "kind": "head", "concept": name, "base": "minilm", "base_commit": None,
         "base_revision": base.revision, "depth": 5, "temperature": 1.0,

@@ -11,8 +11,8 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from poolbench_scorer.models.base import find_base, load_classifier
-from poolbench_scorer.models.encoder import Crown
-from poolbench_scorer.models.scorer import Scorer, load_tokens, pick_device, shared_trunk
+from poolbench_scorer.models.encoder import Head
+from poolbench_scorer.models.scorer import Scorer, load_tokens, pick_device, shared_encoder
 from poolbench_scorer.models.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)
@@ -28,9 +28,9 @@ def random_scorers(num: int) -> dict[str, Scorer]:
         torch.manual_seed(index)
         model = load_classifier(base, num_labels=2)
         depth = model.config.num_hidden_layers - 1
-        crown = Crown(model, depth).to(device).eval().requires_grad_(False)
-        trunk, trunk_id = shared_trunk(base, depth, device), f"{base.revision}/{depth}"
-        made[f"s{index}"] = Scorer(f"s{index}", trunk, trunk_id, crown, load_tokens(base), 1.0)
+        head = Head(model, depth).to(device).eval().requires_grad_(False)
+        encoder, encoder_id = shared_encoder(base, depth, device), f"{base.revision}/{depth}"
+        made[f"s{index}"] = Scorer(f"s{index}", encoder, encoder_id, head, load_tokens(base), 1.0)
     return made
 
 

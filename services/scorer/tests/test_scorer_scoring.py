@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 from poolbench.steps.scorer import ScoreParams, TrainParams
 from poolbench_scorer.models.base import find_base, load_classifier
 from poolbench_scorer.models.batches import pad_ids
-from poolbench_scorer.models.encoder import Crown, Trunk
+from poolbench_scorer.models.encoder import Encoder, Head
 from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts, scores_table
 from poolbench_scorer.training.train import Trained, train_scorer
@@ -36,14 +36,14 @@ def texts(test_passages: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("depth", [0, 3, 5])
-def test_trunk_and_crown_equal_transformers(depth: int) -> None:
+def test_encoder_and_head_equal_transformers(depth: int) -> None:
     model = load_classifier(find_base("minilm"), num_labels=2)
-    trunk, crown = Trunk(model.bert, depth), Crown(model, depth)
+    encoder, head = Encoder(model.bert, depth), Head(model, depth)
     ids, mask = pad_ids([(101, 2023, 2003, 102), (101, 2174, 1010, 2009, 2003, 2204, 102)], CPU)
     with torch.no_grad():
         expected = model(input_ids=ids, attention_mask=mask.long()).logits
-        assert torch.allclose(crown(trunk(ids, mask), mask), expected, atol=1e-5)
-        alone = crown(trunk(ids[:1, :4], mask[:1, :4]), mask[:1, :4])
+        assert torch.allclose(head(encoder(ids, mask), mask), expected, atol=1e-5)
+        alone = head(encoder(ids[:1, :4], mask[:1, :4]), mask[:1, :4])
         assert torch.allclose(alone, expected[:1], atol=1e-5)
 
 
@@ -75,9 +75,9 @@ def test_scores_do_not_depend_on_batch_order_or_company(minilm_scorer: Scorer, t
 
 def test_one_pass_for_many_scorers_equals_separate_passes(minilm_scorer: Scorer, texts: list[str]) -> None:
     torch.manual_seed(5)
-    other_crown = Crown(load_classifier(find_base("minilm"), num_labels=2), 5).eval()
-    other = replace(minilm_scorer, crown=other_crown, temperature=2.0)
-    assert other.trunk is minilm_scorer.trunk
+    other_head = Head(load_classifier(find_base("minilm"), num_labels=2), 5).eval()
+    other = replace(minilm_scorer, head=other_head, temperature=2.0)
+    assert other.encoder is minilm_scorer.encoder
     both = score_texts({"a": minilm_scorer, "b": other}, texts)
     assert np.array_equal(both["a"], score_texts({"a": minilm_scorer}, texts)["a"])
     assert np.array_equal(both["b"], score_texts({"b": other}, texts)["b"])
@@ -85,14 +85,14 @@ def test_one_pass_for_many_scorers_equals_separate_passes(minilm_scorer: Scorer,
 
 
 def test_shared_layers_run_once_however_many_scorers(minilm_scorer: Scorer, texts: list[str]) -> None:
-    """Forward passes of every module of the trunk, counted: one a batch for five scorers, as for one."""
+    """Forward passes of every module of the encoder, counted: one a batch for five scorers, as for one."""
     calls: Counter[str] = Counter()
-    modules = {"embeddings": minilm_scorer.trunk.embeddings, **dict(minilm_scorer.trunk.layers.named_children())}
+    modules = {"embeddings": minilm_scorer.encoder.embeddings, **dict(minilm_scorer.encoder.layers.named_children())}
     hooks = [
         module.register_forward_hook(lambda *_, name=name: calls.update([name])) for name, module in modules.items()
     ]
-    crowns = [fresh_crown(seed) for seed in range(5)]
-    scorers = {f"s{seed}": replace(minilm_scorer, crown=crown) for seed, crown in enumerate(crowns)}
+    heads = [fresh_head(seed) for seed in range(5)]
+    scorers = {f"s{seed}": replace(minilm_scorer, head=head) for seed, head in enumerate(heads)}
     one_batch = ScoreParams(batch_tokens=100_000)
     score_texts(scorers, texts, one_batch)
     assert calls == dict.fromkeys(["embeddings", "0", "1", "2", "3", "4"], 1)
@@ -102,7 +102,7 @@ def test_shared_layers_run_once_however_many_scorers(minilm_scorer: Scorer, text
         hook.remove()
 
 
-def test_stored_scorers_of_one_base_share_their_trunk(
+def test_stored_scorers_of_one_base_share_their_encoder(
     tiny_bert: Path, scorer_passages: pa.Table, texts: list[str]
 ) -> None:
     """Not two copies of equal weights, but one module: that is what lets ``score_texts`` run it once."""
@@ -110,15 +110,15 @@ def test_stored_scorers_of_one_base_share_their_trunk(
     one, two = (
         restored(train_scorer(scorer_passages, params.model_copy(update={"seed": seed}), CPU)) for seed in (0, 1)
     )
-    assert one.trunk is two.trunk and one.trunk_id == two.trunk_id
+    assert one.encoder is two.encoder and one.encoder_id == two.encoder_id
     both = score_texts({"one": one, "two": two}, texts)
     assert not np.allclose(both["one"], both["two"])
 
 
-def fresh_crown(seed: int) -> Crown:
+def fresh_head(seed: int) -> Head:
     """A random classification head over MiniLM's last layer."""
     torch.manual_seed(seed)
-    return Crown(load_classifier(find_base("minilm"), num_labels=2), 5).eval()
+    return Head(load_classifier(find_base("minilm"), num_labels=2), 5).eval()
 
 
 def test_long_texts_are_averaged_over_even_windows(minilm_scorer: Scorer, texts: list[str]) -> None:
@@ -131,7 +131,7 @@ def test_long_texts_are_averaged_over_even_windows(minilm_scorer: Scorer, texts:
     for start, end in pairwise(edges):
         ids, mask = pad_ids([tokens.wrap(content[start:end])], CPU)
         with torch.no_grad():
-            absent, present = minilm_scorer.crown(minilm_scorer.trunk(ids, mask), mask)[0].tolist()
+            absent, present = minilm_scorer.head(minilm_scorer.encoder(ids, mask), mask)[0].tolist()
         margins.append(present - absent)
     expected = expit(np.array(margins) / minilm_scorer.temperature).mean()
     assert score_texts({"a": minilm_scorer}, [texts[-1]])["a"][0] == pytest.approx(expected, abs=1e-5)

@@ -77,12 +77,12 @@ def test_full_mode_trains_every_layer(tiny_bert: Path, scorer_passages: pa.Table
     trained = train_scorer(scorer_passages, settings(tiny_bert, mode="full", learning_rate=1e-3), CPU)
     scorer = load_scorer(trained.files.__getitem__, list(trained.files), CPU)
     before = load_classifier(find_base(str(tiny_bert)), num_labels=2)
-    trunk, crown = cut_model(before, 0)
+    encoder, head = cut_model(before, 0)
     words = "embeddings.word_embeddings.weight"
-    assert not torch.equal(scorer.trunk.state_dict()[words], trunk.state_dict()[words])
-    for name, tensor in crown.state_dict().items():
+    assert not torch.equal(scorer.encoder.state_dict()[words], encoder.state_dict()[words])
+    for name, tensor in head.state_dict().items():
         if "query.weight" in name:
-            assert not torch.equal(scorer.crown.state_dict()[name], tensor)
+            assert not torch.equal(scorer.head.state_dict()[name], tensor)
 
 
 def test_auto_mode_follows_the_device() -> None:

@@ -17,7 +17,7 @@ def _sensitive() -> frozenset[str]:
     return frozenset(concept.id for concept in CONCEPTS.all() if concept.sensitive)
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
+def redacted(row: dict[str, Any]) -> dict[str, Any]:
     """A result row; a reason that has to do with a sensitive concept loses what it quotes."""
     if row.get("reason") and _sensitive() & {row.get(column) for column in ("concept", "neighbour", "scorer")}:
         return {**row, "reason": _QUOTED.sub("(withheld)", row["reason"])}

@@ -29,7 +29,7 @@ def measured_pairs(pairing: Pairing) -> list[tuple[Row, Row]]:
     return [(a, b) for a, b in pairing.common if a["value"] is not None and b["value"] is not None]
 
 
-def lonely_cells(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+def cells_of_one_run(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Unpaired cells of one run by metric: how many, of which strategies, and in what the other run's cells differ."""
     found = []
     for metric in sorted({row["metric"] for row in rows}):

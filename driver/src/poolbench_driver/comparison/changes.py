@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from poolbench_driver.comparison.cells import cell_counts, lonely_cells, status_changes
+from poolbench_driver.comparison.cells import cell_counts, cells_of_one_run, status_changes
 from poolbench_driver.comparison.pairing import Row, pair_cells
 from poolbench_driver.comparison.rank_changes import rank_changes, ranked_metrics
 from poolbench_driver.comparison.values import value_changes
@@ -71,8 +71,8 @@ def compare_runs(
     ranks, agreement = rank_changes(pairing, ranked_metrics(first, second, metrics), num_resamples, seed)
     return RunChanges(
         summary=cell_counts(pairing),
-        only_first=lonely_cells(pairing.only_first, second),
-        only_second=lonely_cells(pairing.only_second, first),
+        only_first=cells_of_one_run(pairing.only_first, second),
+        only_second=cells_of_one_run(pairing.only_second, first),
         statuses=status_changes(pairing),
         values=value_changes(pairing, num_resamples, seed),
         ranks=ranks,

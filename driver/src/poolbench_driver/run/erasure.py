@@ -45,7 +45,7 @@ class Erasure:
         erased = [key for key in unread if (manifest := self._readable(key)) and manifest.erased]
         return set(erased).union(*(self.companions[key] for key in erased))
 
-    def make_missing(self, keys: Iterable[str]) -> None:
+    def invalidate(self, keys: Iterable[str]) -> None:
         """Deletes what is needed again altogether, so that it is generated anew; texts come last.
 
         An interruption then leaves texts that still say that they are erased, and the next run starts here again.

@@ -35,7 +35,7 @@ class Recovery:
     def begin(self, committed: set[str]) -> None:
         """Takes what is committed, and brings about what the tasks start from."""
         again = self.erasure.needed_again(committed)
-        self.erasure.make_missing(again)
+        self.erasure.invalidate(again)
         self.committed |= committed - again
         self.erasure.look()
         self.repairing(self._build_local)
@@ -106,7 +106,7 @@ class Recovery:
         """Whether a task failed because another run had deleted texts that it was to read; then both are done again."""
         again = self.erasure.needed_again(self.committed, task.inputs.values())
         if again:
-            self.erasure.make_missing(again)
+            self.erasure.invalidate(again)
             self.committed -= again
             makers = (maker for maker in self.plan.tasks.values() if again & set(maker.outputs.values()))
             self.pending |= {each.task_id: each for each in (*makers, task)}

@@ -19,7 +19,7 @@ WITHHELD = "(withheld while a restricted task is in work)"
 OWN_LOGGERS = ("poolbench.task", "poolbench.queue")
 
 
-class _Curtain:
+class LogRedactor:
     """How many restricted tasks this process works on, and the record factory that looks at it."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _Curtain:
         return record
 
 
-_CURTAIN = _Curtain()
+_REDACTOR = LogRedactor()
 
 
 @contextmanager
@@ -45,18 +45,18 @@ def confidential(restricted: bool) -> Iterator[None]:
     if not restricted:
         yield
         return
-    with _CURTAIN.lock:
-        if _CURTAIN.num_tasks == 0:
-            _CURTAIN.original = logging.getLogRecordFactory()
-            logging.setLogRecordFactory(_CURTAIN.record)
-        _CURTAIN.num_tasks += 1
+    with _REDACTOR.lock:
+        if _REDACTOR.num_tasks == 0:
+            _REDACTOR.original = logging.getLogRecordFactory()
+            logging.setLogRecordFactory(_REDACTOR.record)
+        _REDACTOR.num_tasks += 1
     try:
         yield
     finally:
-        with _CURTAIN.lock:
-            _CURTAIN.num_tasks -= 1
-            if _CURTAIN.num_tasks == 0:
-                logging.setLogRecordFactory(_CURTAIN.original)
+        with _REDACTOR.lock:
+            _REDACTOR.num_tasks -= 1
+            if _REDACTOR.num_tasks == 0:
+                logging.setLogRecordFactory(_REDACTOR.original)
 
 
 def without_message(error: BaseException) -> str:

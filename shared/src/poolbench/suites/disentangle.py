@@ -31,7 +31,7 @@ def d3_measures(
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """D3 of one (concept, strategy) against one neighbour: the index, and the robust difference.
+    """Return D3 of one (concept, strategy) against one neighbour: the index, and the robust difference.
 
     A shift dX is the gain of X's scorer at the target's best strength, in units of that scorer's range on
     held-out passages. The strength is chosen on one half of the openings, the shifts are read on the other.
@@ -39,25 +39,20 @@ def d3_measures(
     Args:
         steered: Texts along the strategy's direction, with SCORES of target and neighbour.
         unsteered: Texts of the same openings at strength 0, with both scorers' SCORES.
-        nulls: Null directions' texts with both scorers' SCORES, for ``d3.robust_*.excess``; may be None.
+        nulls: Null directions' texts with both scorers' SCORES, for `d3.robust_*.excess`; may be None.
         target: The steered concept's scorer.
         neighbour: The neighbour's scorer.
-        relation: ``ld`` (linguistically distant) or ``lc`` (linguistically close).
+        relation: `ld` (linguistically distant) or `lc` (linguistically close).
         rules: Settings.
-        direction_key: Which direction of ``steered``; may be left out where there is only one.
+        direction_key: Which direction of `steered`; not needed if there is only one.
         direction: Construction method, for the rows.
 
     Returns:
-        ``d3.<relation>`` = 1 - dB / dA where the lower limit of dA is above 0, else null with ``no_effect``,
-        or ``reversed`` where the upper limit is below 0; ``d3.robust_<relation>``, i.e. dA minus the size of
-        dB; and its excess over the null directions.
+        `d3.<relation>`: 1 - dB / dA if the lower limit of dA is above 0, else null with `no_effect`, or with
+        `reversed` if the upper limit is below 0. `d3.robust_<relation>`: dA minus the size of dB, and its excess.
     """
     assert relation in RELATIONS, relation
-    fields: dict[str, Any] = {
-        "direction": direction,
-        "scorer": target.concept,
-        "neighbour": neighbour.concept,
-    }
+    fields: dict[str, Any] = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
     try:
         target.require_valid()
         neighbour.require_valid()
@@ -68,10 +63,8 @@ def d3_measures(
     units = (target.score_range, neighbour.score_range)
     shifts = Shifts(pair[0], pair[1], units, rules)
     metric = f"d3.robust_{relation}"
-    measures = [
-        _index(f"d3.{relation}", shifts, rules, fields),
-        _interval(metric, shifts.robust(), shifts, rules, fields),
-    ]
+    index = _index(f"d3.{relation}", shifts, rules, fields)
+    measures = [index, _interval(metric, shifts.robust(), shifts, rules, fields)]
     null_pairs = _null_pairs(nulls, unsteered, target, neighbour)
     if null_pairs:
         measures.append(_robust_excess(f"{metric}.excess", pair, null_pairs, units, rules, fields))

@@ -48,30 +48,28 @@ def out_of_fold(
     reading: Reading = AS_IT_IS,
     constructing: Directions | None = None,
 ) -> OutOfFold:
-    """Fits every probe and direction on all folds but one, and scores that one, for each fold.
+    """Fit every probe and direction on all folds but one, and score that one, for each fold.
 
     Args:
-        matrix_nW: Rows of the passages: vectors, or parts that ``reading`` makes vectors of.
+        matrix_nW: Rows of the passages: vectors, or parts that `reading` turns into vectors.
         passages: Labels and pairs of the same rows.
         folds: Fold of each row [n].
         labels_nK: Labels of each probe; column 0 is the concept.
         c_K: Inverse regularisation of each probe.
         tolerance: Of the probes.
-        reading: How rows become vectors; fitted anew on the training rows of each fold.
+        reading: How rows become vectors; fitted on the training rows of each fold.
         constructing: How directions are fitted beside the probes; None leaves them out.
 
     Raises:
-        CellError: Where the concept's readout cannot be fitted in a fold.
+        CellError: The concept's readout cannot be fitted in a fold.
     """
     scores = np.full(labels_nK.shape, np.nan)
     worst = np.zeros(len(c_K))
-    directions: dict[str, np.ndarray | CellError] = {
-        name: np.full(len(folds), np.nan) for name in (constructing.ids if constructing else ())
-    }
+    ids = constructing.ids if constructing else ()
+    directions: dict[str, np.ndarray | CellError] = {name: np.full(len(folds), np.nan) for name in ids}
     readouts: list[Mapping[str, Any]] = []
-    # Where all folds see the same vectors, one call of the solver fits them all.
     training = [np.flatnonzero(folds != fold) for fold in np.unique(folds)]
-    alike = reading.readout is None
+    alike = reading.readout is None  # all folds see the same vectors, so one call of the solver fits them all
     together = fit_folds(matrix_nW, labels_nK, c_K, training, tolerance) if alike else []
     for number, fold in enumerate(np.unique(folds)):
         fitted, held = training[number], np.flatnonzero(folds == fold)
@@ -79,10 +77,8 @@ def out_of_fold(
         readouts.append(views[0].details)
         for view in views:
             vectors_nD, columns = view.vectors(matrix_nW), view.columns
-            if alike:
-                fit = together[number]
-            else:
-                (fit,) = fit_folds(vectors_nD, labels_nK[:, columns], c_K[columns], [fitted], tolerance)
+            own = [] if alike else fit_folds(vectors_nD, labels_nK[:, columns], c_K[columns], [fitted], tolerance)
+            fit = together[number] if alike else own[0]
             worst[columns] = np.maximum(worst[columns], fit.gradient_ratio)
             scores[np.ix_(held, columns)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
             if columns[0] == 0 and constructing:

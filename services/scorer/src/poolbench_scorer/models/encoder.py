@@ -1,6 +1,6 @@
-"""A BERT classifier cut in two: the trunk whose layers stay frozen, and the crown that a concept trains.
+"""A BERT classifier cut in two: the encoder whose layers stay frozen, and the head that a concept trains.
 
-Scorers that share a base share the trunk, so one pass of the lower layers serves all of them.
+Scorers that share a base share the encoder, so one pass of the lower layers serves all of them.
 Shape suffixes: B sequences, T tokens, D hidden width, L labels.
 """
 
@@ -14,7 +14,7 @@ from transformers import BertForSequenceClassification
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 
-class Trunk(nn.Module):
+class Encoder(nn.Module):
     """Embeddings and the lowest layers of a BERT, always in evaluation mode and without gradients."""
 
     def __init__(self, bert: BertModel, depth: int):
@@ -33,7 +33,7 @@ class Trunk(nn.Module):
         return hidden_BTD
 
 
-class Crown(nn.Module):
+class Head(nn.Module):
     """The upper layers, the pooler and the classification head: what one concept trains.
 
     The pooler reads the first token only, so the topmost layer is computed for that token alone:
@@ -43,7 +43,7 @@ class Crown(nn.Module):
     def __init__(self, model: BertForSequenceClassification, depth: int):
         super().__init__()
         layers, pooler = model.bert.encoder.layer, model.bert.pooler
-        assert depth < len(layers) and pooler is not None, "the crown needs a layer and a pooler"
+        assert depth < len(layers) and pooler is not None, "the head needs a layer and a pooler"
         self.layers = nn.ModuleList(layers[depth:-1])
         self.last = cast(BertLayer, layers[-1])
         self.pooler = pooler

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 
 from poolbench.errors import InputError, ModelError
 from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.encoder import Crown, Trunk
+from poolbench_scorer.models.encoder import Encoder, Head
 from poolbench_scorer.models.windows import Tokens
 
 FORMAT_VERSION = 1
@@ -32,30 +32,30 @@ class Scorer:
 
     Attributes:
         concept: Concept id.
-        trunk: Token ids and mask to states; shared by scorers of equal ``trunk_id``.
-        trunk_id: Weights, depth and device of the trunk.
-        crown: States and mask to two logits: absent, present.
+        encoder: Token ids and mask to states; shared by scorers of equal ``encoder_id``.
+        encoder_id: Weights, depth and device of the encoder.
+        head: States and mask to two logits: absent, present.
         tokens: Tokenizer of the base.
         temperature: Divides the difference of the logits.
     """
 
     concept: str
-    trunk: nn.Module
-    trunk_id: str
-    crown: nn.Module
+    encoder: nn.Module
+    encoder_id: str
+    head: nn.Module
     tokens: Tokens
     temperature: float
 
 
 class TokenIds(nn.Module):
-    """The trunk of a classifier that shares nothing: hands the token ids on."""
+    """The encoder of a classifier that shares nothing: hands the token ids on."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return ids_BT
 
 
 class WholeClassifier(nn.Module):
-    """Any Hugging Face sequence classifier as a crown over token ids; see ``labels.Positive``."""
+    """Any Hugging Face sequence classifier as a head over token ids; see ``labels.Positive``."""
 
     def __init__(self, model: PreTrainedModel, positive: int, independent: bool):
         super().__init__()
@@ -97,7 +97,7 @@ def read_tokens(base: Base) -> Tokens:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
-def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
+def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
     """The frozen and the trained part of a BERT classifier, ``depth`` layers in the former.
 
     Raises:
@@ -112,11 +112,11 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Trunk, Crown]:
     if not 0 <= depth < num_layers:
         raise ModelError(f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}")
     assert isinstance(model, BertForSequenceClassification)
-    return Trunk(model.bert, depth), Crown(model, depth)
+    return Encoder(model.bert, depth), Head(model, depth)
 
 
 @lru_cache(maxsize=4)
-def shared_trunk(base: Base, depth: int, device: torch.device) -> Trunk:
+def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
     """The frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 
@@ -148,18 +148,18 @@ def _trained(weights: bytes, config: Mapping[str, Any], device: torch.device) ->
     if base.revision != config["base_revision"]:
         raise ModelError(
             f"scorer of {config['concept']} was trained on {config['base']} {config['base_revision']}, but "
-            f"here it is {base.revision}; install the same weights or train it anew"
+            f"here it is {base.revision}; install the same weights or train it again"
         )
-    depth, head = config["depth"], config["kind"] == "head"
+    depth, frozen = config["depth"], config["kind"] == "head"
     model = load_classifier(base, num_labels=2)
     unknown = model.load_state_dict(load_tensors(weights), strict=False).unexpected_keys
     if unknown:
         raise InputError(f"scorer weights hold tensors that the base lacks: {', '.join(unknown[:3])}")
-    own_trunk, crown = cut_model(model, depth)
-    trunk = shared_trunk(base, depth, device) if head else own_trunk.to(device)
-    trunk_id = f"{base.revision}/{depth}/{device}" if head else f"{id(own_trunk)}/{device}"
-    crown = crown.to(device).eval().requires_grad_(False)
-    return Scorer(config["concept"], trunk, trunk_id, crown, load_tokens(base), config["temperature"])
+    own_encoder, head = cut_model(model, depth)
+    encoder = shared_encoder(base, depth, device) if frozen else own_encoder.to(device)
+    encoder_id = f"{base.revision}/{depth}/{device}" if frozen else f"{id(own_encoder)}/{device}"
+    head = head.to(device).eval().requires_grad_(False)
+    return Scorer(config["concept"], encoder, encoder_id, head, load_tokens(base), config["temperature"])
 
 
 def _imported(files: Mapping[str, bytes], config: Mapping[str, Any], device: torch.device) -> Scorer:
@@ -169,7 +169,7 @@ def _imported(files: Mapping[str, bytes], config: Mapping[str, Any], device: tor
         base = Base(config["base"], Path(scratch), config["base_revision"])
         model = load_classifier(base, complete=True)
         independent = config.get("independent", model.config.num_labels == 1)  # the first imports had no such note
-        crown = WholeClassifier(model, config["positive"], independent).to(device).requires_grad_(False)
+        head = WholeClassifier(model, config["positive"], independent).to(device).requires_grad_(False)
         tokens = read_tokens(base)
-    trunk_id = f"{base.revision}/ids/{id(crown)}"
-    return Scorer(config["concept"], TokenIds(), trunk_id, crown.eval(), tokens, config["temperature"])
+    encoder_id = f"{base.revision}/ids/{id(head)}"
+    return Scorer(config["concept"], TokenIds(), encoder_id, head.eval(), tokens, config["temperature"])

@@ -46,7 +46,7 @@ def score_texts(
     rows = np.array([place[text] for text in texts], dtype=np.int64)
     groups: dict[str, dict[str, Scorer]] = defaultdict(dict)
     for name, scorer in scorers.items():
-        groups[scorer.trunk_id][name] = scorer
+        groups[scorer.encoder_id][name] = scorer
     scores: dict[str, np.ndarray] = {}
     for group in groups.values():
         scores |= _score_group(group, unique, params, progress)
@@ -56,7 +56,7 @@ def score_texts(
 def _score_group(
     scorers: Mapping[str, Scorer], texts: Sequence[str], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Scores [len(texts)] of scorers that share a trunk."""
+    """Scores [len(texts)] of scorers that share an encoder."""
     if not texts:
         return {name: np.zeros(0) for name in scorers}
     tokens = next(iter(scorers.values())).tokens
@@ -78,17 +78,17 @@ def _score_group(
 def _margins(
     scorers: Mapping[str, Scorer], windows: Sequence[Window], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Logit differences [len(windows)] of scorers that share a trunk."""
+    """Logit differences [len(windows)] of scorers that share an encoder."""
     first = next(iter(scorers.values()))
-    device = next(first.crown.parameters()).device
+    device = next(first.head.parameters()).device
     found = {name: np.zeros(len(windows)) for name in scorers}
     done = 0
     for batch in length_batches(list(map(len, windows)), params.batch_tokens):
         check_cancelled()
         ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
-        states = first.trunk(ids_BT, mask_BT)
+        states = first.encoder(ids_BT, mask_BT)
         for name, scorer in scorers.items():
-            logits_BL = scorer.crown(states, mask_BT).double()
+            logits_BL = scorer.head(states, mask_BT).double()
             found[name][batch] = (logits_BL[:, 1] - logits_BL[:, 0]).cpu().numpy()
         done += len(batch)
         if progress is not None:

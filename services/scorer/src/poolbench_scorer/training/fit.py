@@ -46,31 +46,31 @@ class Epoch:
     validation_nll: float
 
 
-def frozen_batcher(trunk: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Batches of states that the frozen trunk computes once, here."""
+def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
+    """Batches of states that the frozen encoder computes once, here."""
     states: list[Tensor] = [torch.empty(0)] * len(windows)
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
             check_cancelled()
             ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
-            for index, hidden_TD in zip(batch, trunk(ids_BT, mask_BT), strict=True):
+            for index, hidden_TD in zip(batch, encoder(ids_BT, mask_BT), strict=True):
                 states[index] = hidden_TD[: len(windows[index])].clone()
     return lambda batch: pad_states([states[index] for index in batch])
 
 
-def trained_batcher(trunk: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Batches of states computed anew each time, with gradients through a trunk that has any."""
+def trained_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
+    """Batches of states computed again each time, with gradients through an encoder that has any."""
 
     def states(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
-        return trunk(ids_BT, mask_BT), mask_BT
+        return encoder(ids_BT, mask_BT), mask_BT
 
     return states
 
 
 def fit(
     model: nn.Module,
-    crown: nn.Module,
+    head: nn.Module,
     batcher: Batcher,
     examples: Examples,
     validate: Callable[[], tuple[float, float]],
@@ -80,10 +80,10 @@ def fit(
 
     Args:
         model: All modules of the classifier; parameters without gradients stay as they are.
-        crown: States to logits.
+        head: States to logits.
         batcher: Indices of windows to states and mask.
         examples: Windows to train on.
-        validate: Gives (AUROC, NLL) of the crown as it stands.
+        validate: Gives (AUROC, NLL) of the head as it stands.
         params: Resolved settings (epochs and learning rate filled in).
 
     Reference: AdamW of Loshchilov & Hutter (2019); linear warm-up and decay as in Devlin et al. (2019).
@@ -97,14 +97,14 @@ def fit(
     epochs: list[Epoch] = []
     best = copy.deepcopy(model.state_dict())
     for _ in range(params.epochs):
-        loss = _epoch(crown, batcher, examples, rng, params.batch_size, optimizer, schedule, trained)
+        loss = _epoch(head, batcher, examples, rng, params.batch_size, optimizer, schedule, trained)
         epochs.append(Epoch(loss, *validate()))
         if epochs[-1] is best_epoch(epochs):
             best = copy.deepcopy(model.state_dict())
         if stale_epochs(epochs) >= params.patience:
             break
     model.load_state_dict(best)
-    crown.eval()
+    head.eval()
     return epochs
 
 
@@ -142,18 +142,18 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
     return [batches[position] for position in rng.permutation(len(batches))]
 
 
-def margins(crown: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
+def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
     """Logit of the concept minus logit of its absence for each window [n]."""
     found = np.zeros(len(windows))
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
-            logits_BL = crown(*batcher(batch))
+            logits_BL = head(*batcher(batch))
             found[batch] = (logits_BL[:, 1] - logits_BL[:, 0]).double().cpu().numpy()
     return found
 
 
 def _epoch(
-    crown: nn.Module,
+    head: nn.Module,
     batcher: Batcher,
     examples: Examples,
     rng: np.random.Generator,
@@ -163,18 +163,18 @@ def _epoch(
     trained: list[nn.Parameter],
 ) -> float:
     """One pass over the couples; returns the mean loss."""
-    crown.train()
+    head.train()
     losses = []
     for batch in couple_batches(examples, batch_size, rng):
         check_cancelled()
         hidden_BTD, mask_BT = batcher(batch)
         labels_B = torch.as_tensor(examples.labels[batch], dtype=torch.long, device=hidden_BTD.device)
-        loss = cross_entropy(crown(hidden_BTD, mask_BT), labels_B)
+        loss = cross_entropy(head(hidden_BTD, mask_BT), labels_B)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(trained, _MAX_GRAD_NORM)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-    crown.eval()
+    head.eval()
     return float(np.mean(losses))

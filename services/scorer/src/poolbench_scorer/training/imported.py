@@ -61,8 +61,8 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     model = load_classifier(base, complete=True)
     _require_fit(model, tokens, params.base)
     positive = positive_output(model.config, params.positive_label, params.concept)
-    crown = WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
-    temperature, report = _calibrate(crown, tokens, table, params, device)
+    head = WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
+    temperature, report = _calibrate(head, tokens, table, params, device)
     files = {**_published(base, model, tokens), CONFIG: to_json(_config(base, params, positive, temperature))}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
     files[REPORT] = to_json(summary | _doubt(report, positive))
@@ -84,7 +84,7 @@ def tokenizer_of(base: Base, params: TrainParams) -> Base:
 
 
 def _calibrate(
-    crown: WholeClassifier, tokens: Tokens, table: pa.Table | None, params: TrainParams, device: torch.device
+    head: WholeClassifier, tokens: Tokens, table: pa.Table | None, params: TrainParams, device: torch.device
 ) -> tuple[float, Report]:
     """The temperature, and the figures on the same windows."""
     try:
@@ -95,7 +95,7 @@ def _calibrate(
         names = ("scorer.auroc", "scorer.ece", "scorer.brier")
         return 1.0, Report([Measure.failed(name, error, scorer=params.concept) for name in names])
     validation = build_validation(passages, tokens, params)
-    found = margins(crown, trained_batcher(TokenIds(), validation.windows, device), validation.windows)
+    found = margins(head, trained_batcher(TokenIds(), validation.windows, device), validation.windows)
     temperature = fit_temperature(found, validation.labels)
     return temperature, report_on(found, validation, temperature, params)
 

@@ -18,7 +18,7 @@ from poolbench.statistics import auroc
 from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import to_rows
 from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.encoder import Crown
+from poolbench_scorer.models.encoder import Head
 from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import Tokens
@@ -104,18 +104,18 @@ def _train(
 ) -> tuple[dict[str, torch.Tensor], list[Epoch], int, np.ndarray]:
     """Trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
     model = load_classifier(base, num_labels=2)
-    head = params.mode == "head"
-    depth = model.config.num_hidden_layers - params.trained_layers if head else 0
-    trunk, crown = cut_model(model, depth)
-    trunk.to(device)
-    crown.to(device)
-    if not head:
-        trunk.requires_grad_(True)
-    prepare = frozen_batcher if head else trained_batcher
+    frozen = params.mode == "head"
+    depth = model.config.num_hidden_layers - params.trained_layers if frozen else 0
+    encoder, head = cut_model(model, depth)
+    encoder.to(device)
+    head.to(device)
+    if not frozen:
+        encoder.requires_grad_(True)
+    prepare = frozen_batcher if frozen else trained_batcher
     examples = build_examples(passages, tokens, params)
-    held_out = prepare(trunk, validation.windows, device)
-    validate = _validator(crown, held_out, validation, params, progress)
-    epochs = fit(model, crown, prepare(trunk, examples.windows, device), examples, validate, params)
+    held_out = prepare(encoder, validation.windows, device)
+    validate = _validator(head, held_out, validation, params, progress)
+    epochs = fit(model, head, prepare(encoder, examples.windows, device), examples, validate, params)
     if not all(np.isfinite(epoch.train_loss) for epoch in epochs):
         raise ModelError(
             f"training of the {params.concept} scorer diverged: lower learning_rate {params.learning_rate}"
@@ -125,18 +125,18 @@ def _train(
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }
-    return state, epochs, depth, margins(crown, held_out, validation.windows)
+    return state, epochs, depth, margins(head, held_out, validation.windows)
 
 
 def _validator(
-    crown: Crown, batcher: Batcher, validation: Validation, params: TrainParams, progress: Progress | None
+    head: Head, batcher: Batcher, validation: Validation, params: TrainParams, progress: Progress | None
 ) -> Callable[[], tuple[float, float]]:
     signs = np.where(validation.labels == 1, 1.0, -1.0)
     done = 0
 
     def validate() -> tuple[float, float]:
         nonlocal done
-        found = margins(crown, batcher, validation.windows)
+        found = margins(head, batcher, validation.windows)
         done += 1
         if progress is not None:
             progress(done, params.epochs or 0, f"epochs of {params.concept}")

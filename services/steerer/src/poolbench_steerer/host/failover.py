@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _ALIVE_INTERVAL_S = 1.0
 
 
-async def surviving(
+async def retry_on_engine_death(
     model: ModelRef, config: SteererSettings, attempt: Callable[[], Awaitable[_T]], is_dead: Callable[[], bool]
 ) -> _T:
     """Makes the attempt again after every death of the engine, on a new one.

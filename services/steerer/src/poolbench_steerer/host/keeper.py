@@ -16,7 +16,7 @@ from poolbench_steerer.concurrency import uncancelled
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.engine.selftest import self_test
-from poolbench_steerer.host.failover import surviving, while_alive
+from poolbench_steerer.host.failover import retry_on_engine_death, while_alive
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.tokens import loaded_tokens, tokens_of
 
@@ -61,11 +61,11 @@ class EngineKeeper:
             async with self._lease(model) as engine:
                 return await while_alive(engine, job(engine))
 
-        return await surviving(model, self._config, attempt, self._is_dead)
+        return await retry_on_engine_death(model, self._config, attempt, self._is_dead)
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
         """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
-        return await surviving(model, self._config, lambda: self._measure_norms(model), self._is_dead)
+        return await retry_on_engine_death(model, self._config, lambda: self._measure_norms(model), self._is_dead)
 
     async def unload(self) -> None:
         """Ends the engine, if there is one."""

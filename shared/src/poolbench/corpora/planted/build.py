@@ -65,13 +65,13 @@ def build_planted(
     rows = [
         row
         for use, numbers in (("corpus", wanted), ("scorer", scorer))
-        for row in _Press(signal, load_lexicon(use), seed, window, count_tokens).rows(numbers)
+        for row in _CorpusBuilder(signal, load_lexicon(use), seed, window, count_tokens).rows(numbers)
     ]
     return pa.Table.from_pylist(rows, schema=PASSAGES)
 
 
 @dataclass(frozen=True)
-class _Press:
+class _CorpusBuilder:
     """Writes the rows of one concept with the words of one use."""
 
     signal: Signal

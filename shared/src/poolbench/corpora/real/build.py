@@ -59,12 +59,13 @@ def build_real(
     rules = weak_labels()
     if concept not in rules:
         raise UnknownConceptError(concept, rules)
-    press = _Press(concept, rules[concept], archives, window or CONCEPTS.get(concept).token_window, seed, count_tokens)
+    length = window or CONCEPTS.get(concept).token_window
+    builder = _CorpusBuilder(concept, rules[concept], archives, length, seed, count_tokens)
     wanted: dict[Split, int] = {"train": num_train, "test": num_test, "scorer": num_scorer}
     for split, number in wanted.items():
         if number < 0 or number % 2:
             raise CorpusError(f"{split} needs an even number of passages, half of them positive; received {number}")
-    rows = [row for split, number in wanted.items() for row in press.rows(split, number // 2)]
+    rows = [row for split, number in wanted.items() for row in builder.rows(split, number // 2)]
     return pa.Table.from_pylist(rows, schema=PASSAGES)
 
 
@@ -79,7 +80,7 @@ class Candidate:
 
 
 @dataclass
-class _Press:
+class _CorpusBuilder:
     """Chooses the rows of one concept; near-duplicates are refused across all its splits."""
 
     concept: str
