@@ -74,7 +74,9 @@ def log() -> Iterator[list[str]]:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     logging.captureWarnings(True)
-    yield handler.lines
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # else a warning is shown once per process
+        yield handler.lines
     logging.captureWarnings(False)
     root.removeHandler(handler)
     root.setLevel(level)
@@ -107,9 +109,9 @@ def test_a_failing_restricted_task_leaves_no_trace_of_its_passages(
     message = TASK.model_dump(mode="json")
     try:
         worker.run(message)
-    except RetryTaskError as told:  # what the consumer buries when the last delivery has failed
-        assert told.__cause__ is None and told.__context__ is None
-        queue.bury("steerer", message, str(told))
+    except RetryTaskError as raised:  # what the consumer buries when the last delivery has failed
+        assert raised.__cause__ is None and raised.__context__ is None
+        queue.bury("steerer", message, str(raised))
     assert len(log) >= 6
     assert SECRET not in "\n".join(log)
     assert SECRET not in everything_outside(tmp_path)

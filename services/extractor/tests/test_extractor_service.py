@@ -124,7 +124,7 @@ def test_tokens_are_counted_and_weigh(service: ExtractorService, artifacts: Arti
     [
         (["A1_mean/9"], {}, LayerError, "blocks 0..3"),
         (["A1_meen/0"], {}, UnknownStrategyError, "A1_mean"),
-        (["nonsense"], {"strategies": []}, ConfigError, "<strategy>/<layer>"),
+        (["nonsense"], {"strategies": []}, ConfigError, "output roles: states/<layer>, <strategy>/<layer>"),
         (["A1_mean/0"], {"layerz": [0]}, ConfigError, "layerz"),
         (["A1_mean/0"], {"dtype": "int3"}, ConfigError, "'float32', 'bfloat16' or"),
     ],

@@ -187,7 +187,7 @@ def test_unknown_bases_and_parameters_are_named(tmp_path: Path) -> None:
         find_base("./minlm")
     with pytest.raises(ModelError, match=r"config\.json"):
         find_base(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"epochz.*parameters are concept, base"):
+    with pytest.raises(ConfigError, match=r"epochz.*known parameters: concept, base"):
         TRAIN.parse({"concept": "contrast", "epochz": 3})
     with pytest.raises(ConfigError, match="shortest <= longest"):
         TRAIN.parse({"concept": "contrast", "window_tokens": (64, 24)})

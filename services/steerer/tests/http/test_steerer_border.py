@@ -92,7 +92,7 @@ def test_a_stream_that_has_begun_ends_with_an_error_event(http, host, model_ref,
     answer = http.post("/v1/completions", json=body)
     events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
     assert answer.status_code == 200
-    assert len(events) == 4
+    assert 2 <= len(events) <= 4  # a slow reader gets several tokens in one event
     assert json.loads(events[-1])["error"]["code"] == "engine"
     assert "KeyError: 'blocks'" in json.loads(events[-1])["error"]["message"]
 

@@ -19,7 +19,7 @@ from poolbench.contracts.tables import (
     table_from_rows,
 )
 from poolbench.contracts.tasks import Task
-from poolbench.errors import InputError
+from poolbench.errors import ConfigError
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
@@ -175,7 +175,7 @@ def test_continuations_start_from_the_first_half(host, tiny_model, artifacts):
 
 
 def test_wrong_parameters_are_all_named(host, tiny_model, artifacts):
-    with pytest.raises(InputError, match=r"max_tokens: .*; strength: .*"):
+    with pytest.raises(ConfigError, match=r"max_tokens: .*; strength: .*"):
         run(
             host,
             artifacts,
