@@ -14,7 +14,7 @@ from poolbench.contracts.results import COSINE_SCHEMA
 from poolbench.errors import CellError
 from poolbench.steps.roles import Cell
 from poolbench.suites import cosine_rows
-from poolbench_driver.assemble.disclosure import told
+from poolbench_driver.assemble.disclosure import redacted
 from poolbench_driver.assemble.rows import Row, Source
 from poolbench_driver.plan import PoolBenchPlan
 from poolbench_driver.plan.probes import ConceptProbes
@@ -27,7 +27,7 @@ COMPARED = ("C1", "C3")
 def cosine_table(plan: PoolBenchPlan, source: Source) -> pa.Table:
     """Cosines of all pairs of a run's strategies, of each concept at each layer that has directions."""
     rows = [
-        told(row)
+        redacted(row)
         for probes in plan.probes.concepts.values()
         for layer in plan.scope.layers_with_steering
         for row in _rows(plan, probes, layer, source)
@@ -46,4 +46,4 @@ def _rows(plan: PoolBenchPlan, probes: ConceptProbes, layer: int, source: Source
 def _directions(source: Source, key: str) -> pa.Table | CellError:
     """Return DIRECTIONS of a strategy, or why it has none."""
     table = source.table(key)
-    return CellError(table.status, table.reason) if isinstance(table, Failure) else table
+    return table.error if isinstance(table, Failure) else table

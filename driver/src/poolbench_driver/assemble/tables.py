@@ -13,7 +13,7 @@ from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench.suites import concept_check_rows, layer_stability, to_rows
 from poolbench_driver.assemble.cosine_rows import cosine_table
-from poolbench_driver.assemble.disclosure import told
+from poolbench_driver.assemble.disclosure import redacted
 from poolbench_driver.assemble.probe_rows import d1_rows, nested_rows, passage_scores, published_d1_rows
 from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
 from poolbench_driver.assemble.rows import Row, Source
@@ -52,7 +52,7 @@ def assemble(
         tables["text_scores"] += steering.unsteered_scores()
     if plan.scope.config.protocol == "published":
         own = {**common, "protocol": "published"}
-        tables["published"] = [{**own, **told(row)} for row in _published_rows(plan, source)]
+        tables["published"] = [{**own, **redacted(row)} for row in _published_rows(plan, source)]
     complete = [{**common, **row} for row in rows]
     ranks, boards, pairwise = rank_rows(complete)
     complete += [{**common, **row} for row in ranks]
@@ -104,7 +104,7 @@ def _common_columns(scope: Scope, run_id: str) -> Row:
 
 def _filled(rows: list[Row]) -> list[Row]:
     """Rows with ``params`` as JSON text, as the result schema has it, and with what may be told of their reasons."""
-    return [{**told(row), "params": _json(row.get("params"))} for row in rows]
+    return [{**redacted(row), "params": _json(row.get("params"))} for row in rows]
 
 
 def _details(row: Row) -> Row:
