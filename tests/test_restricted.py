@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,22 @@ from typer.testing import CliRunner
 
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
 from poolbench.contracts.wire import SERVICES
-from poolbench.errors import RestrictedError
+from poolbench.errors import CellError, RestrictedError
+from poolbench.pooling.collect import VectorCollector
+from poolbench.pooling.states import KeptPassage, read_states, states_table
 from poolbench.runtime.http import build_api
 from poolbench.runtime.service import load_service
+from poolbench.runtime.worker import Failure
 from poolbench.storage import Artifacts, open_store
+from poolbench.suites import Measure
+from poolbench.suites.representation import direction_vector
+from poolbench_driver.assemble.disclosure import opaque, redacted
 from poolbench_driver.cli import app
+from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.tables import directions_table, rows_table
 
+REPOSITORY = Path(__file__).resolve().parents[1]
 SECRET, SCORER = "SECRET-PASSAGE", "restricted.scorer.train.1"
 PASSAGES_KEY, TEXTS_KEY = "restricted.corpus.passages.1", "restricted.steerer.generate.1"
 
@@ -165,17 +177,93 @@ def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch)
     assert found.restricted_uri == "s3://restricted/pool" and "own-" not in repr(found)
 
 
-def test_a_table_of_a_sensitive_concept_names_no_passage() -> None:
-    from poolbench_driver.assemble.disclosure import opaque, redacted
+#: A reason of an earlier version, which does not say what it quotes.
+OLD_REASON = "no states of passage 'toxicity-civil-1234-pos' in \"file 1\"; the concept's text isn't there"
 
-    reason = "no states of passage 'toxicity-civil-1234-pos' in \"file 1\"; the concept's text isn't there"
-    row = {"concept": "toxicity", "reason": reason}
+
+def test_a_table_of_a_sensitive_concept_names_no_passage() -> None:
+    row = {"concept": "toxicity", "reason": OLD_REASON}
     assert redacted(row)["reason"] == "no states of passage (withheld) in (withheld); the concept's text isn't there"
     for other in ({"concept": "contrast"}, {"concept": "contrast", "neighbour": "causation"}):
         assert redacted({**row, **other}) == {**row, **other}
     assert "1234" not in redacted({**row, "concept": "contrast", "neighbour": "toxicity"})["reason"]
     assert opaque("key", "id") == opaque("key", "id") != opaque("other", "id")
     assert re.fullmatch("[0-9a-f]{16}", opaque("key", "toxicity-civil-1234-pos"))
+
+
+@pytest.mark.parametrize(
+    ("reason", "quoted", "shown"),
+    [
+        ("passage 'a b' has no real token", ["'a b'"], "passage (withheld) has no real token"),
+        ('the weights say: no "kernel"; it\'s old', ['no "kernel"; it\'s old'], "the weights say: (withheld)"),
+        ("'aa' is in 'aaa' and aa", ["aa", "'aaa'"], "'(withheld)' is in (withheld) and (withheld)"),
+        ("cut off in the midd", ["'the middle'"], "(withheld)"),
+        ("all passages have the same vector", [], "all passages have the same vector"),
+        ("it quotes 'something' unknown", None, "it quotes (withheld) unknown"),
+        (None, [], None),
+    ],
+)
+def test_a_reason_loses_what_it_says_that_it_quotes(reason: str | None, quoted: Any, shown: str | None) -> None:
+    for column in ("concept", "neighbour", "scorer"):
+        assert redacted({column: "depression", "reason": reason, "quoted": quoted}) == {
+            column: "depression",
+            "reason": shown,
+        }
+    assert redacted({"concept": "contrast", "reason": reason, "quoted": quoted})["reason"] == reason
+
+
+def test_what_a_reason_quotes_travels_with_it() -> None:
+    """From the passage that failed over vectors, measures, directions and failure records to the driver's rows."""
+    error = CellError("failed", f"passage {SECRET!r} has no real token", quoted=[repr(SECRET)])
+    collector = VectorCollector(["a", "b"], ["A1_mean"], 2)
+    collector.fail(0, error)
+    vectors = collector.table("A1_mean")
+    passages = Passages.from_table(_passages(["a", "b"]))
+    with pytest.raises(CellError, match=SECRET) as unusable:
+        PooledVectors.from_table(vectors, passages).require_present()
+    with pytest.raises(CellError, match=SECRET) as old:
+        PooledVectors.from_table(vectors.drop_columns(["quoted"]), passages).require_present()
+    assert unusable.value.quoted == (repr(SECRET),) and old.value.quoted is None
+    with pytest.raises(CellError) as missing:
+        direction_vector(directions_table({"C1": unusable.value}, 2), "C1")
+    kept = read_states(states_table([KeptPassage(0, "a", error=error)], 2))
+    record = asdict(Failure.of(missing.value))
+    for found in (unusable.value, missing.value, kept[0].error):
+        (row,) = rows_table([Measure.failed("d1.auroc", found)]).to_pylist()
+        assert SECRET in row["reason"] and row["quoted"] == [repr(SECRET)]
+        assert SECRET not in redacted({"concept": "toxicity", **row})["reason"]
+    assert json.loads(json.dumps(record))["quoted"] == [repr(SECRET)]
+
+
+def _passages(ids: list[str]) -> pa.Table:
+    rows = [{"passage_id": each, "concept": "toxicity", "label": n, "doc_id": each} for n, each in enumerate(ids)]
+    return table_from_rows(rows, PASSAGES)
+
+
+def test_every_error_of_a_cell_says_what_it_quotes() -> None:
+    """A message that formats a value with `!r` names it as quoted, else it would be shown."""
+    silent = []
+    files = [file for folder in ("shared", "services", "driver") for file in (REPOSITORY / folder).rglob("*.py")]
+    for file in (file for file in files if "tests" not in file.parts):
+        for function in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef):
+                silent += [f"{file.name}:{line}" for line in _silent_quotes(function)]
+    assert not silent
+
+
+def _silent_quotes(function: ast.FunctionDef) -> Iterator[int]:
+    """Lines of calls without `quoted` whose message, or whose variable `reason`, formats a value with `!r`."""
+    nodes = list(ast.walk(function))
+    reasons = [
+        node.value for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "reason"
+    ]
+    for call in (node for node in nodes if isinstance(node, ast.Call)):
+        name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+        if name in ("CellError", "StatisticError", "null") and not any(each.arg == "quoted" for each in call.keywords):
+            named = reasons if "reason" in {ast.unparse(argument) for argument in call.args} else []
+            parts = [part for message in (call, *named) for part in ast.walk(message)]
+            if any(isinstance(part, ast.FormattedValue) and part.conversion == ord("r") for part in parts):
+                yield call.lineno
 
 
 def test_the_columns_of_a_runs_tables_hold_no_text() -> None:

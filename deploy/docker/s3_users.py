@@ -62,7 +62,7 @@ def prepare(store_uri: str) -> None:
         try:
             admin.attach_policy([name], user=user)
         except MinioAdminException as error:
-            if _ALREADY not in str(error):
+            if _ALREADY not in str(error):  # the client gives the code in the text of its error alone
                 raise
 
 

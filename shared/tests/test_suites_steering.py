@@ -14,7 +14,7 @@ from poolbench.contracts.tables import (
     table_from_rows,
     vector_column,
 )
-from poolbench.errors import InputError
+from poolbench.errors import CellError, InputError
 from poolbench.suites import (
     Scorer,
     SteeredTables,
@@ -171,7 +171,7 @@ def test_invalid_scorer_makes_every_figure_null(unsteered):
     scorer = Scorer("causation", "scorer_invalid", "AUROC .6 on cut texts")
     measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=scorer)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
-    assert len(measures) == len(blank_d2("collapsed", "x"))
+    assert len(measures) == len(blank_d2(CellError("collapsed", "x")))
     upside_down = Scorer("causation", positive_mean=0.4, negative_mean=0.5)
     measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=upside_down)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
@@ -286,7 +286,7 @@ def test_d3_with_an_invalid_neighbour_scorer_is_null():
         relation="ld",
     )
     assert {measure.status for measure in found} == {"no_scorer"}
-    assert len(found) == len(blank_d3("ld", "failed", "x"))
+    assert len(found) == len(blank_d3("ld", CellError("failed", "x")))
 
 
 def direction_table(vectors, status=None):

@@ -58,7 +58,7 @@ def test_widths_that_differ_are_typed():
     assert caught.value.status == "failed"
     found = without_component(PooledVectors.from_matrix(np.eye(4)), table_of(np.array([1.0, 0.0])))
     assert not found.usable.any()
-    assert set(found.statuses) == {"failed"} and "width 2" in found.reasons[0]
+    assert {error.status for error in found.errors} == {"failed"} and "width 2" in str(found.errors[0])
 
 
 @pytest.fixture

@@ -181,7 +181,7 @@ def test_failed_passages_keep_their_reason_and_missing_ones_are_an_error(planted
     passages, states = planted
     shards = kept(passages, [np.where(row == 5, np.nan, h_TD) for row, h_TD in enumerate(states)])
     found = TokenStates.from_shards(shards, passages, "learned_query")
-    assert found.statuses[5] == "non_finite" and found.usable.sum() == len(states) - 1
+    assert found.errors[5].status == "non_finite" and found.usable.sum() == len(states) - 1
     assert auroc_of(passages, found).status == "ok"
     with pytest.raises(InputError, match="lack"):
         TokenStates.from_shards(shards[:2], passages, "learned_query")

@@ -19,6 +19,8 @@ class PoolbenchError(Exception):
         status: The result status of cells that this error takes down.
         retryable: Whether the same task may succeed when run again.
         http_status: The HTTP status a service answers with.
+        quoted: The parts of its message that come from data, as they stand there; None where that is unknown. What may
+            not show them withholds these parts, or all that stands in quotes where they are unknown.
         tellable: Whether its message can quote no passage, so that it may be told of a restricted task too.
     """
 
@@ -27,6 +29,7 @@ class PoolbenchError(Exception):
     retryable = False
     http_status = 400
     tellable = False
+    quoted: tuple[str, ...] | None = None
 
 
 class ConfigError(PoolbenchError):
@@ -192,10 +195,18 @@ class ReceiptError(PoolbenchError):
 
 
 class CellError(PoolbenchError):
-    """One result cell cannot be computed; its row carries ``status`` and the message as reason."""
+    """One result cell cannot be computed. Its row has the status, the message as reason, and what the reason quotes.
 
-    def __init__(self, status: Status | str, reason: str) -> None:
+    Args:
+        status: Status of the row.
+        reason: Why there is no value.
+        quoted: The parts of the reason that come from data, such as the name of a passage, as they stand there. None
+            where the reason was read from a record that does not say.
+    """
+
+    def __init__(self, status: Status | str, reason: str, *, quoted: Iterable[str] | None = ()) -> None:
         super().__init__(reason)
+        self.quoted = None if quoted is None else tuple(quoted)
         self.status = Status(status)
         self.code = self.status.value
 

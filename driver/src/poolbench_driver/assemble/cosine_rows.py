@@ -46,4 +46,4 @@ def _rows(plan: PoolBenchPlan, probes: ConceptProbes, layer: int, source: Source
 def _directions(source: Source, key: str) -> pa.Table | CellError:
     """Return DIRECTIONS of a strategy, or why it has none."""
     table = source.table(key)
-    return CellError(table.status, table.reason) if isinstance(table, Failure) else table
+    return table.error if isinstance(table, Failure) else table

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from poolbench.contracts.tables import error_of
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
 from poolbench_driver.assemble.rows import Source
 from poolbench_driver.plan import PoolBenchPlan
-from poolbench_driver.run import Failure
+from poolbench_driver.run import Failure, failure_of
 
 
 def directions_of(concept: str, strategy: str, plan: PoolBenchPlan, source: Source) -> pa.Table | Failure:
@@ -32,5 +33,5 @@ def unusable_direction(table: pa.Table | Failure, direction: str) -> Failure | N
     row = ids.index(direction)
     if table["vector"][row].is_valid:
         return None
-    reason = table["reason"][row].as_py() or f"direction {direction} could not be computed"
-    return Failure("", "", table["status"][row].as_py() or Status.FAILED, reason)
+    found = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
+    return failure_of(error_of(found, f"direction {direction} could not be computed"))

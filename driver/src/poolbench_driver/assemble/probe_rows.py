@@ -42,7 +42,7 @@ def _measured(metric: str, key: str, identity: Row, source: Source) -> Iterable[
     """The measures of one cell, or a null ``metric`` where it failed."""
     table = source.table(key)
     if isinstance(table, Failure):
-        yield {**identity, **missing(metric, table.status, table.reason)}
+        yield {**identity, **missing(metric, table)}
         return
     timings = source.timings(key)
     for measure in table.to_pylist():

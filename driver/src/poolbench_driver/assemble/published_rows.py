@@ -28,7 +28,7 @@ def published(
     if isinstance(tables, Failure):
         why: dict[str, Any] = {"scorer": target.concept, "direction": direction, "relation": relation}
         other = neighbour.concept if neighbour else None
-        return blank_published(tables.status, tables.reason, **why, neighbour=other)
+        return blank_published(tables.error, **why, neighbour=other)
     steered, unsteered, _ = tables
     how: dict[str, Any] = {"rules": rules, "direction": direction}
     if neighbour is None or relation is None:

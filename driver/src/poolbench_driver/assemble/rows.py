@@ -74,9 +74,9 @@ def strategy_columns(spec: StrategySpec) -> Row:
     return {"strategy": spec.id, "strategy_version": spec.version}
 
 
-def missing(metric: str, status: str, reason: str) -> Row:
-    """A null row."""
-    return Measure.null(metric, status, reason).to_row()
+def missing(metric: str, failure: Failure) -> Row:
+    """Return the null row that a failure leaves."""
+    return Measure.failed(metric, failure.error).to_row()
 
 
 def with_metric(measure: Row) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from poolbench.contracts.tables import error_of
 from poolbench.contracts.wire import NULLS
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
@@ -12,7 +13,7 @@ from poolbench.suites.cell_table import WORST_STATUSES
 from poolbench_driver.assemble.direction_tables import directions_of, unusable_direction
 from poolbench_driver.assemble.rows import Source
 from poolbench_driver.plan import PoolBenchPlan, SteeringStages
-from poolbench_driver.run import Failure
+from poolbench_driver.run import Failure, failure_of
 
 #: A strategy whose D1 cell has one of these is not steered with either: its direction is not its own.
 UNUSABLE = (*WORST_STATUSES, Status.ONE_CLASS, Status.TOO_FEW, Status.NON_FINITE)
@@ -55,7 +56,7 @@ class SteeredTexts:
             return measures
         d1 = next((row for row in measures.to_pylist() if row["metric"] == "d1.auroc"), None)
         if d1 and d1["status"] in UNUSABLE:
-            return Failure("", "", d1["status"], d1["reason"] or f"D1 is {d1['status']}")
+            return failure_of(error_of(d1, f"D1 is {d1['status']}"))
         directions = directions_of(concept, strategy, self.plan, self.source)
         unusable = unusable_direction(directions, self.plan.scope.config.steering.direction)
         return self._named(concept, strategy) if unusable is None else unusable
@@ -73,5 +74,5 @@ class SteeredTexts:
     def _scorer(self, name: str) -> Scorer:
         table = self.source.table(self.stages.scorers.concepts[name].gate)
         if isinstance(table, Failure):
-            return Scorer(name, Status.NO_SCORER, table.reason)
+            return Scorer(name, Status.NO_SCORER, table.reason, table.quoted)
         return Scorer.from_gate(name, table.to_pylist())

@@ -127,11 +127,7 @@ class SteeringRows:
         for name, scorer in self.stages.scorers.concepts.items():
             for key, metric in ((scorer.training, "scorer.auroc"), (scorer.gate, "scorer.gate")):
                 table = self.source.table(key)
-                found = (
-                    [missing(metric, table.status, table.reason)]
-                    if isinstance(table, Failure)
-                    else map(with_metric, table.to_pylist())
-                )
+                found = [missing(metric, table)] if isinstance(table, Failure) else map(with_metric, table.to_pylist())
                 rows += [{"concept": name, "scorer": name, **row} for row in found]
         return rows
 
@@ -155,7 +151,7 @@ class SteeringRows:
     def _d2(self, concept: Concept, tables: Tables | Failure) -> list[Measure]:
         scorer = self.texts.scorers[concept.id]
         if isinstance(tables, Failure):
-            return blank_d2(tables.status, tables.reason, scorer=scorer.concept, direction=self.direction)
+            return blank_d2(tables.error, scorer=scorer.concept, direction=self.direction)
         return d2_measures(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
 
     def _neighbours(self, concept: Concept) -> Iterator[tuple[str, Scorer]]:
@@ -168,7 +164,7 @@ class SteeringRows:
         for relation, neighbour in self._neighbours(concept):
             if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept, "direction": self.direction}
-                measures += blank_d3(relation, tables.status, tables.reason, **fields)
+                measures += blank_d3(relation, tables.error, **fields)
                 measures.append(self._rep(concept, spec, neighbour.concept, relation))  # needs no texts
                 continue
             pair: dict[str, Any] = {"target": target, "neighbour": neighbour, "relation": relation}
@@ -191,5 +187,5 @@ class SteeringRows:
         for table in (own, other):
             if isinstance(table, Failure):
                 fields = {"neighbour": neighbour, "direction": self.direction}
-                return Measure.null(f"d3.rep_{relation}", table.status, table.reason, **fields)
+                return Measure.failed(f"d3.rep_{relation}", table.error, **fields)
         return d3_rep_measure(own, other, neighbour=neighbour, relation=relation, direction=self.direction)

@@ -20,6 +20,21 @@ CONNECT_TIMEOUT_S = 5.0
 HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model answers late
 
 
+class TokenRefusedError(EndpointError):
+    """A service does not accept our token."""
+
+    code = Code.UNAUTHORIZED
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+
+
+class SlowServiceError(EndpointError):
+    """A service took a request and has not answered in time."""
+
+    code = Code.BUSY
+
+
 class ServiceError(PoolbenchError):
     """A service answered with an error."""
 
@@ -49,7 +64,7 @@ class Services:
         """
         answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
-            raise EndpointError(_refused(service))
+            raise TokenRefusedError(service)
         return answer
 
     def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -83,9 +98,7 @@ class Services:
                 if response.is_error:
                     response.read()
                     raise (
-                        EndpointError(_refused(service))
-                        if response.status_code == 401
-                        else _service_error(service, response)
+                        TokenRefusedError(service) if response.status_code == 401 else _service_error(service, response)
                     )
                 for line in response.iter_lines():
                     data = line.removeprefix("data: ")
@@ -114,7 +127,7 @@ class Services:
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.ReadTimeout:
-            raise EndpointError(
+            raise SlowServiceError(
                 f"{service} took the request at {address} but does not answer: busy, or stuck"
             ) from None
         except httpx.HTTPError as error:
@@ -123,7 +136,7 @@ class Services:
                 f"{service} does not answer at {address}: {what}; is the cluster up? (make cluster-up)"
             ) from None
         if response.status_code == 401:
-            raise EndpointError(_refused(service))
+            raise TokenRefusedError(service)
         if response.is_error:
             raise _service_error(service, response)
         return response
@@ -139,10 +152,6 @@ def _event(service: str, data: str) -> dict[str, Any]:
 
 def _no_service(response: httpx.Response) -> EndpointError:
     return EndpointError(f"{response.url} answered, but not as a service of PoolBench does")
-
-
-def _refused(service: str) -> str:
-    return f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's"
 
 
 def _service_error(service: str, response: httpx.Response) -> ServiceError:

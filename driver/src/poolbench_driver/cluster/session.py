@@ -8,7 +8,7 @@ from poolbench.contracts.wire import ARTIFACTS_FOLDER, SERVICES
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
-from poolbench.statuses import ServiceState
+from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cluster.client import Services
 
@@ -54,9 +54,9 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
 
 
 def try_health(session: Session, service: str) -> str:
-    """One word on a service, for status pages."""
+    """Return the state of a service in one word, for status pages."""
     try:
         return str(session.services.health(service, timeout_s=STATUS_TIMEOUT_S).get("status", ServiceState.OK))
     except PoolbenchError as error:
-        words = {"token": "token refused", "busy": "busy"}
-        return next((word for sign, word in words.items() if sign in str(error)), "down")
+        known = {Code.UNAUTHORIZED.value: ServiceState.REFUSED, Code.BUSY.value: ServiceState.BUSY}
+        return known.get(error.code, ServiceState.DOWN)

@@ -1,7 +1,7 @@
 """Work on a plan: the loop that sends tasks and waits, what the store says of them, and what a user sees."""
 
 from poolbench_driver.run.loop import RunLoop, TooManyFailuresError
-from poolbench_driver.run.outcomes import Failure, committed_keys, read_failure, remaining
+from poolbench_driver.run.outcomes import Failure, committed_keys, failure_of, read_failure, remaining
 from poolbench_driver.run.pace import Pace
 from poolbench_driver.run.repairs import FoundDamageError, OutdatedPlanError
 
@@ -13,6 +13,7 @@ __all__ = [
     "RunLoop",
     "TooManyFailuresError",
     "committed_keys",
+    "failure_of",
     "read_failure",
     "remaining",
 ]

@@ -183,7 +183,7 @@ class RunLoop:
             if cause := next(missing, None):
                 del self.pending[task_id]
                 reason = cause.reason if cause.blocked else f"needs {cause.kind}, which failed: {cause.reason}"
-                self._fail(Failure(task_id, task.kind, cause.status, reason, blocked=True))
+                self._fail(Failure(task_id, task.kind, cause.status, reason, blocked=True, quoted=cause.quoted))
 
     def _send_ready(self, waiting: dict[str, set[str]]) -> None:
         in_work = Counter(entry.task.service for entry in self.in_flight.values() if entry.leased)

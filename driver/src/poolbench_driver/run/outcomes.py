@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import MANIFEST_FILE, failure_path
-from poolbench.errors import NotFoundError
+from poolbench.errors import CellError, NotFoundError
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
@@ -21,7 +21,8 @@ class Failure:
     Attributes:
         blocked: It was never sent, because an input is missing.
         damaged: Key of the damaged artifact that its worker met.
-        code: Code of the error, such as ``not_found``.
+        code: Code of the error, such as `not_found`.
+        quoted: The parts of the reason that come from data; None where that is unknown.
     """
 
     task_id: str
@@ -31,6 +32,17 @@ class Failure:
     blocked: bool = False
     damaged: str = ""
     code: str = ""
+    quoted: tuple[str, ...] | None = None
+
+    @property
+    def error(self) -> CellError:
+        """The error of the cells that this failure takes down."""
+        return CellError(self.status, self.reason, quoted=self.quoted)
+
+
+def failure_of(error: CellError) -> Failure:
+    """Return the failure of no task: a cell that could not be computed takes down those that need it."""
+    return Failure("", "", error.status, str(error), quoted=error.quoted)
 
 
 class DamagedRecordError(Exception):
@@ -57,11 +69,12 @@ def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
         record = json.loads(artifacts.store.get(path))
         status = Status(record["status"])
         reason, damaged, code = (str(record.get(name, "")) for name in ("reason", "damaged", "code"))
+        quoted = None if record.get("quoted") is None else tuple(map(str, record["quoted"]))
     except NotFoundError:
         return None
     except (ValueError, LookupError, TypeError, RecursionError):
         raise DamagedRecordError(path) from None
-    return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code)
+    return Failure(task.task_id, task.kind, status, reason, damaged=damaged, code=code, quoted=quoted)
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:

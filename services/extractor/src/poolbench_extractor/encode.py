@@ -108,13 +108,13 @@ def tokenise(
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:
-    num = context.num_positions
+    num, name = context.num_positions, repr(context.passage_id)
     if len(context.real) == 0:
-        return CellError(Status.FAILED, f"passage {context.passage_id!r} has no real token")
+        return CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
     if limit is not None and num > limit:
-        return CellError(Status.FAILED, f"passage {context.passage_id!r} has {num} tokens; the window is {limit}")
+        return CellError(Status.FAILED, f"passage {name} has {num} tokens; the window is {limit}", quoted=[name])
     highest = int(np.max(context.token_ids)) if context.token_ids is not None else 0
     if highest >= vocabulary:
-        reason = f"passage {context.passage_id!r} has token id {highest}; the model knows ids below {vocabulary}"
-        return CellError(Status.FAILED, reason)
+        reason = f"passage {name} has token id {highest}; the model knows ids below {vocabulary}"
+        return CellError(Status.FAILED, reason, quoted=[name])
     return None

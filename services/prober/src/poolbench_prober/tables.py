@@ -51,16 +51,16 @@ def directions_table(
     What a readout chose stands in the schema's metadata, as JSON under ``readout``.
     """
     matrix = np.zeros((len(directions), width))
-    rows: list[tuple[str, float | None, int | None, str | None, str | None]] = []
+    rows: list[tuple[Any, ...]] = []
     for number, (direction_id, found) in enumerate(directions.items()):
         if isinstance(found, CellError):
-            rows.append((direction_id, None, None, found.status, str(found)))
+            rows.append((direction_id, None, None, found.status, str(found), found.quoted))
         else:
             matrix[number] = found.vector
-            rows.append((direction_id, found.raw_norm, found.seed, None, None))
-    ids, norms, seeds, statuses, reasons = zip(*rows, strict=True)
+            rows.append((direction_id, found.raw_norm, found.seed, None, None, ()))
+    ids, norms, seeds, statuses, reasons, quoted = zip(*rows, strict=True)
     valid = np.array([status is None for status in statuses])
-    columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons]
+    columns = [ids, vector_column(matrix, valid), norms, seeds, statuses, reasons, quoted]
     schema = directions_schema(width)
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, type=field.type)

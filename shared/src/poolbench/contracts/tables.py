@@ -6,13 +6,19 @@ schemas are functions of the width. A table may carry more columns than its sche
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from poolbench.errors import InputError
+from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
+
+#: The parts of a reason that come from data. Tables of earlier versions lack this column: what they quote is unknown.
+QUOTED = pa.list_(pa.string())
+#: The columns of a row that say why it has no value.
+ERROR_COLUMNS = ("status", "reason", "quoted")
 
 _SPAN = pa.struct([("start", pa.int32()), ("end", pa.int32())])
 
@@ -68,6 +74,7 @@ MEASURES = pa.schema(
         ("seed", pa.int64()),
         ("status", pa.string()),
         ("reason", pa.string()),
+        ("quoted", QUOTED),
         ("params", pa.string()),  # JSON
     ]
 )
@@ -142,6 +149,7 @@ def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -
             ("token_share", pa.float32()),  # share of tokens that carry weight
             ("status", pa.string()),
             ("reason", pa.string()),
+            ("quoted", QUOTED),
         ],
         metadata=notes,
     )
@@ -177,6 +185,7 @@ def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
             ("signals", pa.map_(pa.string(), pa.list_(pa.float32()))),  # by name: T values, or H x T
             ("status", pa.string()),
             ("reason", pa.string()),
+            ("quoted", QUOTED),
         ],
         metadata={"hidden_dtype": dtype},
     )
@@ -192,8 +201,14 @@ def directions_schema(width: int) -> pa.Schema:
             ("seed", pa.int64()),
             ("status", pa.string()),
             ("reason", pa.string()),
+            ("quoted", QUOTED),
         ]
     )
+
+
+def error_of(row: Mapping[str, Any], otherwise: str = "no reason was recorded") -> CellError:
+    """Return the error that a row without a value records, with the reason `otherwise` where it has none."""
+    return CellError(row["status"] or Status.FAILED, row["reason"] or otherwise, quoted=row.get("quoted"))
 
 
 def table_from_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -227,7 +242,7 @@ def without_texts(table: pa.Table) -> pa.Table:
 
 
 def require_columns(table: pa.Table, schema: pa.Schema, what: str) -> None:
-    """Raises InputError when ``table`` lacks a column of ``schema``."""
-    missing = [name for name in schema.names if name not in table.column_names]
+    """Raise InputError when `table` lacks a column of `schema`; the parts that a reason quotes may be unknown."""
+    missing = [name for name in schema.names if name not in table.column_names and schema.field(name).type != QUOTED]
     if missing:
         raise InputError(f"{what} lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")

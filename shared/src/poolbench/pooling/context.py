@@ -137,7 +137,7 @@ class TokenContext:
         if signal is None:
             raise CellError(Status.FAILED, f"no {name} per token: this model or these kept states do not give it")
         if isinstance(signal, CellError):
-            raise CellError(signal.status, str(signal))
+            raise CellError(signal.status, str(signal), quoted=signal.quoted)
         if signal.shape[-1] != self.num_positions:
             raise CellError(Status.FAILED, f"{name} has {signal.shape[-1]} entries for {self.num_positions} positions")
         return signal
@@ -148,10 +148,11 @@ class TokenContext:
         Raises:
             CellError: If the passage was not annotated, or its tokens cannot be aligned with words.
         """
+        name = repr(self.passage_id)
         if len(self.offsets) < self.num_positions:
-            raise CellError(Status.FAILED, f"the tokens of passage {self.passage_id!r} have no character offsets")
+            raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets", quoted=[name])
         if self.words is None:
-            raise CellError(Status.FAILED, f"passage {self.passage_id!r} has no annotation; run pooler.annotate")
+            raise CellError(Status.FAILED, f"passage {name} has no annotation; run pooler.annotate", quoted=[name])
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:

@@ -100,6 +100,7 @@ def sentence(context: TokenContext) -> Weights:
 def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
     """Mean of means over the word segments numbered ``segment_W``; words numbered below 0 are in none."""
     if len(segment_W) != len(context.annotation().start):
-        raise CellError(Status.FAILED, f"passage {context.passage_id!r}: segments and words differ in number")
+        name = repr(context.passage_id)
+        raise CellError(Status.FAILED, f"passage {name}: segments and words differ in number", quoted=[name])
     numbers = np.unique(segment_W[segment_W >= 0])
     return context.mean_of_means([context.real_tokens_of(segment_W == number) for number in numbers])

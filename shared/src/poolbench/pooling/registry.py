@@ -159,7 +159,8 @@ class StrategySpec:
             ConfigError: If it answers parts without naming a readout, or the other way round.
         """
         if len(context.real) == 0:
-            raise CellError(Status.FAILED, f"passage {context.passage_id!r} has no real token")
+            name = repr(context.passage_id)
+            raise CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
         answer = self.function(context, **self.resolve(params))
         if isinstance(answer, Parts) != (self.readout is not None):
             raise ConfigError(f"strategy {self.id}: a strategy that answers parts names a readout, and no other does")

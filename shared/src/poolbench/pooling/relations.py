@@ -64,4 +64,5 @@ def to_universal(label: str) -> str:
         return base
     if base in TO_UNIVERSAL:
         return TO_UNIVERSAL[base]
-    raise CellError(Status.FAILED, f"dependency label {label!r} belongs to no known scheme (UD or ClearNLP)")
+    reason = f"dependency label {label!r} belongs to no known scheme (UD or ClearNLP)"
+    raise CellError(Status.FAILED, reason, quoted=[repr(label)])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import HIDDEN_TYPES, require_columns, states_schema
+from poolbench.contracts.tables import HIDDEN_TYPES, error_of, require_columns, states_schema
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 
@@ -97,6 +97,7 @@ def states_table(passages: Sequence[KeptPassage], width: int, dtype: str = "floa
         "signals": signals,
         "status": [p.error.status if p.error else Status.OK for p in passages],
         "reason": [str(p.error) if p.error else None for p in passages],
+        "quoted": [p.error.quoted if p.error else () for p in passages],
     }
     arrays = [c if isinstance(c, pa.Array) else pa.array(c, schema.field(name).type) for name, c in columns.items()]
     return pa.Table.from_arrays(arrays, schema=schema)
@@ -130,7 +131,7 @@ def read_states(shard: pa.Table) -> list[KeptPassage]:
             token_ids=_array(row["token_ids"], np.int64),
             offsets=np.stack([row["token_start"], row["token_end"]], axis=1).astype(np.int64),
             signals={name: np.asarray(values, np.float32) for name, values in row["signals"] or ()},
-            error=None if row["status"] == Status.OK else CellError(row["status"], row["reason"]),
+            error=None if row["status"] == Status.OK else error_of(row),
         )
         for row, h_TD in zip(shard.drop_columns(["hidden"]).to_pylist(), hidden, strict=True)
     ]

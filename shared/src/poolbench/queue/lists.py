@@ -34,8 +34,8 @@ def keys_of(queue: str) -> list[str]:
 
 
 def is_wrong_type(error: redis.RedisError) -> bool:
-    """Whether a command met a key that is no list."""
-    return _WRONG_TYPE in str(error)
+    """Return whether a command met a key that is no list. Redis gives its code as the first word of the message."""
+    return str(error).startswith(_WRONG_TYPE)
 
 
 class RedisSpool:

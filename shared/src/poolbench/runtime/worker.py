@@ -40,20 +40,26 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed, as it is recorded; ``damaged`` is the key of an artifact that could not be read."""
+    """Why a task failed, as it is recorded.
+
+    Attributes:
+        damaged: The key of an artifact that could not be read.
+        quoted: The parts of the reason that come from data; None where that is unknown.
+    """
 
     code: str
     status: Status
     reason: str
     retryable: bool
     damaged: str = ""
+    quoted: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
         """What an exception means: an error of ours says itself; a lost connection passes; a defect stays."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
-            return cls(error.code, error.status, str(error), error.retryable, damaged)
+            return cls(error.code, error.status, str(error), error.retryable, damaged, error.quoted)
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, ConnectionError | TimeoutError | MemoryError):
             return cls(Code.INFRASTRUCTURE, Status.FAILED, reason, True)
@@ -66,7 +72,7 @@ class Failure:
         if isinstance(error, PoolbenchError) and error.tellable:
             return failure
         reason = f"{failure.code}: {without_message(error)}; the message is withheld: it may quote a sensitive text"
-        return cls(failure.code, failure.status, reason, failure.retryable)
+        return cls(failure.code, failure.status, reason, failure.retryable, quoted=())
 
 
 class Worker:

@@ -18,7 +18,7 @@ What the driver calls, per (model, layer):
     curve_rows(steered, unsteered, nulls, scorer=scorer, rules=rules)                   -> list[dict]
     published_d2(steered, unsteered, scorer=scorer, rules=rules)                        -> list[Measure]
     published_d3(steered, unsteered, target=scorer, neighbour=other_scorer, relation="ld", rules=rules)
-    blank_d2(status, reason), blank_d3("ld", status, reason)     # where a strategy could not be measured
+    blank_d2(error), blank_d3("ld", error)                        # where a strategy could not be measured
     rank_board(result_rows, "d1.auroc")                                                 -> RankBoard | None
     boards_by(result_rows, "d1.auroc", lambda row: family_of[row["concept"]])           -> dict[str, RankBoard]
 

@@ -11,8 +11,6 @@ from poolbench.suites.measure import Measure
 
 #: AUROC from which a strategy counts as at the ceiling.
 CEILING = 0.99
-#: How the reason of an AUROC below .5 by more than two standard errors begins.
-ALARM = "alarm"
 
 Row = dict[str, Any]
 
@@ -46,7 +44,7 @@ def _checks(rows: list[Mapping[str, Any]]) -> list[Measure]:
         measures = [Measure.null(name, Status.TOO_FEW, reason) for name in ("d1.saturation", "d1.alarms")]
     else:
         high = [row["strategy"] for row in known if row["value"] >= CEILING]
-        alarmed = [row["strategy"] for row in known if (row["reason"] or "").startswith(ALARM)]
+        alarmed = [row["strategy"] for row in known if row["reason"]]  # the reason of a value is its alarm
         measures = [_saturation(high, len(known)), _share("d1.alarms", alarmed, len(known), _alarms(alarmed))]
     return [*measures, _share("d1.collapses", collapsed, len(rows), None)]
 
@@ -57,7 +55,7 @@ def _saturation(high: list[str], count: int) -> Measure:
 
 
 def _alarms(alarmed: list[str]) -> str | None:
-    return f"{ALARM}: below .5 by more than 2 standard errors: {', '.join(sorted(alarmed))}" if alarmed else None
+    return f"alarm: below .5 by more than 2 standard errors: {', '.join(sorted(alarmed))}" if alarmed else None
 
 
 def _share(metric: str, strategies: list[str], count: int, reason: str | None) -> Measure:

@@ -32,8 +32,8 @@ def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1
         direction: Construction method.
 
     Returns:
-        Rows with direction, strategy_a, strategy_b, cosine, status and reason, each pair once. Where a side has no
-        direction the cosine is null, with the status of that side (of the first, where neither has one).
+        Rows with direction, strategy_a, strategy_b, cosine, status, reason and what it quotes, each pair once. Where a
+        side has no direction the cosine is null, with the status of that side (of the first, where neither has one).
     """
     found = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [
@@ -55,16 +55,16 @@ def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError
 
 def _cosine(first: np.ndarray | CellError, second: np.ndarray | CellError, names: tuple[str, str]) -> dict[str, Any]:
     if isinstance(first, CellError):
-        return _null(first.status, f"{names[0]}: {first}")
+        return _null(first.status, f"{names[0]}: {first}", first.quoted)
     if isinstance(second, CellError):
-        return _null(second.status, f"{names[1]}: {second}")
+        return _null(second.status, f"{names[1]}: {second}", second.quoted)
     if first.shape != second.shape:
         return _null(Status.FAILED, f"directions of widths {len(first)} and {len(second)} cannot be compared")
-    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": Status.OK, "reason": None}
+    return {"cosine": float(np.clip(first @ second, -1, 1)), "status": Status.OK, "reason": None, "quoted": ()}
 
 
-def _null(status: str, reason: str) -> dict[str, Any]:
-    return {"cosine": None, "status": status, "reason": reason}
+def _null(status: Status, reason: str, quoted: tuple[str, ...] | None = ()) -> dict[str, Any]:
+    return {"cosine": None, "status": status, "reason": reason, "quoted": quoted}
 
 
 @dataclass(frozen=True)

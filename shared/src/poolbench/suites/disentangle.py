@@ -58,7 +58,7 @@ def d3_measures(
         neighbour.require_valid()
         pair = grid_pair(steered, unsteered, target, neighbour, direction_key)
     except CellError as error:
-        return blank_d3(relation, error.status, str(error), **fields)
+        return blank_d3(relation, error, **fields)
     fields |= {"seed": rules.seed, "ci_method": CI_METHOD}
     units = (target.score_range, neighbour.score_range)
     shifts = Shifts(pair[0], pair[1], units, rules)
@@ -71,10 +71,10 @@ def d3_measures(
     return measures
 
 
-def blank_d3(relation: str, status: str, reason: str, **fields: Any) -> list[Measure]:
-    """Every steered D3 figure of one relation as a null with one status; ``fields`` name the scorers."""
+def blank_d3(relation: str, error: CellError, **fields: Any) -> list[Measure]:
+    """Return every steered D3 figure of one relation as a null; `fields` name the scorers."""
     names = (f"d3.{relation}", f"d3.robust_{relation}", f"d3.robust_{relation}.excess")
-    return [Measure.null(name, status, reason, **fields) for name in names]
+    return [Measure.failed(name, error, **fields) for name in names]
 
 
 def grid_pair(

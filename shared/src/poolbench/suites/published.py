@@ -95,16 +95,15 @@ def _flat(metric: str, scorer: Scorer, fields: dict[str, Any]) -> Measure:
 
 
 def blank_published(
-    status: str,
-    reason: str,
+    error: CellError,
     *,
     scorer: str,
     direction: str = "C1",
     neighbour: str | None = None,
     relation: str | None = None,
 ) -> list[Measure]:
-    """The published rows of D2, or with a ``relation`` of D3, as nulls with one status."""
+    """Return the published rows of D2, or with a `relation` of D3, as nulls."""
     fields: dict[str, Any] = {"scorer": scorer, "direction": direction, "neighbour": neighbour}
     if relation is None:
-        return [Measure.null(metric, status, reason, **fields) for metric in SCPS]
-    return [Measure.null(f"d3.{relation}", status, reason, **fields, params={"scp": name}) for name in SCPS]
+        return [Measure.failed(metric, error, **fields) for metric in SCPS]
+    return [Measure.failed(f"d3.{relation}", error, **fields, params={"scp": name}) for name in SCPS]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.tables import error_of, vector_matrix
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.suites.measure import Measure
@@ -51,6 +51,6 @@ def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
         raise CellError(Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
     row = ids.index(direction)
     if not table["vector"][row].is_valid:
-        status = table["status"][row].as_py() or Status.FAILED
-        raise CellError(status, table["reason"][row].as_py() or f"direction {direction} could not be computed")
+        found = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
+        raise error_of(found, f"direction {direction} could not be computed")
     return vector_matrix(table["vector"])[row].astype(np.float64)

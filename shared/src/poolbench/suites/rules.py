@@ -46,6 +46,7 @@ class Scorer:
         concept: The concept it scores; the value of ``scorer`` in SCORES.
         status: ``ok``, ``no_scorer`` or ``scorer_invalid`` (the gate failed).
         reason: Why it is not ok.
+        quoted: The parts of the reason that come from data; None where that is unknown.
         positive_mean: Its mean score on held-out positive passages cut to generation length.
         negative_mean: The same on negatives.
     """
@@ -53,6 +54,7 @@ class Scorer:
     concept: str
     status: Status = Status.OK
     reason: str = ""
+    quoted: tuple[str, ...] | None = None
     positive_mean: float = 1.0
     negative_mean: float = 0.0
 
@@ -61,15 +63,19 @@ class Scorer:
         """Score of held-out positives minus negatives: the unit of D3's shifts."""
         return self.positive_mean - self.negative_mean
 
+    @property
+    def _why(self) -> str:
+        return self.reason or f"the scorer of {self.concept} is {self.status}"
+
     def require_trained(self) -> None:
         """Raises CellError where there is no scorer at all; a failed gate is no hindrance to the published protocol."""
         if self.status not in (Status.OK, Status.SCORER_INVALID):
-            raise CellError(self.status, self.reason or f"the scorer of {self.concept} is {self.status}")
+            raise CellError(self.status, self._why, quoted=self.quoted)
 
     def require_valid(self) -> None:
         """Raises CellError with the scorer's status unless it passed its gate."""
         if self.status != Status.OK:
-            raise CellError(self.status, self.reason or f"the scorer of {self.concept} is {self.status}")
+            raise CellError(self.status, self._why, quoted=self.quoted)
         if not self.score_range > 0:
             raise CellError(
                 Status.SCORER_INVALID,
@@ -93,7 +99,7 @@ class Scorer:
             return cls(concept, Status.NO_SCORER, f"no scorer was trained for {concept}")
         if gate["value"] != 1:
             reason = gate["reason"] or f"the scorer of {concept} failed its gate"
-            return cls(concept, Status.SCORER_INVALID, reason)
+            return cls(concept, Status.SCORER_INVALID, reason, gate.get("quoted"))
         try:
             means = [float(values[f"scorer.{side}_mean"]["value"]) for side in ("positive", "negative")]
         except (KeyError, TypeError):

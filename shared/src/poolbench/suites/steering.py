@@ -62,7 +62,7 @@ def d2_measures(
         grid = single_grid(steered, unsteered, scorer.concept, direction_key)
         null_grids = response_grids(nulls, unsteered, scorer.concept) if nulls is not None else {}
     except CellError as error:
-        return blank_d2(error.status, str(error), direction=direction, scorer=scorer.concept)
+        return blank_d2(error, direction=direction, scorer=scorer.concept)
     weights = opening_weights(grid, rules)
     common = _common_fields(grid, rules, direction, scorer)
     measures = []
@@ -74,11 +74,11 @@ def d2_measures(
 
 
 def blank_d2(
-    status: str, reason: str, *, direction: str = "C1", scorer: str | None = None, excess: bool = True
+    error: CellError, *, direction: str = "C1", scorer: str | None = None, excess: bool = True
 ) -> list[Measure]:
-    """Every D2 figure as a null with one status: for strategies and scorers that could not be measured."""
+    """Return every D2 figure as a null: for strategies and scorers that could not be measured."""
     names = [name for name in D2_METRICS if excess or not name.endswith(_SUFFIXES)]
-    return [Measure.null(name, status, reason, direction=direction, scorer=scorer) for name in names]
+    return [Measure.failed(name, error, direction=direction, scorer=scorer) for name in names]
 
 
 def excess_measures(

@@ -119,7 +119,7 @@ def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: P
         "layer": str(layer),
         "include_bos": json.dumps(request.include_bos),
     }
-    return table.replace_schema_metadata(notes)
+    return table.drop_columns(["quoted"]).replace_schema_metadata(notes)
 
 
 def as_stream(table: pa.Table) -> bytes:

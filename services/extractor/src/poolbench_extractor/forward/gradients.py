@@ -46,10 +46,9 @@ def obstacle(decoder: Decoder) -> CellError | None:
 def obstacle_of(passage: Encoded) -> CellError | None:
     """Why this passage has no gradients: the last token's is zero, so there must be one before it."""
     if len(passage.context.real) < 2:
-        name = passage.context.passage_id
-        return CellError(
-            Status.TOO_FEW, f"no loss gradient: passage {name!r} has one token, and no next one to predict"
-        )
+        name = repr(passage.context.passage_id)
+        reason = f"no loss gradient: passage {name} has one token, and no next one to predict"
+        return CellError(Status.TOO_FEW, reason, quoted=[name])
     return None
 
 

@@ -40,7 +40,7 @@ def load_tokenizer(ref: ModelRef, settings: dict[str, Any]) -> Any:
 
 def unreadable(what: str, error: Exception) -> ModelError:
     """The error of something that ``from_pretrained`` refused, in one line."""
-    if "trust_remote_code" in str(error):
+    if "trust_remote_code" in str(error):  # Transformers raises a plain ValueError
         return ModelError(
             f"{what} brings code of its own, which runs only where the operator allows it "
             f"({ExtractorSettings.variable('trust_remote_code')}=1)"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.linalg import eigh
 
-from poolbench.contracts.tables import vector_matrix
+from poolbench.contracts.tables import ERROR_COLUMNS, error_of, vector_matrix
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.statuses import Status
@@ -57,24 +57,24 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
 
 def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
     """Rows v - u (u . v), with u the component of a DIRECTIONS table; where there is none, no row is usable."""
-    (row,) = component.select(["status", "reason"]).to_pylist()
+    (row,) = component.select([name for name in ERROR_COLUMNS if name in component.column_names]).to_pylist()
     if row["status"] is not None:
-        return _unusable(vectors, row["status"], row["reason"])
+        return _unusable(vectors, error_of(row))
     unit_D = vector_matrix(component["vector"])[0].astype(np.float64)
     unit_D /= np.linalg.norm(unit_D)
     matrix_nD = vectors.matrix_nW
     if matrix_nD.shape[1] != len(unit_D):
-        return _unusable(vectors, Status.FAILED, f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}")
+        reason = f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}"
+        return _unusable(vectors, CellError(Status.FAILED, reason))
     return replace(vectors, matrix_nW=matrix_nD - np.outer(matrix_nD @ unit_D, unit_D))
 
 
-def _unusable(vectors: PooledVectors, status: str, reason: str) -> PooledVectors:
-    """No usable row; rows that had failed before keep their own reason."""
+def _unusable(vectors: PooledVectors, error: CellError) -> PooledVectors:
+    """Return no usable row; rows that had failed before keep their own reason."""
     rows = range(len(vectors.usable))
     return replace(
         vectors,
         matrix_nW=np.full_like(vectors.matrix_nW, np.nan),
         usable=np.zeros_like(vectors.usable),
-        statuses=tuple(status if vectors.usable[row] else vectors.statuses[row] for row in rows),
-        reasons=tuple(reason if vectors.usable[row] else vectors.reasons[row] for row in rows),
+        errors=tuple(error if vectors.usable[row] else vectors.errors[row] for row in rows),
     )

@@ -51,9 +51,7 @@ class TokenStates(PooledVectors):
     @classmethod
     def _of(cls, matrix_n1: np.ndarray, errors: list[CellError | None], readout: str | None) -> Self:
         usable = np.array([error is None for error in errors])
-        statuses = tuple(error.status if error else Status.OK for error in errors)
-        reasons = tuple(str(error) if error else None for error in errors)
-        return cls(matrix_n1, usable, usable, statuses, reasons, 1, readout)
+        return cls(matrix_n1, usable, usable, tuple(errors), 1, readout)
 
     @classmethod
     def _too_large(cls, count: int, max_bytes: int, readout: str | None) -> Self:
@@ -75,14 +73,14 @@ class TokenStates(PooledVectors):
 
 
 def _real_states(kept: KeptPassage) -> tuple[np.ndarray, CellError | None]:
-    nothing = np.empty((0, 1), np.float32)
+    nothing, name = np.empty((0, 1), np.float32), repr(kept.passage_id)
     if kept.hidden_TD is None:
-        return nothing, kept.error or CellError(Status.FAILED, f"no states of passage {kept.passage_id!r}")
+        return nothing, kept.error or CellError(Status.FAILED, f"no states of passage {name}", quoted=[name])
     if kept.special is None:
         raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
     h_TD = kept.hidden_TD[~kept.special]
     if not len(h_TD):
-        return nothing, CellError(Status.FAILED, f"passage {kept.passage_id!r} has no real token")
+        return nothing, CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
     if not np.isfinite(h_TD).all():
         return nothing, CellError(Status.NON_FINITE, "hidden states hold NaN or infinity")
     return h_TD, None

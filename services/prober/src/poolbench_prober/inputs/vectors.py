@@ -10,7 +10,7 @@ from typing import Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import parts_of, vector_matrix
+from poolbench.contracts.tables import ERROR_COLUMNS, error_of, parts_of, vector_matrix
 from poolbench.errors import CellError, InputError, PoolbenchError
 from poolbench.statuses import Status
 
@@ -37,8 +37,7 @@ class PooledVectors:
         matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.
         usable: Rows with a finite vector [n].
         applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
-        statuses: Status of each row, null where it is fine.
-        reasons: Why a row has no vector, where its maker said so.
+        errors: Why each row has no vector, where its maker said so.
         num_parts: Parts P of a row that a readout makes one vector of.
         readout: Id of that readout; None where the rows are vectors.
     """
@@ -46,8 +45,7 @@ class PooledVectors:
     matrix_nW: np.ndarray
     usable: np.ndarray
     applied: np.ndarray
-    statuses: tuple[str | None, ...]
-    reasons: tuple[str | None, ...] = ()
+    errors: tuple[CellError | None, ...]
     num_parts: int = 1
     readout: str | None = None
 
@@ -70,8 +68,9 @@ class PooledVectors:
         matrix = vector_matrix(table["vector"])
         matrix = matrix.astype(np.float64) if readout is None else matrix
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
-        statuses, reasons = (tuple(table[name].to_pylist()) for name in ("status", "reason"))
-        return cls(matrix, _finite_rows(matrix), applied, statuses, reasons, num_parts, readout)
+        rows = table.select([name for name in ERROR_COLUMNS if name in table.column_names]).to_pylist()
+        errors = tuple(error_of(row) if row["status"] not in (None, Status.OK) else None for row in rows)
+        return cls(matrix, _finite_rows(matrix), applied, errors, num_parts, readout)
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
@@ -82,10 +81,11 @@ class PooledVectors:
 
     @classmethod
     def failed(cls, count: int, width: int, error: PoolbenchError) -> Self:
-        """No usable row, each with the status and message of what prevented it."""
+        """Return no usable row, each with what prevented it."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
-        return cls(matrix, nothing, nothing, (error.status,) * count, (str(error),) * count)
+        why = CellError(error.status, str(error), quoted=error.quoted)
+        return cls(matrix, nothing, nothing, (why,) * count)
 
     @property
     def width(self) -> int:
@@ -120,19 +120,21 @@ class PooledVectors:
         """
         rows = np.flatnonzero(self.usable)
         if len(rows) < MIN_USABLE * len(self.usable):
-            raise CellError(*self._missing_reason())
+            raise self._missing()
         return rows
 
     def means(self, rows: np.ndarray) -> np.ndarray:
         """One array a row that tells whether rows differ at all: here the rows themselves."""
         return self.matrix_nW[rows]
 
-    def _missing_reason(self) -> tuple[str, str]:
-        rows = np.flatnonzero(~self.usable)
-        status = Counter(self.statuses[row] or Status.NON_FINITE for row in rows).most_common(1)[0][0]
-        said = [self.reasons[row] for row in rows if self.reasons and self.reasons[row]]
-        example = f", e.g. {said[0]}" if said else ""
-        return status, f"{len(rows)} of {len(self.usable)} passages have no finite vector{example}"
+    def _missing(self) -> CellError:
+        found = [self.errors[row] for row in np.flatnonzero(~self.usable)]
+        status = Counter(error.status if error else Status.NON_FINITE for error in found).most_common(1)[0][0]
+        reason = f"{len(found)} of {len(self.usable)} passages have no finite vector"
+        example = next(filter(None, found), None)
+        if example is None:
+            return CellError(status, reason)
+        return CellError(status, f"{reason}, e.g. {example}", quoted=example.quoted)
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
@@ -158,8 +160,7 @@ def joined(parts: Sequence[PooledVectors]) -> PooledVectors:
         matrix_nW=np.hstack([part.matrix_nW for part in parts]),
         usable=usable,
         applied=np.logical_and.reduce([part.applied for part in parts]),
-        statuses=tuple(next((p.statuses[row] for p in parts if not p.usable[row]), None) for row in rows),
-        reasons=tuple(next((p.reasons[row] for p in parts if p.reasons and p.reasons[row]), None) for row in rows),
+        errors=tuple(next((p.errors[row] for p in parts if not p.usable[row]), None) for row in rows),
     )
 
 

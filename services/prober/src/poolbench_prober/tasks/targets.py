@@ -109,8 +109,9 @@ def _drawn(groups: np.ndarray, seed: int) -> np.ndarray:
 def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
     found = np.unique(values)
     if len(found) < 2 and classes:
+        label = repr(classes[int(found[0])])
         raise CellError(
-            Status.ONE_CLASS, f"all {len(values)} training instances have the label {classes[int(found[0])]!r}"
+            Status.ONE_CLASS, f"all {len(values)} training instances have the label {label}", quoted=[label]
         )
     if len(found) < 2:
         raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {found[0]}")
