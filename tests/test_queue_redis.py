@@ -26,7 +26,7 @@ pytestmark = [
 HOLDER = """
 import sys, time
 from poolbench.queue.leases import RedisLeases
-assert RedisLeases(sys.argv[1], ttl_s=1.5).acquire("job") is not None
+assert RedisLeases(sys.argv[1], ttl_s=4).acquire("job") is not None
 print("held", flush=True)
 time.sleep(60)
 """

@@ -10,7 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 #: Far more than any state takes on a slow, busy machine. Only a defect reaches it.
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 _STEP_S = 0.01
 
 

@@ -51,6 +51,17 @@ def test_every_direction_strength_and_prompt_is_planned_once():
     assert {text.direction_key for text in plan_unsteered(PROMPTS, 3)} == {"unsteered"}
 
 
+def test_the_id_of_a_text_stays_when_its_vector_is_computed_again():
+    """Fluency and scores name texts by id, and stay committed when only the texts are made again."""
+
+    def ids(vector: float, unit: float, source: str) -> list[str]:
+        direction = Direction("A1_mean/C1", np.array([vector, 1.0]), source)
+        return [text.text_id for text in plan_texts(PROMPTS, [direction], [0.5], layer=3, unit=unit)]
+
+    assert ids(1.0, 20.0, "prober.probe.1") == ids(1.0 + 1e-7, 20.0 + 1e-5, "prober.probe.1")
+    assert not set(ids(1.0, 20.0, "prober.probe.1")) & set(ids(1.0, 20.0, "prober.probe.2"))
+
+
 def test_the_norm_of_an_uncalibrated_layer_is_an_error():
     rows = [{"layer": 2, "mean_residual_norm": 7.5, "num_tokens": 10}]
     calibration = table_from_rows(rows, CALIBRATION)

@@ -128,7 +128,7 @@ def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> lis
     for name, role in sources.items():
         if not io.missing & {TEXTS(name), FLUENCY(name)}:
             continue
-        usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids)
+        usable, skipped = plan.choose_directions(name, io.table(role), params.direction_ids, task.inputs[role])
         num_texts += len(prompts) * len(usable) * len(params.strengths) * params.num_samples
         require_affordable(num_texts, params.max_tokens)
         planned = plan.plan_texts(prompts, usable, params.strengths, params.layer, unit, draws)

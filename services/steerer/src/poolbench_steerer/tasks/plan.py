@@ -32,6 +32,7 @@ class Direction:
 
     key: str
     vector: np.ndarray
+    source: str = ""  # key of the artifact that holds it
 
     @property
     def vector_id(self) -> str:
@@ -50,17 +51,22 @@ class PlannedText:
     layer: int | None  # None: not steered, and no layer in question
     vector_id: str | None = None
     draw: Draw | None = None
+    source: str = ""  # key of the direction's artifact
 
     @property
     def text_id(self) -> str:
-        """Id of the text: hash of what makes it."""
-        steering = [self.direction_key, self.vector_id, self.strength, self.alpha, self.layer]
+        """Return the id of the text: a hash of what was asked for.
+
+        The bits of vector and alpha stay out. They change when an artifact is computed again, and then the fluency and
+        scores that are already committed would name other texts.
+        """
+        steering = [self.source, self.direction_key, self.strength, self.layer]
         sampling = [] if self.draw is None else [asdict(self.draw)]
         return digest([self.prompt.prompt_id, self.prompt.text, *steering, *sampling], 20)
 
 
 def choose_directions(
-    name: str, table: pa.Table, wanted: Sequence[str] | Literal["all"]
+    name: str, table: pa.Table, wanted: Sequence[str] | Literal["all"], source: str = ""
 ) -> tuple[list[Direction], dict[str, str]]:
     """The usable directions of an artifact, and why others are not.
 
@@ -78,7 +84,7 @@ def choose_directions(
         if wanted != "all" and direction_id not in wanted:
             continue
         if np.isfinite(vector).all():
-            usable.append(Direction(f"{name}/{direction_id}", vector))
+            usable.append(Direction(f"{name}/{direction_id}", vector, source))
         else:
             skipped[direction_id] = reason or "the direction is null or not finite"
     return usable, skipped
@@ -102,7 +108,9 @@ def plan_texts(
 ) -> list[PlannedText]:
     """Every direction at every strength with every prompt and draw; alpha = strength * unit."""
     return [
-        PlannedText(prompt, direction.key, strength, strength * unit, layer, direction.vector_id, draw)
+        PlannedText(
+            prompt, direction.key, strength, strength * unit, layer, direction.vector_id, draw, direction.source
+        )
         for direction in directions
         for strength in strengths
         for prompt in prompts
