@@ -5,6 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import scikit_posthocs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
@@ -97,3 +100,42 @@ def test_tie_groups_by_hand():
     assert tie_groups([1.0, 2.0, 3.0], 1.5) == [(0, 1), (1, 2)]  # overlapping bars
     assert tie_groups([3.0, 1.0, 2.0], 9.0) == [(1, 2, 0)]
     assert tie_groups([1.0, np.nan, 5.0], 2.0) == [(0,), (2,)]
+
+
+#: Ties, zeros, infinite scores, and numbers that differ much in size.
+NUMBERS = st.one_of(st.integers(-3, 3).map(float), st.floats(-1e6, 1e6), st.sampled_from([np.inf, -np.inf]))
+PAIRS = st.integers(0, 12).flatmap(lambda n: arrays(float, (2, n), elements=NUMBERS))
+BLOCKS = st.tuples(st.integers(2, 8), st.integers(3, 8)).flatmap(lambda shape: arrays(float, shape, elements=NUMBERS))
+CHANCES = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 0.5, 1.0, np.nan]))
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(PAIRS)
+def test_kendall_by_its_definition(pairs):
+    orders = [np.sign(np.greater.outer(side, side).astype(float) - np.less.outer(side, side)) for side in pairs]
+    scale = np.sqrt((orders[0] ** 2).sum() * (orders[1] ** 2).sum())
+    expected = (orders[0] * orders[1]).sum() / scale if scale > 0 else np.nan
+    np.testing.assert_allclose(kendall(*pairs), expected, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(BLOCKS)
+def test_friedman_by_its_definition(scores):
+    num_blocks, num_treatments = scores.shape
+    centred = stats.rankdata(scores, axis=1) - (num_treatments + 1) / 2
+    within = (centred**2).sum() / (num_blocks * (num_treatments - 1))
+    statistic = num_blocks * (centred.mean(axis=0) ** 2).sum() / within if within else np.nan
+    expected = statistic, stats.chi2.sf(statistic, num_treatments - 1)
+    np.testing.assert_allclose(friedman_test(scores), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("error")
+@settings(deadline=None)
+@given(st.integers(0, 12).flatmap(lambda n: arrays(float, n, elements=CHANCES)))
+def test_benjamini_hochberg_by_its_definition(p_values):
+    known = np.sort(p_values[np.isfinite(p_values)])
+    ratios = np.minimum(known * len(known) / np.arange(1, len(known) + 1), 1)
+    expected = [np.nan if np.isnan(p) else ratios[known >= p].min() for p in p_values]
+    np.testing.assert_allclose(benjamini_hochberg(p_values), expected, rtol=1e-12)

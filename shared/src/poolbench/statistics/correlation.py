@@ -40,22 +40,11 @@ def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def kendall(x: np.ndarray, y: np.ndarray) -> float:
-    """Kendall's tau-b of two vectors [n]; NaN where one side is constant or holds NaN.
+    """Return Kendall's tau-b of two vectors [n]; NaN where one side is constant or holds NaN.
 
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
-    order_x, order_y = _pair_order(x), _pair_order(y)
-    scale = np.sqrt((order_x**2).sum() * (order_y**2).sum())
-    return float((order_x * order_y).sum() / scale) if scale > 0 else float("nan")
-
-
-def _pair_order(values: np.ndarray) -> np.ndarray:
-    """1 where the first of a pair is larger, -1 where the second is, 0 for a tie [n, n]; infinite values may tie."""
-    values = np.asarray(values, dtype=np.float64)
-    if np.isnan(values).any():
-        return np.full((len(values),) * 2, np.nan)
-    larger = values[:, None] > values[None, :]
-    return larger.astype(np.float64) - larger.T
+    return float(stats.kendalltau(x, y).statistic) if len(x) > 1 else float("nan")
 
 
 def spearman_interval(

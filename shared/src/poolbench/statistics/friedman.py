@@ -34,14 +34,10 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
     Reference: Friedman (1937); tie correction of Conover, "Practical Nonparametric Statistics", 5.8.
     """
     scores = complete_blocks(scores_NK)
-    num_blocks, num_treatments = scores.shape
-    ranks = stats.rankdata(scores, axis=1)
-    between = num_blocks * ((ranks.mean(axis=0) - (num_treatments + 1) / 2) ** 2).sum()
-    within = ((ranks - (num_treatments + 1) / 2) ** 2).sum() / (num_blocks * (num_treatments - 1))
-    if within == 0:
+    if (scores == scores[:, :1]).all():
         return RankTestResult(math.nan, math.nan)
-    statistic = between / within
-    return RankTestResult(float(statistic), float(stats.chi2.sf(statistic, num_treatments - 1)))
+    found = stats.friedmanchisquare(*scores.T)
+    return RankTestResult(float(found.statistic), float(found.pvalue))
 
 
 def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy import stats
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
@@ -15,7 +16,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
-    return _adjusted(p_values, lambda ordered, m: np.maximum.accumulate(ordered * np.arange(m, 0, -1)))
+    return _adjusted(p_values, lambda ordered: np.maximum.accumulate(ordered * np.arange(len(ordered), 0, -1)))
 
 
 def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
@@ -26,17 +27,15 @@ def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """
-    return _adjusted(
-        p_values, lambda ordered, m: np.minimum.accumulate((ordered * m / np.arange(1, m + 1))[::-1])[::-1]
-    )
+    return _adjusted(p_values, stats.false_discovery_control)
 
 
-def _adjusted(p_values: np.ndarray, step: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
+def _adjusted(p_values: np.ndarray, step: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     values = np.asarray(p_values, dtype=np.float64)
     if (values < 0).any() or (values > 1).any():
         raise ValueError(f"p-values lie between 0 and 1, got {values[(values < 0) | (values > 1)][:3].tolist()}")
     adjusted = np.full(values.shape, np.nan)
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.argsort(values[known], kind="stable")]
-    adjusted[order] = np.minimum(step(values[order], len(order)), 1.0)
+    adjusted[order] = np.minimum(step(values[order]), 1.0)
     return adjusted
