@@ -18,7 +18,7 @@ import httpx
 import pytest
 from deploy.local.state import Cluster, load
 from tests.servers import redis as redis_server
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task
@@ -65,7 +65,7 @@ class Running:
 def _command(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deploy.local.cluster", name]
     return subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=500, check=False
+        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False
     )
 
 
@@ -125,7 +125,7 @@ def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Runni
     running.queue.send(task)
     wait_until(lambda: running.leases.alive(task.task_id))
     started = time.monotonic()
-    answer = httpx.get(f"{running.settings.http_address}/pooler/health", timeout=30)
+    answer = httpx.get(f"{running.settings.http_address}/pooler/health", timeout=PATIENCE_S)
     assert answer.json() == {"status": "ok"}
     assert not _done(running, task), f"the task ended before HTTP was tried, {time.monotonic() - started:.1f} s"
     wait_until(lambda: _done(running, task), 240)
@@ -171,7 +171,7 @@ def test_ray_refuses_a_wrong_token(running: Running) -> None:
     wrong = {**running.environment, **loopback, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
     program = f"import ray; ray.init(address={running.cluster.ray_address!r}, log_to_driver=False)"
     tried = subprocess.run(
-        [sys.executable, "-c", program], env=wrong, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], env=wrong, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert tried.returncode != 0
     assert "token" in tried.stderr.lower()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from driver.tests.loop_bench import Consumer, Notes
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import load_run_config
 from poolbench.queue import Broker, FolderLeases, TaskQueue
@@ -49,7 +50,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
     yield Session(None, artifacts, queue, leases, None)  # type: ignore[arg-type]
     for consumer in consumers:
         consumer.stop.set()
-        consumer.join(30)
+        consumer.join(PATIENCE_S)
 
 
 def digest_of(session: Session, output: Path, notes: Notes) -> str:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from deploy.local import state
 from deploy.local.exposure import exposed, make_private, require_loopback
+from tests.waiting import PATIENCE_S
 
 from poolbench.errors import ConfigError
 
@@ -48,7 +49,7 @@ def test_ports_beyond_loopback_are_named(
                 require_loopback(cluster)
         finally:
             process.stdin.close()
-            process.wait(10)
+            process.wait(PATIENCE_S)
 
 
 def test_a_private_folder_is_closed_and_no_link_is_followed(tmp_path: Path) -> None:

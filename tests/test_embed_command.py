@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
 from tests.servers.services import TOKEN, cluster_environment, serving
+from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.runtime.service import load_service
@@ -180,5 +181,5 @@ def test_an_interrupt_leaves_what_was_there(environment: dict[str, str], embed: 
         time.sleep(0.5)
         running.send_signal(signal.SIGINT)
         told = running.stderr.read()
-        assert running.wait(60) == 130 and "was not written" in told and "Traceback" not in told
+        assert running.wait(PATIENCE_S) == 130 and "was not written" in told and "Traceback" not in told
     assert (tmp_path / "v.npy").read_bytes() == before and not list(tmp_path.glob(".*.part"))

@@ -39,8 +39,8 @@ import subprocess, sys, time
 from poolbench.runtime.memory import limit_memory
 
 limit_memory("steerer", ["steerer"], 1)
-child = subprocess.Popen([sys.executable, "-c", "import time; kept = bytearray(600 * 2**20); time.sleep(60)"])
-print(child.wait(50))
+child = subprocess.Popen([sys.executable, "-c", "import time; kept = bytearray(600 * 2**20); time.sleep(500)"])
+print(child.wait(450))
 """
 
 ITSELF = """
@@ -49,14 +49,14 @@ from poolbench.runtime.memory import limit_memory
 
 limit_memory("steerer", ["steerer"], 1)
 kept = bytearray(600 * 2**20)
-time.sleep(60)
+time.sleep(500)
 """
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, **environment}
     return subprocess.run(
-        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -24,7 +24,7 @@ from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message, Misunders
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DEADLINE_S = 240
+DEADLINE_S = 600
 AWAY = echo(7, "prober.away")
 
 needs_redis = [

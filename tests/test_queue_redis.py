@@ -28,7 +28,7 @@ import sys, time
 from poolbench.queue.leases import RedisLeases
 assert RedisLeases(sys.argv[1], ttl_s=4).acquire("job") is not None
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

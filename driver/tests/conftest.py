@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from driver.tests.loop_bench import Bench
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
@@ -201,4 +202,4 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     yield made
     if made.consumer is not None:
         made.consumer.stop.set()
-        made.consumer.join(10)
+        made.consumer.join(PATIENCE_S)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import PATIENCE_S
 
 from poolbench_driver.cli.adhoc import load_array
 
@@ -80,7 +81,7 @@ def test_parts_that_are_away_are_named(driver: Any, environment: dict[str, str],
 
 def test_a_process_ends_as_the_command_does(environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "poolbench_driver.cli", "run", "--concepts", "contrst"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     refused(done, 2, "did you mean contrast")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from driver.tests.loop_bench import task_of
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.keys import is_restricted
@@ -128,7 +129,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.start()
     yield made
     made.ended.set()
-    made.join(10)
+    made.join(PATIENCE_S)
 
 
 def texts_of(plan: PoolBenchPlan, concept: str) -> set[str]:

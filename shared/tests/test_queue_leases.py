@@ -17,7 +17,7 @@ from pathlib import Path
 from poolbench.queue.leases import FolderLeases
 assert FolderLeases(Path(sys.argv[1])).acquire("job") is not None
 print("held", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 

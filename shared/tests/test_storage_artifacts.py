@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.waiting import PATIENCE_S
 
 from poolbench.errors import DamagedError, IntegrityError, NotFoundError, StoreError
 from poolbench.storage import Artifacts
@@ -141,7 +142,7 @@ assert not artifacts.exists("prober.probe.0001")
 def test_a_full_disk_is_said_and_commits_nothing(tmp_path: Path) -> None:
     """A limit on file sizes fails a write as a full disk does."""
     command = [sys.executable, "-c", FULL, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "run the same command again" in done.stdout
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

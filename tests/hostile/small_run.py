@@ -19,7 +19,7 @@ from poolbench_driver.cluster.session import open_session
 from poolbench_driver.job import prepare
 from poolbench_driver.plan import Plan
 
-_TIMEOUT_S = 240
+_TIMEOUT_S = 1200
 #: A corpus seed that nobody else uses: no artifact of another run is ever damaged.
 _CORPUS_SEED = 990_011
 _SETTINGS = {

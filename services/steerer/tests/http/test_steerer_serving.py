@@ -67,7 +67,7 @@ def test_a_client_that_leaves_before_the_answer_frees_everything(address, host, 
 
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=address, headers=HEADERS, trust_env=False) as client:
-            asking = asyncio.create_task(client.post(verb, json=body, timeout=60))
+            asking = asyncio.create_task(client.post(verb, json=body, timeout=PATIENCE_S))
             await until(lambda: asking.done() or host.in_use()["rows"] >= 24)
             assert not asking.done()
             asking.cancel()

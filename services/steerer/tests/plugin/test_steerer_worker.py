@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from tests.waiting import PATIENCE_S
 
 from poolbench.errors import ReceiptError
 from poolbench.settings import ProcessSettings
@@ -20,7 +21,7 @@ import time
 from poolbench_steerer.plugin.owner import end_with_owner
 end_with_owner(interval_s=0.1)
 print("watching", flush=True)
-time.sleep(120)
+time.sleep(600)
 """
 
 
@@ -30,19 +31,19 @@ def start(owner_id: int) -> subprocess.Popen[str]:
 
 
 def test_an_engine_process_ends_when_its_owner_is_killed():
-    owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])
+    owner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     engine = start(owner.pid)
     assert engine.stdout is not None and engine.stdout.readline() == "watching\n"
     assert engine.poll() is None
     owner.kill()  # stays a zombie until it is waited for, which must be enough
-    assert engine.wait(timeout=60) == 1
+    assert engine.wait(timeout=PATIENCE_S) == 1
     owner.wait()
 
 
 def test_an_engine_process_whose_owner_is_gone_ends_at_once():
     owner = subprocess.Popen([sys.executable, "-c", ""])
     owner.wait()
-    assert start(owner.pid).wait(timeout=60) == 1
+    assert start(owner.pid).wait(timeout=PATIENCE_S) == 1
 
 
 def test_the_final_norm_is_the_models_own_not_a_blocks():
