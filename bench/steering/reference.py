@@ -1,4 +1,4 @@
-"""The reference's way: Transformers, one prompt at a time, its hook registered anew for each."""
+"""The reference's way: Transformers, one prompt at a time, its hook registered again for each."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def _keep_deployed(head: subprocess.Popen[bytes]) -> None:
         missing = [app.name for app in apps.states() if app.state in ("absent", "DEPLOY_FAILED")]
         if missing:
             apps.deploy(HTTP, missing)
-        # What failed to start, for want of its store say, is tried again less often than it is looked at.
+        # Retry failed services less often than they are polled.
         time.sleep(_RETRY_S if missing else _CHECK_S)
 
 

@@ -156,7 +156,7 @@ def _print_addresses(cluster: Cluster) -> None:
 
 
 def main() -> int:
-    """Runs one command; an error that a user can mend is one line, without a trace."""
+    """Run one command; an error that a user can correct is one line, without a traceback."""
     parser = argparse.ArgumentParser(prog="python -m deploy.local.cluster", description=__doc__)
     commands = {"up": up, "down": down, "status": status}
     parser.add_argument("command", choices=commands)

@@ -51,7 +51,7 @@ def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> PoolBenchPlan:
 
 
 class Everything:
-    """All services at once: each output is a row; texts hold the secret, and whoever scores them reads them."""
+    """All services at once: each output is a row; texts hold the secret, and scoring reads them."""
 
     name = "steerer"
 

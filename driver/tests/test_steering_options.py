@@ -161,7 +161,7 @@ def test_published_rows_take_scorers_as_they_are(steered: Any) -> None:
 
 
 def test_d2_and_d3_read_the_same_texts_and_none_is_generated_twice(steered: Any) -> None:
-    """Two measured concepts that are each other's neighbours: every text has one task, whoever reads it."""
+    """Two measured concepts that are each other's neighbours: every text has one task, whatever reads it."""
     wide, d2 = (
         steered(concepts=["contrast", "negation_density"], metrics=metrics).plan for metrics in (["d2", "d3"], ["d2"])
     )

@@ -68,7 +68,7 @@ def needed_strings(nlp: Language) -> list[str]:
     """The strings that decoding needs: labels, and what the lemmatizer's edits insert and remove.
 
     spaCy would save every word that it ever saw; the training texts hold names of people who never asked to be
-    in a vocabulary, and words are hashed anew when they come.
+    in a vocabulary, and words are hashed again when they come.
     """
     kept = {*spacy.blank("en").vocab.strings, *(label for labels in nlp.pipe_labels.values() for label in labels)}
     store = nlp.vocab.strings

@@ -51,7 +51,7 @@ python evaluate.py WORK ../../assets/demo_lm
 
 The learning rate follows the time budget, so a run on another machine gives another model of about this quality. The
 mix was changed during the run that made this model: for its first 11.3 M tokens it read real text (two thirds) and
-planted text alone, then real, planted and carried text, of which the carried part was written anew three times.
+planted text alone, then real, planted and carried text, of which the carried part was rewritten three times.
 
 ## Licence
 

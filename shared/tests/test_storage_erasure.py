@@ -138,7 +138,7 @@ def test_what_was_never_committed_is_not_erased(artifacts: Artifacts) -> None:
 
 
 def test_every_column_of_a_text_is_a_number_an_id_or_deleted() -> None:
-    """Whoever adds a column to TEXTS says here whether it can hold text."""
+    """A column that is added to TEXTS must say here whether it can hold text."""
     ids = {"text_id", "prompt_id", "direction_key", "vector_hash"}
     words = {field.name for field in TEXTS if not (pa.types.is_floating(field.type) or pa.types.is_integer(field.type))}
     assert words == ids | set(TEXT_CONTENT)

@@ -182,7 +182,7 @@ class EndpointError(PoolbenchError):
 
 
 class CancelledTaskError(PoolbenchError):
-    """Whoever sent a task no longer wants it; nothing failed."""
+    """The sender of a task no longer wants it; nothing failed."""
 
     code = "cancelled"
 

@@ -54,7 +54,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except PoolbenchError as error:
         sys.exit(_refuse(str(error), Exit.USAGE if _is_usage(error) else Exit.FAILURES))
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.FAILURES)
     except OSError as error:  # a full disk, a file that cannot be read

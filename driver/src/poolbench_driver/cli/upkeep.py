@@ -75,7 +75,7 @@ def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], to
 
 
 def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> dict[str, int]:
-    """Bytes by key of what no run needs and nobody wrote to of late; half-written attempts are among them."""
+    """Return bytes by key of artifacts that no run needs and that are old; half-written attempts are among them."""
     sizes: Counter[str] = Counter()
     newest: dict[str, float] = {}
     for key, info in artifacts.objects():

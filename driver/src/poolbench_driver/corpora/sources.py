@@ -94,7 +94,7 @@ def folder_origin(folder: Path, digest: str) -> str:
 
     Args:
         folder: The corpus folder.
-        digest: Its ``folder_digest``: for other contents the answer is looked up anew.
+        digest: Its ``folder_digest``: other contents are read again.
 
     Raises:
         CorpusError: Where some are planted and some are not: planted ones are diagnostics, and one run ranks them all.

@@ -46,7 +46,7 @@ class Erasure:
         return set(erased).union(*(self.companions[key] for key in erased))
 
     def invalidate(self, keys: Iterable[str]) -> None:
-        """Deletes what is needed again altogether, so that it is generated anew; texts come last.
+        """Delete what is needed again completely, so that it is generated again; texts come last.
 
         An interruption then leaves texts that still say that they are erased, and the next run starts here again.
         """
@@ -61,7 +61,7 @@ class Erasure:
         self.erased |= {key for key, left in whole if {info.path for info in files.get(key, ())} == left}
 
     def torn(self, older_than_s: float) -> list[str]:
-        """Files that killed attempts left beside committed texts, none of them written to of late."""
+        """Return old files that killed attempts left beside committed texts."""
         found = []
         for key, infos in self._files().items():
             if manifest_path(key) in {info.path for info in infos}:

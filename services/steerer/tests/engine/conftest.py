@@ -26,7 +26,7 @@ def reference(tiny_model: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def vector_ids(host: Any, model_ref: Any, unit_vectors: np.ndarray) -> list[str]:
-    """Ids of the vectors, registered anew for each file: other tests may have evicted them."""
+    """Ids of the vectors, registered again for each file: other tests may have evicted them."""
     return host.run(model_ref, lambda engine: engine.register(list(unit_vectors)))
 
 
@@ -79,7 +79,7 @@ def hooked(blocks: Sequence[Any], steering: Any, num_prompt: int, vectors: Vecto
 
 @pytest.fixture(scope="session")
 def transformers_greedy() -> Callable[..., tuple[int, ...]]:
-    """Greedy text of a Transformers model with steering hooks, the whole text computed anew for every token.
+    """Greedy text of a Transformers model with steering hooks, the whole text computed again for every token.
 
     The oracle shares nothing with the engine but ``Steering``.
     """

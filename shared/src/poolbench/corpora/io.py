@@ -129,7 +129,7 @@ def _parse(line: str, where: str) -> Record:
     try:
         record = Record.model_validate(json.loads(line))
     except json.JSONDecodeError as error:
-        raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); mend or remove it") from None
+        raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); correct or remove it") from None
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()]
         raise CorpusError(f"{where}: {'; '.join(wrong)}") from None

@@ -131,7 +131,7 @@ class TokenContext:
         """The signal ``name``, [T] or [H, T], which the strategy's ``needs`` declare.
 
         Raises:
-            CellError: If whoever made this context could not provide it, or not for all positions.
+            CellError: The context does not have it, or not for all positions.
         """
         signal = self.signals.get(name)
         if signal is None:

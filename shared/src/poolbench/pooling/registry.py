@@ -25,7 +25,7 @@ StrategyFunction = Callable[..., Answer]
 #: What a strategy may ask for besides tokens and offsets. All but annotations and counts differ from layer to layer.
 NEEDS = ("annotation", *SIGNALS, "labels", "states")
 LAYER_NEEDS = frozenset(NEEDS) - {"annotation", *from_source("counts", SIGNALS)}
-#: What kept states can give, labels being the prober's matter; whoever asks for more needs the model.
+#: What kept states can give. Labels are handled by the prober. Strategies with other needs require the model.
 KEPT_NEEDS = frozenset({"annotation", "labels", *from_source("states", SIGNALS), *KEPT_SIGNALS})
 
 #: Parameters of strategies are taken as they are, and never without any bound.

@@ -1,6 +1,6 @@
 """Kept hidden states as Arrow shards: written as passages complete, read back one shard at a time.
 
-Needs NumPy and Arrow only, so that whoever imports states needs no torch.
+Needs NumPy and Arrow only, so that importing states needs no torch.
 """
 
 from __future__ import annotations

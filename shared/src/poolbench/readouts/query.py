@@ -83,7 +83,7 @@ class Standardised:
     reference="Lin et al. (2017), A structured self-attentive sentence embedding, with one query",
 )
 def learned_query(training: Training) -> list[FittedReadout | CellError]:
-    """Learns a query under every labeling. The head is dropped: probes are fitted on the pooled vectors anew."""
+    """Learn a query under every labeling. The head is dropped: probes are fitted on the pooled vectors."""
     tokens = Standardised.of(list(training.parts_nPD.reshape(-1)))
     return [_learn(tokens, labels_n) for labels_n in training.labels_nK.T]
 

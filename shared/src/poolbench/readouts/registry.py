@@ -45,7 +45,7 @@ class FittedReadout:
 
     Attributes:
         apply: From parts [m, P, D] to vectors [m, D], a row at a time.
-        details: What was chosen, as JSON values, for whoever reads the results.
+        details: What was chosen, as JSON values, for readers of the results.
     """
 
     apply: Callable[[np.ndarray], np.ndarray]

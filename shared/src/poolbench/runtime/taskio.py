@@ -84,7 +84,7 @@ class TaskIO:
         self._meter.report(device_s=device_s, peak_bytes=peak_bytes)
 
     def progress(self, done: int, total: int, note: str = "") -> None:
-        """Tells whoever watches how far the task is; at most every few seconds something is written."""
+        """Report how far the task is. Writes at most once every few seconds."""
         now = time.monotonic()
         if now - self._reported_s < PROGRESS_INTERVAL_S:
             return

@@ -45,7 +45,7 @@ def find_base(name: str, revision: str | None = None) -> Base:
 
 
 def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
-    """As ``find_base``, but looks anew each time, and inside a subfolder on request.
+    """As `find_base`, but look again each time, and inside a subfolder on request.
 
     Raises:
         UnknownModelError: If it is neither packaged, a folder, nor a Hugging Face id.

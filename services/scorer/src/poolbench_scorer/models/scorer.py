@@ -137,7 +137,7 @@ def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.de
         raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
     config = json.loads(read(CONFIG))
     if config.get("format") != FORMAT_VERSION:
-        raise InputError(f"scorer format {config.get('format')!r}: this version reads {FORMAT_VERSION}; train it anew")
+        raise InputError(f"scorer format {config.get('format')!r}: this version reads {FORMAT_VERSION}; train it again")
     if config["kind"] == "import":
         return _imported({name: read(name) for name in names if name.startswith(IMPORTED)}, config, device)
     return _trained(read(WEIGHTS), config, device)

@@ -33,7 +33,7 @@ async def retry_on_engine_death(
         EngineError, InputError: In the place of an error that is vLLM's own, or another package's.
     """
     # In another thread: vllm takes seconds to import, and what it keeps of failed optional imports would
-    # hold on to the frames, and so the engines, of whoever imports it.
+    # hold on to the frames, and so the engines, of its importers.
     dead_error = await asyncio.to_thread(import_vllm, model, config)
     for _ in range(config.max_restarts + 1):
         try:

@@ -121,7 +121,7 @@ class EngineKeeper:
             self.checks = await while_alive(engine, self_test(engine))
         except BaseException as error:
             await self.unload()
-            # Another model that someone asked for in vain says nothing about this service.
+            # Another model that could not be loaded on request says nothing about this service.
             if model.id == resolve_model(self._config.model).id:
                 self.state, self.failure = EngineState.FAILED, str(error) or type(error).__name__
             raise

@@ -23,7 +23,7 @@ class Internal:
         name: Class or function; of a class, ``members`` are attributes and methods.
         members: Names that must exist; of a function, parameters.
         signatures: Parameters that a method must have, by method.
-        calls: What a method must call, by method: hooking the callee would be in vain otherwise.
+        calls: What a method must call, by method: otherwise hooking the callee has no effect.
     """
 
     file: str

@@ -23,7 +23,7 @@ def read_records(content: bytes, name: str) -> Iterator[dict[str, str]]:
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise CorpusError(f"{name}, line {number}: not JSON ({error.msg}); mend or remove the line") from error
+            raise CorpusError(f"{name}, line {number}: not JSON ({error.msg}); correct or remove the line") from error
         if not isinstance(record, dict) or not isinstance(record.get("text"), str):
             raise CorpusError(f"{name}, line {number}: no text field; every record needs a string called 'text'")
         yield record

@@ -85,7 +85,7 @@ def _in_case_of(replacement: str) -> Callable[[re.Match[str]], str]:
 
 
 def close_gaps(text: str) -> str:
-    """Mend spaces, marks and capitals where something was deleted, and nowhere else.
+    """Repair spaces, marks and capitals where something was deleted, and nowhere else.
 
     A rewrite that tidied the rest of a passage too would make its class readable from unrelated places.
     """

@@ -24,7 +24,7 @@ def sentences(text: str) -> list[tuple[int, int]]:
 def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng: Random) -> Iterator[str]:
     """Consecutive passages of whole sentences, each within the window.
 
-    The length aimed at is drawn anew for each passage, so that length says nothing. A text that fits as a whole
+    The target length is drawn for each passage, so that length says nothing. A text that fits as a whole
     is one passage; a run of sentences that misses the window is left out.
 
     Args:
