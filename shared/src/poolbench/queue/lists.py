@@ -34,8 +34,11 @@ def keys_of(queue: str) -> list[str]:
 
 
 def is_wrong_type(error: redis.RedisError) -> bool:
-    """Return whether a command met a key that is no list. Redis gives its code as the first word of the message."""
-    return str(error).startswith(_WRONG_TYPE)
+    """Return whether a command met a key that is no list.
+
+    Redis gives its code as a word of the message only: the first one, or the first after what a pipeline puts before.
+    """
+    return _WRONG_TYPE in str(error)
 
 
 class RedisSpool:
