@@ -1,7 +1,7 @@
 """D2 of one concept from end to end, through the services' own handlers and an object store, by stage.
 
 19 directions (one a strategy; random here: the work is the same), 12 strengths, 10 openings, in the driver's
-portions of four strategies, one after the other. A cluster overlaps the stages; here they are told apart.
+portions of four strategies, one after the other. A cluster overlaps the stages; here they are separate.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _run(
 
 
 def _steer(steerer: SteererService, io: StagedIO, stages: Stages) -> None:
-    """Runs a task of the steerer; its stages are told apart by what it reports of its progress."""
+    """Run a task of the steerer; its progress reports separate its stages."""
     with stages.timed("tables"):
         steerer.handlers["steerer.generate"](io.task, io)
     made, judged = io.last["texts"], io.last["fluency"]

@@ -21,7 +21,7 @@ class PoolbenchError(Exception):
         http_status: The HTTP status a service answers with.
         quoted: The parts of its message that come from data, as they stand there; None where that is unknown. What may
             not show them withholds these parts, or all that stands in quotes where they are unknown.
-        tellable: Whether its message can quote no passage, so that it may be told of a restricted task too.
+        tellable: Whether its message can quote no passage, so that a restricted task may show it too.
     """
 
     code: str = Code.FAILED

@@ -57,14 +57,14 @@ class Embedder:
     notes: dict[str, str] = field(default_factory=dict)
 
     def run(self, lines: Sequence[TextLine], progress: Progress) -> pa.Table:
-        """A row a line, in their order: id, line, vector, applied, token_share, status and reason.
+        """Return one row per line, in their order: id, line, vector, applied, token_share, status and reason.
 
         Args:
             lines: The texts.
             progress: Called with the number of texts that an answer has covered.
 
         Raises:
-            InputError: If not one text could be computed and no answer told why.
+            InputError: No text could be computed, and no answer said why.
             PoolbenchError: What is wrong with all texts alike.
         """
         parts = []

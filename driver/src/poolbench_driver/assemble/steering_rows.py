@@ -32,7 +32,7 @@ from poolbench_driver.run import Failure
 #: Metric suffix of D3 by the neighbour's relation in the concept registry.
 RELATIONS = {"ld": "linguistically_distant", "lc": "linguistically_close"}
 
-#: What is told of each text beside its scores.
+#: Columns of each text beside its scores.
 ORIGIN = ("text_id", "prompt_id", "direction_key", "strength", "num_tokens", "repeated_4grams", "sample")
 
 

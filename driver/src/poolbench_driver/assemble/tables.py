@@ -103,7 +103,7 @@ def _common_columns(scope: Scope, run_id: str) -> Row:
 
 
 def _filled(rows: list[Row]) -> list[Row]:
-    """Rows with ``params`` as JSON text, as the result schema has it, and with what may be told of their reasons."""
+    """Return rows with `params` as JSON text, as in the result schema, and with redacted reasons."""
     return [{**redacted(row), "params": _json(row.get("params"))} for row in rows]
 
 

@@ -44,13 +44,13 @@ def concepts_at(source: str, concepts: str | None) -> list[str]:
 def import_scorers(
     services: Services, concepts: Sequence[str], settings: dict[str, Any], ask: Ask | None
 ) -> Iterator[Imported]:
-    """Imports one scorer after the other; what fails is told and the rest goes on.
+    """Import one scorer after the other; report failures and go on with the rest.
 
     Args:
         services: Where they are.
         concepts: Whose scorers.
         settings: Fields of the service's request besides the concept.
-        ask: Asks a person for the label that means a concept, where the service needs to be told; None fails.
+        ask: Asks a person for the label that means a concept, if the service needs it; None fails.
     """
     for concept in concepts:
         try:

@@ -15,7 +15,7 @@ from poolbench_driver.plan import Scope, SteeringStages
 
 _SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
 
-#: A row a text. Null where it does not apply: an unsteered text has no direction and no receipt.
+#: One row per text. Null where a column does not apply: an unsteered text has no direction and no receipt.
 RELEASE = pa.schema(
     [
         ("text_id", pa.string()),

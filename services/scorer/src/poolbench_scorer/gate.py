@@ -1,7 +1,7 @@
 """The validity gate of a scorer: without it, steering towards noise would count as success.
 
-(a) Held-out passages cut to generation length are told apart: lower bound of the AUROC >= .75.
-(b) The model's own continuations of positive and negative halves are told apart: lower bound > .6.
+(a) The scorer separates held-out passages cut to generation length: lower bound of the AUROC >= .75.
+(b) It separates the model's own continuations of positive and negative halves: lower bound > .6.
 (c) Shuffled and looping texts do not score high. Every cut passage is broken both ways; the level of a set of
     texts is (mean score - mean of intact negatives) / (mean of intact positives - mean of intact negatives).
     Intact texts of both classes together have level .5, so the upper bound of the level must stay at or below

@@ -59,7 +59,7 @@ RESULT_SCHEMA = pa.schema(
     ]
 )
 
-#: How parallel two strategies' directions of one construction are: a row a pair, each pair once.
+#: How parallel two strategies' directions of one construction are: one row per pair.
 COSINE_SCHEMA = pa.schema(
     [
         ("model", pa.string()),

@@ -135,7 +135,7 @@ TEXT_CONTENT = ("prompt", "text", "token_ids")
 
 
 def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
-    """Pooled vectors of one strategy at one layer, a row a passage.
+    """Pooled vectors of one strategy at one layer, one row per passage.
 
     A strategy with a readout has ``num_parts`` vectors of ``width`` in a row, one after the other; both are named
     in the schema's metadata.
@@ -168,7 +168,7 @@ HIDDEN_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa
 
 
 def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
-    """Kept hidden states of one layer, a row a passage; T positions with special tokens, width D.
+    """Kept hidden states of one layer, one row per passage; T positions with special tokens, width D.
 
     The metadata's ``hidden_dtype`` says which of ``HIDDEN_TYPES`` the states have: the one they had in the model,
     so that nothing is lost and nothing is stored twice as large. Imported states have neither token ids nor ranges.
@@ -192,7 +192,7 @@ def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
 
 
 def directions_schema(width: int) -> pa.Schema:
-    """Unit-norm directions of one strategy at one layer, a row a construction method (or the common component)."""
+    """Unit-norm directions of one strategy at one layer, one row per construction method (or the common component)."""
     return pa.schema(
         [
             ("direction_id", pa.string()),  # C1, C3 ..., null_007 or common_component

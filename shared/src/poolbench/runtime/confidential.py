@@ -60,7 +60,7 @@ def confidential(restricted: bool) -> Iterator[None]:
 
 
 def without_message(error: BaseException) -> str:
-    """What may be told of an exception in a restricted task: its type, and the lines of code that it came through."""
+    """Return what a restricted task may show of an exception: its type, and the lines of code that it came through."""
     frames = extract_tb(error.__traceback__)[-3:]
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__} at {places or 'an unknown place'}"

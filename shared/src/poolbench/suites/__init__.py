@@ -14,7 +14,7 @@ What the driver calls, per (model, layer):
     d3_measures(steered, unsteered, nulls, target=scorer, neighbour=other_scorer,
                 relation="ld", rules=rules)                                             -> list[Measure]
     d3_rep_measure(directions, neighbour_directions, neighbour="contrast", relation="lc") -> Measure
-    cosine_rows({"A1_mean": directions, "W4_hierarchical": directions}, "C3")           -> list[dict], a row a pair
+    cosine_rows({"A1_mean": directions, "W4_hierarchical": directions}, "C3")           -> list[dict], one row per pair
     curve_rows(steered, unsteered, nulls, scorer=scorer, rules=rules)                   -> list[dict]
     published_d2(steered, unsteered, scorer=scorer, rules=rules)                        -> list[Measure]
     published_d3(steered, unsteered, target=scorer, neighbour=other_scorer, relation="ld", rules=rules)

@@ -17,7 +17,7 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.suites.representation import direction_vector
 
-#: Mean cosine from which two strategies' directions are told as one.
+#: Mean cosine from which two strategies' directions are reported as one.
 SAME = 0.99
 
 
@@ -120,7 +120,7 @@ def cosine_board(rows: Iterable[Mapping[str, Any]]) -> CosineBoard:
 
 
 def _without(strategies: list[str], missing: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """The commonest status of each strategy that has no cosine, told by its pairs with those that have."""
+    """Return the commonest status of each strategy without a cosine, by its pairs with strategies that have one."""
     statuses: dict[str, Counter[str]] = defaultdict(Counter)
     for a, b, status in missing:
         for name, other in ((a, b), (b, a)):

@@ -1,4 +1,4 @@
-"""D1 at a layer that is chosen inside the training folds, so that nothing is selected on the data it is told of."""
+"""D1 at a layer that is chosen inside the training folds, so that nothing is selected on the data it is measured on."""
 
 from __future__ import annotations
 

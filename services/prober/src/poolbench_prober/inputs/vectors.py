@@ -31,7 +31,7 @@ class Identified(Protocol):
 
 @dataclass(frozen=True)
 class PooledVectors:
-    """Vectors of one split, a row a passage.
+    """Vectors of one split, one row per passage.
 
     Attributes:
         matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.

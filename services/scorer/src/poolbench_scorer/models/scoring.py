@@ -36,7 +36,7 @@ def score_texts(
         scorers: Scorers by name.
         texts: Texts, empty ones included: an empty text has the score of an empty window.
         params: Batch size.
-        progress: Told (windows done, windows in all, note).
+        progress: Called with windows done, windows in all, and a note.
 
     Returns:
         float64 [len(texts)] in [0, 1] by the name of the scorer.
@@ -97,7 +97,7 @@ def _margins(
 
 
 def scores_table(text_ids: Sequence[str], scores: Mapping[str, np.ndarray]) -> pa.Table:
-    """SCORES: a row a text and scorer, scorer by scorer."""
+    """Return SCORES: one row per text and scorer, scorer by scorer."""
     names = [name for name in scores for _ in text_ids]
     values = np.concatenate([*scores.values()]) if scores else np.zeros(0)
     return pa.table([list(text_ids) * len(scores), names, values], schema=SCORES)
