@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -56,11 +56,11 @@ class ConceptProbes:
     """
 
     concept: Concept
-    measures: dict[Cell, str] = field(default_factory=dict)
-    directions: dict[Cell, str] = field(default_factory=dict)
-    scores: dict[Cell, str] = field(default_factory=dict)
-    published: dict[Cell, str] = field(default_factory=dict)
-    nested: dict[str, str] = field(default_factory=dict)
+    measures: Mapping[Cell, str]
+    directions: Mapping[Cell, str]
+    scores: Mapping[Cell, str]
+    published: Mapping[Cell, str]
+    nested: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -93,13 +93,8 @@ def plan_components(scope: Scope, vectors: Vectors) -> Components:
 def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
     """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
     draft = Draft()
-    probes = {name: ConceptProbes(own.concept) for name, own in vectors.concepts.items()}
-    for name, own in vectors.concepts.items():
-        planner = _Planner(scope, draft, own, components)
-        planner.plan_measures(probes[name])
-        planner.plan_published(probes[name])
-        planner.plan_nested(probes[name])
-    return Probes(draft.done(), probes)
+    concepts = {name: _Planner(scope, draft, own, components).plan() for name, own in vectors.concepts.items()}
+    return Probes(draft.done(), concepts)
 
 
 def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
@@ -121,9 +116,14 @@ class _Planner:
     vectors: ConceptVectors
     components: Components
 
-    def plan_measures(self, probes: ConceptProbes) -> None:
+    def plan(self) -> ConceptProbes:
+        """Plan all of the concept's D1."""
+        parts = self._parts()
+        return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
+
+    def _parts(self) -> dict[str, dict[Cell, str]]:
         """Plan measures, directions and scores of every strategy at every layer."""
-        stores = {"measures": probes.measures, "directions": probes.directions, "scores": probes.scores}
+        parts: dict[str, dict[Cell, str]] = {part: {} for part in PARTS}
         for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             inputs = self._inputs(specs, [layer])
@@ -133,28 +133,32 @@ class _Planner:
             roles = [role(*cell) for cell in cells for role in PARTS.values()]
             made = self.draft.add(PROBE, self._params(layer), inputs, roles)
             for cell, part in product(cells, PARTS):
-                stores[part][cell] = made[PARTS[part](*cell)]
+                parts[part][cell] = made[PARTS[part](*cell)]
+        return parts
 
-    def plan_published(self, probes: ConceptProbes) -> None:
+    def _published(self) -> dict[Cell, str]:
         """Plan D1 by the reference's own definition, where it is asked for; it fixes folds and seeds itself."""
+        found: dict[Cell, str] = {}
         if self.scope.config.protocol != "published":
-            return
+            return found
         budget, concept = self.scope.config.budget, self.vectors.concept.id
         params = ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published")
         for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             made = self.draft.add(PROBE, params, self._inputs(specs, [layer]), [MEASURES(*cell) for cell in cells])
-            probes.published.update({cell: made[MEASURES(*cell)] for cell in cells})
+            found |= {cell: made[MEASURES(*cell)] for cell in cells}
+        return found
 
-    def plan_nested(self, probes: ConceptProbes) -> None:
+    def _nested(self) -> dict[str, str]:
         """Plan D1 at the layer that each training fold chooses, where it is asked for."""
-        layers = self.scope.layers
+        layers, found = self.scope.layers, dict[str, str]()
         if self.scope.config.layer_choice != "nested" or len(layers) < 2:
-            return
+            return found
         for specs in self.scope.strategy_groups:
             roles = {spec.id: NESTED_MEASURES(spec.id) for spec in specs}
             made = self.draft.add(LAYERS, self._params(), self._inputs(specs, layers), roles.values())
-            probes.nested.update({name: made[role] for name, role in roles.items()})
+            found |= {name: made[role] for name, role in roles.items()}
+        return found
 
     def plan_directions(self, layer: int) -> dict[Cell, str]:
         """Plan directions alone, from the train split."""

@@ -69,10 +69,10 @@ class Plan:
     scope: Scope
     work: Work
 
-    @classmethod
-    def of(cls, scope: Scope, *stages: Stage) -> Plan:
+    @staticmethod
+    def of(scope: Scope, *stages: Stage) -> Plan:
         """Return a plan of these stages, in their order."""
-        return cls(scope, joined(stages))
+        return Plan(scope, joined(stages))
 
     @property
     def tasks(self) -> Mapping[str, Task]:
