@@ -105,7 +105,7 @@ class PoolerService:
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
         wanted = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
         tables = pool_kept([states], _requests(wanted), annotations)
-        rows = {name: table.drop_columns(["passage_id"]).to_pylist()[0] for name, table in tables.items()}
+        rows = {name: table.drop_columns(["passage_id", "quoted"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 
     def health(self) -> dict[str, Any]:
