@@ -26,10 +26,21 @@ def test_displays_take_everything_the_loop_tells(name: str, capsys: pytest.Captu
     shown = capsys.readouterr().err
     if name == "json":
         events = [json.loads(line) for line in shown.splitlines()]
-        assert [event["event"] for event in events] == ["note", "start", "done", "failed"]
+        assert [event["event"] for event in events] == ["note", "start", "done", "failed", "times"]
         assert events[2]["reused"] is True
+        sent, ended = events[4]["stages"]["prober.probe"]
+        assert 0 <= sent <= ended
     elif name != "none":
         assert "a [bracketed] reason" in " ".join(shown.split())
+        assert "time: 0 s" in shown and "probe (D1)" in shown.splitlines()[-1]
+
+
+def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixture[str]) -> None:
+    display = open_display("plain")
+    display.start(Counter({"prober.probe": 1}))
+    display.done(TASK, reused=True)
+    display.close()
+    assert "time:" not in capsys.readouterr().err
 
 
 def test_unknown_display_names_the_known() -> None:

@@ -67,6 +67,8 @@ class _Counting:
         self.reused = 0
         self.failures = 0
         self.started_s = time.monotonic()
+        self.sent_s: dict[str, float] = {}
+        self.ended_s: dict[str, float] = {}
 
     def start(self, totals: Counter[str]) -> None:
         self.totals = totals
@@ -74,19 +76,39 @@ class _Counting:
     def done(self, task: Task, *, reused: bool = False) -> None:
         self.finished[task.kind] += 1
         self.reused += reused
+        if not reused:
+            self.ended_s[task.kind] = self.elapsed_s
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
         self.finished[kind] += 1
         self.failures += 1
+        self.ended_s[kind] = self.elapsed_s
 
     def note(self, message: str) -> None:
         """Silent unless a display shows it."""
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
-        """Silent unless a display shows it."""
+        for task in in_flight.values():
+            self.sent_s.setdefault(task.kind, self.elapsed_s)
 
     def close(self) -> None:
         """Nothing to release."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the display was opened."""
+        return time.monotonic() - self.started_s
+
+    def times(self) -> dict[str, tuple[float, float]]:
+        """Return for each kind of task when the first was sent and when the last ended, in seconds."""
+        return {kind: (self.sent_s.get(kind, end), end) for kind, end in self.ended_s.items()}
+
+    def times_lines(self) -> list[str]:
+        """Return where the time went, one line per stage in the order of their ends; they overlap."""
+        spans = sorted(self.times().items(), key=lambda span: span[1][1])
+        head = [f"time: {self.elapsed_s:.0f} s; stages overlap, from the first task sent to the last one done:"]
+        lines = [f"  {STAGES.get(kind, kind):<24} {sent:5.0f} s to {end:5.0f} s" for kind, (sent, end) in spans]
+        return head + lines if lines else []
 
 
 class RichDisplay(_Counting):
@@ -125,6 +147,8 @@ class RichDisplay(_Counting):
 
     def close(self) -> None:
         self._progress.stop()
+        for line in self.times_lines():
+            self.note(line)
 
     def _advance(self, kind: str) -> None:
         if kind in self._bars:
@@ -143,9 +167,10 @@ class PlainDisplay(_Counting):
         self.note(f"failed {kind} {task_id}: {reason}")
 
     def note(self, message: str) -> None:
-        print(f"{time.monotonic() - self.started_s:7.1f}s  {message}", file=sys.stderr, flush=True)
+        print(f"{self.elapsed_s:7.1f}s  {message}", file=sys.stderr, flush=True)
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
+        super().tick(in_flight)
         if time.monotonic() - self._last_s < PLAIN_INTERVAL_S:
             return
         self._last_s = time.monotonic()
@@ -153,6 +178,10 @@ class PlainDisplay(_Counting):
         open_kinds = [k for k in STAGES if self.finished[k] < self.totals[k]]
         parts = [f"{STAGES[k]} {self.finished[k]}/{self.totals[k]}{'*' if busy[k] else ''}" for k in open_kinds]
         self.note(f"{sum(self.finished.values())}/{sum(self.totals.values())} tasks; " + ", ".join(parts))
+
+    def close(self) -> None:
+        for line in self.times_lines():
+            self.note(line)
 
 
 class JsonDisplay(_Counting):
@@ -173,9 +202,13 @@ class JsonDisplay(_Counting):
     def note(self, message: str) -> None:
         self._emit("note", message=message)
 
+    def close(self) -> None:
+        self._emit("times", stages={kind: [round(each, 2) for each in span] for kind, span in self.times().items()})
+
     def _emit(self, event: str, **fields: object) -> None:
-        elapsed = round(time.monotonic() - self.started_s, 2)
-        print(json.dumps({"event": event, "elapsed_s": elapsed, **fields}), file=sys.stderr, flush=True)
+        print(
+            json.dumps({"event": event, "elapsed_s": round(self.elapsed_s, 2), **fields}), file=sys.stderr, flush=True
+        )
 
 
 def open_display(name: str | None) -> Display:
