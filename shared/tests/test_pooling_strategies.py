@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
-from poolbench.pooling import STRATEGIES, TokenContext, Words, card_ids
+from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Plan, Request, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec
+from poolbench.pooling.registry import StrategySpec, card_ids
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.

@@ -15,7 +15,8 @@ import pytest
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, InputError, StoreError
-from poolbench.queue import Broker, FolderLeases, TaskQueue
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.confidential import WITHHELD, confidential
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker

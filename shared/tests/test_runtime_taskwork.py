@@ -13,7 +13,7 @@ import pytest
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
-from poolbench.queue import FolderLeases
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime import taskwork
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker

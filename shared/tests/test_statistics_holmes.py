@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, discriminability, mean_winning_rate, rank_resolution
+from poolbench.statistics import StatisticError, rank_resolution
+from poolbench.statistics.discriminability import discriminability
+from poolbench.statistics.winning_rate import mean_winning_rate
 
 
 def brute_force(scores):

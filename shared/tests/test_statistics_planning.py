@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import (
-    StatisticError,
-    mcnemar_power,
-    mcnemar_test,
-    recommend_training_size,
-    required_training_size,
-    simulated_mcnemar_power,
-    total_size,
-)
+from poolbench.statistics import StatisticError, mcnemar_power, recommend_training_size
+from poolbench.statistics.mcnemar import mcnemar_test, simulated_mcnemar_power
+from poolbench.statistics.training_size import required_training_size, total_size
 
 
 def enumerated(p01, p10, n, alpha):

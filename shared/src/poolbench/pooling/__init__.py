@@ -5,22 +5,7 @@ answers several weight vectors, of which a readout (``poolbench.readouts``) make
 Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them with torch.
 """
 
-from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights, Words
-from poolbench.pooling.registry import (
-    STRATEGIES,
-    StrategySpec,
-    card_ids,
-    select_strategies,
-)
+from poolbench.pooling.context import Reduction, TokenContext, Weights, Words
+from poolbench.pooling.registry import STRATEGIES
 
-__all__ = [
-    "STRATEGIES",
-    "Parts",
-    "Reduction",
-    "StrategySpec",
-    "TokenContext",
-    "Weights",
-    "Words",
-    "card_ids",
-    "select_strategies",
-]
+__all__ = ["STRATEGIES", "Reduction", "TokenContext", "Weights", "Words"]

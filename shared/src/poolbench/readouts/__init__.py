@@ -5,6 +5,6 @@ training rows of each fold, under the labels of the probe that will use it, and 
 NumPy only.
 """
 
-from poolbench.readouts.registry import READOUTS, FittedReadout, ReadoutSpec, Training
+from poolbench.readouts.registry import READOUTS, FittedReadout, Training
 
-__all__ = ["READOUTS", "FittedReadout", "ReadoutSpec", "Training"]
+__all__ = ["READOUTS", "FittedReadout", "Training"]

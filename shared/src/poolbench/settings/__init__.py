@@ -2,7 +2,6 @@
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
-    ComposeSettings,
     FolderSettings,
     HttpSettings,
     MemorySettings,
@@ -15,7 +14,6 @@ from poolbench.settings.gate import GateSettings
 from poolbench.settings.services import ExtractorSettings, ScorerSettings, SteererSettings
 
 __all__ = [
-    "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",
     "GateSettings",

@@ -47,33 +47,27 @@ from poolbench.suites.concept_checks import concept_check_rows
 from poolbench.suites.cosines import CosineBoard, cosine_board, cosine_rows
 from poolbench.suites.curves import curve_rows
 from poolbench.suites.disentangle import blank_d3, d3_measures
-from poolbench.suites.grids import ResponseGrid, SteeredTables
+from poolbench.suites.grids import SteeredTables
 from poolbench.suites.layer_stability import layer_stability
 from poolbench.suites.measure import Measure, to_rows
-from poolbench.suites.metrics import METRICS, MetricInfo, metric_info
-from poolbench.suites.poolbench_suite import POOLBENCH
+from poolbench.suites.metrics import metric_info
 from poolbench.suites.published import blank_published, published_d2, published_d3
 from poolbench.suites.ranking import RankBoard, rank_board
-from poolbench.suites.registry import SUITES, Suite
+from poolbench.suites.registry import SUITES
 from poolbench.suites.representation import d3_rep_measure
 from poolbench.suites.rules import Scorer, SteeringRules
 from poolbench.suites.steering import blank_d2, d2_measures
 
 __all__ = [
-    "METRICS",
-    "POOLBENCH",
     "SUITES",
     "CosineBoard",
     "FamilyRank",
     "Measure",
-    "MetricInfo",
     "RankAgreement",
     "RankBoard",
-    "ResponseGrid",
     "Scorer",
     "SteeredTables",
     "SteeringRules",
-    "Suite",
     "blank_d2",
     "blank_d3",
     "blank_published",
