@@ -1,7 +1,5 @@
 """What every benchmark shares: where it ran, and the JSON it writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ Nothing is timed: the ratios are shares of simulated data sets, by number of gro
 percentile intervals, as everywhere in PoolBench.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ A Llama of 134 M parameters with random weights, and the demo model beside it; w
 bench/README.md.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from common import write_report

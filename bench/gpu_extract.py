@@ -6,8 +6,6 @@ It reads no file and needs no network: PyTorch, Transformers and this project's 
 ``bench/out/gpu_extract.json``. With ``--device cpu`` and a small shape it runs anywhere, as a check of itself.
 """
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import fields
 

@@ -7,8 +7,6 @@ It reads no file and needs no network: PyTorch, SciPy and this project's package
 matrices is solved by NumPy too, and the two must agree. ``--device cpu --small`` runs anywhere, as a check of itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from typing import Any

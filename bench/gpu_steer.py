@@ -7,8 +7,6 @@ It writes ``bench/out/gpu_steer.json``. The weights (16 GB at full shape) go int
 ``--scratch`` and are removed at the end. With ``--device cpu --shape tiny`` it runs anywhere, as a check of itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import platform
 import subprocess

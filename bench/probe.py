@@ -5,8 +5,6 @@
 What each figure means stands in bench/README.md. Takes several minutes: scikit-learn fits 120 probes.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from dataclasses import asdict

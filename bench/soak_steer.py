@@ -12,8 +12,6 @@ request, steered or not, and ever more slowly. So --warm unsteered requests go b
 when something leaked.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

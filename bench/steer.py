@@ -5,8 +5,6 @@
 What each ratio means stands in bench/README.md. About 6 minutes on two quiet cores, of which the concept takes 3.
 """
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

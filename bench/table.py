@@ -1,7 +1,5 @@
 """Prints the ratios of every benchmark that has run, as one table."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

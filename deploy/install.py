@@ -4,8 +4,6 @@ Only the standard library, because it runs before anything is installed. Where p
 configuration, read when it runs and never written to a file. `--lock` compiles the pins instead.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The page of bounds: the allowed values of every field of every verb and task, read from the models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel

@@ -3,8 +3,6 @@
 `python docs/generate.py` writes them. `--check` names those that are out of date, with exit code 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -10,8 +10,6 @@ with docstring and comments; a nested function is part of the one that holds it.
 length without docstrings, comments and blank lines (`code_lines`).
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

@@ -1,7 +1,5 @@
 """Python files of a repository, and what counts as test code."""
 
-from __future__ import annotations
-
 import ast
 import io
 import subprocess

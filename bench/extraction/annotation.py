@@ -1,7 +1,5 @@
 """Throughput of annotation on one core, over planted passages."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models with random weights and passages of random tokens: what the extraction benchmarks run on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

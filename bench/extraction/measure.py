@@ -1,7 +1,5 @@
 """All figures of one model: overheads, the reference's ways, bytes."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory

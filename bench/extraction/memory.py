@@ -1,7 +1,5 @@
 """Peak memory of one way: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

@@ -1,7 +1,5 @@
 """Interleaved timing: every round runs each side once, in alternating order, so that drift hits all alike."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Vectors with the statistics of pooled hidden states, and the probes of the D1 protocol on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Peak memory of the protocol in a process of its own, beside the vectors that it was given."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """scikit-learn's way: one probe at a time, by whichever of its solvers reaches the solution soonest."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is generated: batches of distinct prompts, their requests steered by settings in turn."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@
 portions of four strategies, one after the other. A cluster overlaps the stages; here they are separate.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import time

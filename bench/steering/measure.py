@@ -1,7 +1,5 @@
 """Steered against unsteered batches in one engine, the cold burst, and the rates beside them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

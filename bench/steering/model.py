@@ -1,7 +1,5 @@
 """Models with random weights, saved so that vLLM and Transformers load them as they load any other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rates of batches, and their comparison in interleaved pairs from the same, empty prefix cache."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The reference's way: Transformers, one prompt at a time, its hook registered again for each."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Scorers of the shape that mode head trains, and what several of them cost against one."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Sequence

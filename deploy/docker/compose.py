@@ -3,8 +3,6 @@
 `run ...` passes its arguments to `poolbench-driver` in a container of the cluster's network.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

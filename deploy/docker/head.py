@@ -1,7 +1,5 @@
 """`python -m deploy.docker.head`: Ray's head inside its container, which deploys the services as workers come."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m deploy.docker.node SERVICE`: a Ray worker that offers places for one service, inside its container."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

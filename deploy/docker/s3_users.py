@@ -3,8 +3,6 @@
 One user reaches everything but `restricted/`, the other nothing but that. MinIO's root credentials stay here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

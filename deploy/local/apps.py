@@ -1,7 +1,5 @@
 """Deploying the services, and waiting for them where it can be seen."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m deploy.local.cluster up|down|status`: the whole of PoolBench on this machine."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

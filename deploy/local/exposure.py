@@ -1,7 +1,5 @@
 """What a local cluster exposes: the addresses that its processes listen on, and who may enter its folders."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import stat

@@ -1,7 +1,5 @@
 """Starting and ending the Ray head, and with it every process of the cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """What the machine must have that no Python package brings."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

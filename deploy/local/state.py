@@ -1,7 +1,5 @@
 """The state folder: what runs, where, under which tokens. Only its owner may read it."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

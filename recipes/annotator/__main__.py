@@ -1,7 +1,5 @@
 """``python -m recipes.annotator``: convert, train, assemble, evaluate, write the card."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Text members of the real-text archive ``parsing.tar.xz``."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

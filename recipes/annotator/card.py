@@ -1,7 +1,5 @@
 """The model card and the metrics file that are shipped with the pipeline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

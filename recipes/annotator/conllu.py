@@ -4,8 +4,6 @@ Only ``# newdoc id``, ``# text`` and token lines are read: GUM's other comments 
 people and language models, which are no part of the treebank that we want.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Sentences to spaCy documents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 

@@ -4,8 +4,6 @@ The sets disagree about everything else (products, works, nationalities, user na
 marked `UNKNOWN`: the recogniser learns neither that they are entities nor that they are not.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Held-out accuracy of the assembled pipeline, from raw text as its users have it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

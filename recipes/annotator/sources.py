@@ -6,8 +6,6 @@ official dev parts of EWT and GUM (trees) and on dev of GUM and WNUT17 (entities
 so its dev part trains the recogniser.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

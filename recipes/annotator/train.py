@@ -1,7 +1,5 @@
 """Training of the two halves and their assembly into one pipeline."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

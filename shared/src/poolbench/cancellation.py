@@ -6,8 +6,6 @@ requests and tests. The current work is a context variable: it follows the code 
 of `asyncio.to_thread`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

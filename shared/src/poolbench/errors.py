@@ -1,7 +1,5 @@
 """Errors that users see."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

@@ -3,8 +3,6 @@
 Listing a registry imports only the modules that hold the project's own and the plug-ins that are installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points

@@ -1,7 +1,5 @@
 """The closed lists of words that records, tables and answers use as states."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import NoReturn
 

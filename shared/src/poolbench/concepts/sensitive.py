@@ -1,7 +1,5 @@
 """What may leave the store: everything but what belongs to sensitive concepts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from poolbench.concepts.registry import CONCEPTS

@@ -1,7 +1,5 @@
 """What every section of a configuration is."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

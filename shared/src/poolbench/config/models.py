@@ -1,7 +1,5 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The settings of one run. Science lives here; deployment facts come from the environment."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator

@@ -6,8 +6,6 @@ a field's own bound, declared here and in the models (422, docs/bounds.md), and 
 or task, which ``require_at_most`` checks before work starts (413).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Derivation keys: an artifact is named by what it is made from, never by its bytes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The result schema: long rows, one schema for every suite."""
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any

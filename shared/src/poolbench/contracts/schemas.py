@@ -1,7 +1,5 @@
 """Reads the bounds of a model from its JSON schema: for the documentation, and for tests that miss no field."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

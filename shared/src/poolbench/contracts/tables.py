@@ -4,8 +4,6 @@ Columns are documented where they are declared. Vectors are ``fixed_size_list<fl
 schemas are functions of the width. A table may carry more columns than its schema, never fewer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

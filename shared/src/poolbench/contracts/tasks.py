@@ -1,7 +1,5 @@
 """The task model: what the driver enqueues and a service executes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 

@@ -1,7 +1,5 @@
 """Facts that several processes must agree on: names, paths in the object store, exit codes, HTTP."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from poolbench.statuses import Code

@@ -1,7 +1,5 @@
 """The construction methods C1-C5, LDA and mean-centred C1."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import eigsh

@@ -1,7 +1,5 @@
 """Null directions: C1 of labels that mean nothing, at the same norm as the real ones."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.directions.registry import Direction, unit_direction

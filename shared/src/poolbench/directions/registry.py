@@ -1,7 +1,5 @@
 """Registry of direction constructions: how one direction is made from the vectors of two classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 

@@ -18,8 +18,6 @@ Reference: Cunningham et al. (2023) and Bricken et al. (2023) (relu); Rajamanoha
 jumprelu); Gao et al. (2024, topk); Bussmann et al. (2024, batchtopk).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

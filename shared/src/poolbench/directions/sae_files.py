@@ -1,7 +1,5 @@
 """Files of sparse autoencoders: which belong together, what a configuration says, tensors without torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

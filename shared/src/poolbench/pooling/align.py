@@ -1,7 +1,5 @@
 """The one alignment rule: a subword belongs to a word when their character ranges overlap."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

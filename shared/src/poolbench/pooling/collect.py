@@ -1,7 +1,5 @@
 """Collects pooled vectors batch by batch into VECTORS tables, one a strategy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Strategies of the extended board: controls and poolings known from sentence encoders."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import partial
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Pooling of kept hidden states: the same vectors as on the device, later and without the model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np

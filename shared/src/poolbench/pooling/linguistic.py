@@ -1,7 +1,5 @@
 """Strategies over annotated words; none of them looks at the concept's own vocabulary."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.errors import CellError

@@ -1,7 +1,5 @@
 """Extended linguistic strategies: words tied to the concept's triggers, first subwords, subject-verb-object."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Strategies that read a single position."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.pooling.context import TokenContext, Weights

@@ -1,7 +1,5 @@
 """The strategy registry: one small function each, with metadata; listing it imports nothing heavy."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

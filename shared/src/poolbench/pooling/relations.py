@@ -1,7 +1,5 @@
 """Dependency labels: Universal Dependencies, and a mapping from the ClearNLP scheme of spaCy's models."""
 
-from __future__ import annotations
-
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 

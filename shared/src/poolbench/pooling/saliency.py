@@ -1,7 +1,5 @@
 """Strategies whose weights come from the model or from the run's texts: attention, loss gradients, counts."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The named per-token signals that strategies may ask for, and what each is made from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal

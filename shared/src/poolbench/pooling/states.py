@@ -3,8 +3,6 @@
 Needs NumPy and Arrow only, so that importing states needs no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Strategies that treat every real token alike."""
 
-from __future__ import annotations
-
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES

@@ -4,8 +4,6 @@ A window longer than the passage takes all of it; the strategy then says that it
 coverage is the share of passages longer than the window.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

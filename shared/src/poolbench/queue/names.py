@@ -4,15 +4,15 @@ _PREFIX = "poolbench-"
 
 
 def queue_name(service: str) -> str:
-    """Name of the queue that a service consumes."""
+    """Return the name of the queue that a service consumes."""
     return f"{_PREFIX}{service}"
 
 
 def failed_queue_name(service: str) -> str:
-    """Name of the queue that keeps a service's dead letters."""
+    """Return the name of the queue that keeps a service's dead letters."""
     return f"{queue_name(service)}.failed"
 
 
 def service_of(queue: str) -> str:
-    """The service that consumes a queue."""
+    """Return the service that consumes a queue."""
     return queue.removeprefix(_PREFIX)

@@ -1,4 +1,4 @@
-"""JSON that nothing can break on, and what of a hostile value an error message may quote."""
+"""Strict parsing of JSON, and safe quotes of hostile values in error messages."""
 
 import json
 import math
@@ -16,12 +16,12 @@ def parse_json(raw: bytes, what: str, kind: type) -> Any:
     """Parse a JSON object or list.
 
     Args:
-        raw: the bytes.
-        what: how messages call it.
+        raw: The bytes.
+        what: Name of the value in messages.
         kind: dict or list.
 
     Raises:
-        InputError: it is none, or holds what would break its readers.
+        InputError: It is none, or holds values that would break its readers.
     """
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
@@ -43,7 +43,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _check_values(root: Any, what: str) -> None:
-    """Raises InputError for what would break its readers: depth, text without UTF-8, typed objects."""
+    """Raise InputError for what would break readers: depth, text without UTF-8, typed objects."""
     todo = [(root, 0)]
     while todo:
         value, depth = todo.pop()
@@ -71,7 +71,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: printable, and short."""
+    """Quote a value for an error message: printable and short."""
     try:
         text = ascii(value)
     except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
@@ -80,5 +80,5 @@ def shown(value: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """A text on one line, without anything that a terminal would act on."""
+    """Return a text on one line, without anything that a terminal would act on."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,7 +1,5 @@
 """The readout of S3: the mean over the heads whose pooled vectors separate the classes best."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The readout registry: one small function each, from training rows to a map from parts to vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every service adapter shares: claiming a task, reading inputs, committing outputs, errors, HTTP."""
+"""Shared by every service adapter: claiming a task, reading inputs, committing outputs, errors, HTTP."""
 
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.taskio import TaskIO

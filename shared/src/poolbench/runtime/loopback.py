@@ -1,11 +1,9 @@
-"""Keeps the gRPC server of a Serve replica on loopback where its Ray node is on loopback.
+"""Keep the gRPC server of a Serve replica on loopback if its Ray node is on loopback.
 
 Ray's own servers follow the node's address. The server that a replica opens for calls from other deployments listens
-on every interface instead, and Serve has no setting for it. `cluster-up` checks the ports that are open, so that a
-version of Ray in which this has no effect is noticed.
+on every interface instead, and Serve has no setting for it. `cluster-up` checks the open ports, which detects a version
+of Ray in which this has no effect.
 """
-
-from __future__ import annotations
 
 import ipaddress
 import logging
@@ -16,7 +14,7 @@ _LOG = logging.getLogger("poolbench.task")
 
 
 def keep_on_loopback() -> None:
-    """Lets the replica of this process listen on 127.0.0.1, if its node does; called before Serve opens the port."""
+    """Let the replica of this process listen on 127.0.0.1, if its node does; call it before Serve opens the port."""
     import ray
 
     if not ray.is_initialized() or not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:

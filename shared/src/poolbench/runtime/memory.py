@@ -1,12 +1,10 @@
-"""How much memory one replica may use, and what happens beyond it: no service takes the memory of another.
+"""The memory limit of one replica, and what happens beyond it.
 
 On a machine without GPUs the kernel refuses further allocations (RLIMIT_DATA), so the request or task that asked for
 them fails with a MemoryError and the replica lives on. CUDA reserves address space far beyond what it uses, and so
-does vLLM, whose engine is a process of its own: on a machine with GPUs, and for the steerer everywhere, a thread
+does vLLM, whose engine is a process of its own. On a machine with GPUs, and for the steerer everywhere, a thread
 watches resident memory instead and ends the largest process of the replica, which is then restarted.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -43,23 +41,23 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
 
 
 def hides_out_of_memory(error: BaseException) -> bool:
-    """Whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
+    """Return whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a device or on the host; libraries say so in different ways."""
+    """Return whether memory ran out, on a device or on the host; libraries report it in different ways."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(said in str(error).lower() for said in _OUT_OF_MEMORY)
 
 
 def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
-    """Limits the memory of this process, and of those it starts.
+    """Limit the memory of this process, and of those it starts.
 
     Args:
-        service: Which service it serves.
-        services: The services that share the machine.
+        service: Service of this process.
+        services: Services that share the machine.
         num_replicas: Replicas of this service on this machine.
     """
     settings = MemorySettings.load()
@@ -80,13 +78,13 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
 def memory_limit(
     service: str, services: Collection[str], num_replicas: int, settings: MemorySettings, machine: int = 0
 ) -> int | None:
-    """Bytes that one replica may use; None for no limit.
+    """Return the bytes that one replica may use; None for no limit.
 
     Args:
-        service: Which service.
-        services: The services that share the machine.
+        service: Its service.
+        services: Services that share the machine.
         num_replicas: Replicas of this service on this machine.
-        settings: The memory of the service, else that of all services, overrides what is derived.
+        settings: The memory of the service, else that of all services, overrides the derived one.
         machine: Bytes of the machine; by default this one's, or those that its container may use.
     """
     own = _own_gib(settings, service)
@@ -104,7 +102,7 @@ def memory_limit(
 
 
 def machine_bytes() -> int:
-    """Memory of this machine, or what its container may use of it."""
+    """Return the memory of this machine, or what its container may use of it."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _CONTAINER_LIMITS:
         try:
@@ -115,7 +113,7 @@ def machine_bytes() -> int:
 
 
 def held_bytes(pid: int) -> int:
-    """Resident memory of a process that the kernel cannot take back: neither files nor shared libraries."""
+    """Return the resident memory of a process that the kernel cannot take back: neither files nor shared libraries."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -128,7 +126,7 @@ def _own_gib(settings: MemorySettings, service: str) -> float | None:
 
 
 def _watch(limit: int) -> None:
-    """Looks at this process and its children for as long as it lives."""
+    """Watch this process and its children for as long as it lives."""
     looked_s, processes = float("-inf"), [os.getpid()]
     while True:
         if time.monotonic() - looked_s > _LOOK_FOR_CHILDREN_S:
@@ -142,7 +140,7 @@ def _watch(limit: int) -> None:
 
 
 def _end_largest(held: Mapping[int, int], limit: int) -> None:
-    """Ends the process that holds most: the steerer restarts its engine, and Serve a replica."""
+    """End the largest process: the steerer restarts its engine, and Serve a replica."""
     largest = max(held, key=lambda pid: held[pid])
     found = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
     _LOG.error("%s: process %d, which holds %.1f, is ended", found, largest, held[largest] / _GIB)

@@ -1,7 +1,5 @@
 """Wall time, device time and peak memory of a stretch of work."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from pathlib import Path
@@ -12,7 +10,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class Meter:
-    """A stopwatch whose laps say how long, how much computing, how much memory."""
+    """A stopwatch that measures wall time, device time and peak memory per lap."""
 
     def __init__(self) -> None:
         self._device_s: float | None = None
@@ -20,15 +18,17 @@ class Meter:
         self._start()
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:
-        """Adds seconds spent on a device, and the peak of its memory, to the current lap."""
+        """Add seconds of a device, and the peak of its memory, to the current lap."""
         if device_s is not None:
             self._device_s = (self._device_s or 0.0) + device_s
         if peak_bytes is not None:
             self._peak_bytes = max(self._peak_bytes or 0, peak_bytes)
 
     def lap(self) -> dict[str, Any]:
-        """Ends the lap: `wall_s`, `device_s` (reported, else CPU seconds of this process), `peak_bytes`
-        (reported, else the highest resident memory of this process in the lap)."""
+        """End the lap and return `wall_s`, `device_s` and `peak_bytes`.
+
+        If no device reported, these are CPU seconds and the peak of resident memory of this process.
+        """
         cpu_s = time.process_time() - self._cpu_s
         measured = {
             "wall_s": round(time.perf_counter() - self._wall_s, 4),
@@ -48,7 +48,7 @@ class Meter:
 
 
 def peak_resident_bytes() -> int:
-    """Highest resident memory of this process since the last lap began."""
+    """Return the highest resident memory of this process since the last lap began."""
     try:
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

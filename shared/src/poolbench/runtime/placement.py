@@ -1,6 +1,4 @@
-"""Who shares the machine of a replica, as Ray knows it."""
-
-from __future__ import annotations
+"""Which services share the machine of a replica, according to Ray."""
 
 import math
 from collections.abc import Mapping
@@ -12,12 +10,7 @@ from poolbench.settings import MemorySettings
 
 
 def limit_replica(service: str, num_replicas: int) -> None:
-    """Limits the memory of this replica to its share of the machine.
-
-    Args:
-        service: Which service it is a replica of.
-        num_replicas: Replicas that the service may have, on all nodes together.
-    """
+    """Limit the memory of this replica to its share of the machine; `num_replicas` counts all nodes."""
     import ray
 
     node_id = ray.get_runtime_context().get_node_id()
@@ -29,10 +22,10 @@ def limit_replica(service: str, num_replicas: int) -> None:
 def neighbours(
     service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
 ) -> tuple[list[str], int]:
-    """The services of a replica's machine, and how many replicas of its own service are there at most.
+    """Return the services of a replica's machine, and the largest number of replicas of its own service there.
 
     Args:
-        service: Which service.
+        service: Service of the replica.
         num_replicas: Replicas on all nodes together.
         node_id: The replica's node.
         offers: Resources by node; nodes offer places for services under the services' names.

@@ -1,7 +1,5 @@
 """The body of every service's replica: the service, its worker and its HTTP application."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -20,7 +18,7 @@ from poolbench.storage.artifacts import Artifacts
 
 
 class Replica:
-    """One replica of one service; a plain class, so that it runs without Ray in tests.
+    """One replica of one service; a plain class, so that tests run it without Ray.
 
     Attributes:
         num_running: HTTP requests at once.
@@ -44,15 +42,11 @@ class Replica:
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
 
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
-        """Executes one task from the queue."""
+        """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
 
     def check_health(self) -> None:
-        """Serve restarts a replica whose consumer has ended.
-
-        Raises:
-            ConfigError: it has.
-        """
+        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 

@@ -1,4 +1,4 @@
-"""Where a cluster is: its store, broker, HTTP address and token; facts of a deployment, never of science."""
+"""Where a cluster is: its store, broker, HTTP address and token."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ClusterSettings:
     """How to reach a cluster.
 
     Attributes:
-        store_uri: object store, a folder or `s3://bucket/prefix`.
-        restricted_uri: store of what belongs to sensitive concepts; empty for a part of `store_uri`.
+        store_uri: Object store, a folder or `s3://bucket/prefix`.
+        restricted_uri: Store of sensitive concepts; empty for a part of `store_uri`.
         broker_url: `filesystem:///folder` or `redis://...`.
-        http_address: base address of the services, such as `http://127.0.0.1:8000`.
-        token: bearer token of the services; never shown.
+        http_address: Base address of the services, such as `http://127.0.0.1:8000`.
+        token: Bearer token of the services; never shown.
     """
 
     store_uri: str
@@ -65,7 +65,7 @@ def state_folder() -> Path:
 
 
 def read_cluster(state: Path) -> dict[str, Any]:
-    """What `cluster-up` recorded in `state`; empty when there is nothing readable."""
+    """Return what `cluster-up` recorded in `state`; empty if nothing can be read."""
     try:
         return dict(json.loads((state / CLUSTER_FILE).read_text()))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -1,6 +1,4 @@
-"""A handler's view of its task: inputs to read, outputs still to commit, progress to report."""
-
-from __future__ import annotations
+"""A handler's view of its task: inputs to read, outputs to commit, progress to report."""
 
 import json
 import logging
@@ -22,7 +20,7 @@ _LOG = logging.getLogger("poolbench.task")
 
 
 class TaskIO:
-    """Reads a task's inputs and commits its outputs, each on its own, so that a redone task does the rest."""
+    """Reads a task's inputs and commits its outputs, each on its own, so that a repeated task does only the rest."""
 
     def __init__(self, task: Task, artifacts: Artifacts, producer: Mapping[str, Any] | None = None) -> None:
         self.task = task
@@ -33,43 +31,43 @@ class TaskIO:
         self.missing: set[str] = {role for role, key in task.outputs.items() if not artifacts.exists(key)}
 
     def table(self, role: str) -> pa.Table:
-        """The table of an input.
+        """Return the table of an input.
 
         Raises:
-            InputError: the task has no such input.
-            NotFoundError: the input was never committed.
+            InputError: The task has no such input.
+            NotFoundError: The input was never committed.
         """
         return self._artifacts.read_table(self._input(role))
 
     def shards(self, role: str) -> Iterator[pa.Table]:
-        """The table of an input shard by shard, where it need not fit into memory."""
+        """Yield the table of an input shard by shard, because it need not fit into memory."""
         return self._artifacts.read_shards(self._input(role))
 
     def file(self, role: str, name: str) -> bytes:
-        """One file of an input that is not a table."""
+        """Return one file of an input that is not a table."""
         return self._artifacts.read(self._input(role), name)
 
     def meta(self, role: str) -> dict[str, Any]:
-        """What the producer of an input noted for its readers."""
+        """Return the metadata that the producer of an input wrote."""
         return dict(self.manifest(role).meta)
 
     def manifest(self, role: str) -> Manifest:
-        """The manifest of an input: files, rows, meta, producer."""
+        """Return the manifest of an input: files, rows, meta, producer."""
         return self._artifacts.manifest(self._input(role))
 
     def write_table(self, role: str, table: pa.Table, meta: Mapping[str, Any] | None = None) -> None:
-        """Commits an output table, with what was measured since the last commit."""
+        """Commit an output table, with the measurements since the last commit."""
         self._artifacts.write_table(self._output(role), table, meta=meta, producer=self._measured())
         self.missing.discard(role)
 
     def write_files(self, role: str, files: Mapping[str, bytes], meta: Mapping[str, Any] | None = None) -> None:
-        """Commits an output that is a set of files, such as model weights."""
+        """Commit an output that is a set of files, such as model weights."""
         self._artifacts.write(self._output(role), files, meta=meta, producer=self._measured())
         self.missing.discard(role)
 
     @contextmanager
     def writing_shards(self, role: str, meta: Mapping[str, Any] | None = None) -> Iterator[Callable[[pa.Table], None]]:
-        """Takes an output table shard by shard, and commits it at the end; an error removes what was written."""
+        """Write an output table shard by shard, and commit it at the end; an error removes what was written."""
         writer = self._artifacts.writer(self._output(role))
         try:
             yield writer.add_shard
@@ -80,7 +78,7 @@ class TaskIO:
         self.missing.discard(role)
 
     def report(self, *, device_s: float | None = None, peak_bytes: int | None = None) -> None:
-        """Adds what a device measured; without it, CPU seconds and resident memory of the process count."""
+        """Add the measurements of a device; by default, CPU seconds and resident memory of the process count."""
         self._meter.report(device_s=device_s, peak_bytes=peak_bytes)
 
     def progress(self, done: int, total: int, note: str = "") -> None:
@@ -95,11 +93,7 @@ class TaskIO:
         self._artifacts.store.put(progress_path(self.task.task_id), json.dumps(body).encode())
 
     def check_cancelled(self) -> None:
-        """For long handlers to call now and then.
-
-        Raises:
-            CancelledTaskError: the run that sent the task was cancelled.
-        """
+        """Raise CancelledTaskError if the run that sent the task was cancelled. Long handlers call this regularly."""
         if self._artifacts.store.exists(cancel_path(self.task.task_id)):
             raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by who sent it")
 

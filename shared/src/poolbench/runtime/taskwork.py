@@ -1,6 +1,4 @@
-"""What surrounds a handler while it works on a task: it can be cancelled, and it raises ordinary exceptions only."""
-
-from __future__ import annotations
+"""The context of a handler: it can be cancelled, and it raises ordinary exceptions only."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ _LOOK_S = 2.0
 
 
 class _TaskWork(Work):
-    """Work that ends when the run that sent its task was cancelled; looks for that every two seconds."""
+    """Work that ends when the run that sent its task is cancelled, checked every two seconds."""
 
     def __init__(self, io: TaskIO) -> None:
         super().__init__()
@@ -29,10 +27,10 @@ class _TaskWork(Work):
 
 @contextmanager
 def handling(io: TaskIO) -> Iterator[None]:
-    """Surrounds a handler.
+    """Run a handler inside the block.
 
     Raises:
-        RuntimeError: in place of what is no `Exception`: a panic of a library in Rust, or a call of `sys.exit`. It
+        RuntimeError: Instead of what is no `Exception`: a panic of a library in Rust, or a call of `sys.exit`. It
             would end the thread that consumes the queue.
     """
     try:

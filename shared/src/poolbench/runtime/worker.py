@@ -1,4 +1,4 @@
-"""Executing one task: skip what is committed, hold the lease, run the handler, record a failure."""
+"""Execute one task: skip committed outputs, hold the lease, run the handler, record a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RetryTaskError(Exception):
 
 
 class RefusedTaskError(Exception):
-    """A task is none that the service knows: recorded as failed, and not delivered again."""
+    """A message is no task of this service. It is recorded as failed and not delivered again."""
 
 
 class _UnknownKindError(UnknownNameError):
@@ -56,7 +56,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """What an exception means: an error of ours says itself; a lost connection passes; a defect stays."""
+        """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
             return cls(error.code, error.status, str(error), error.retryable, damaged, error.quoted)
@@ -67,7 +67,7 @@ class Failure:
 
     @classmethod
     def of_restricted(cls, error: Exception) -> Failure:
-        """The same without what was said, which may quote a passage; that goes nowhere, not even into a log."""
+        """Classify an exception without its message, which may quote a passage."""
         failure = cls.of(error)
         if isinstance(error, PoolbenchError) and error.tellable:
             return failure
@@ -85,19 +85,19 @@ class Worker:
         self.num_failed = 0
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
-        """Executes the task in `message`.
+        """Execute the task in `message`.
 
         Args:
-            message: a Task as JSON.
-            attempt: which delivery of the task this is, from 1.
-            final: whether the queue will not deliver it again.
+            message: A Task as JSON.
+            attempt: Which delivery of the task this is, from 1.
+            final: Whether the queue will not deliver it again.
 
         Returns:
             How it ended; a failure is recorded in the object store.
 
         Raises:
-            RetryTaskError: the infrastructure failed; after the final delivery the failure is recorded too.
-            RefusedTaskError: the message is no task of this service; the failure is recorded.
+            RetryTaskError: The infrastructure failed; after the final delivery the failure is recorded too.
+            RefusedTaskError: The message is no task of this service; the failure is recorded.
         """
         restricted = _is_restricted(message)
         try:
@@ -178,7 +178,7 @@ class Worker:
 
 
 def _is_restricted(message: Mapping[str, Any]) -> bool:
-    """Whether a message, however malformed, has to do with a sensitive concept."""
+    """Return whether a message, however malformed, concerns a sensitive concept."""
     sides = (message.get(name) for name in ("inputs", "outputs"))
     keys = [str(key) for side in sides if isinstance(side, Mapping) for key in side.values()]
     return bool(message.get("restricted")) or any(map(is_restricted, keys))

@@ -1,7 +1,5 @@
 """Where a cluster is, and what its services share."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Limits of the gate in front of the services."""
 
-from __future__ import annotations
-
 from pydantic_settings import SettingsConfigDict
 
 from poolbench.settings.base import PREFIX, Settings, setting

@@ -1,7 +1,5 @@
 """Settings that one service reads. Nothing here changes a result, only speed, memory and trust."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic_settings import SettingsConfigDict

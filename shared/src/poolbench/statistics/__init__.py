@@ -1,4 +1,4 @@
-"""Statistics: one test or interval a file, arrays in, numbers out."""
+"""Statistical tests and intervals: arrays in, numbers out."""
 
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples

@@ -1,6 +1,4 @@
-"""Means with a group bootstrap: all resamples and all cells as one matrix product."""
-
-from __future__ import annotations
+"""Group bootstrap of means: all resamples and all cells in one matrix product."""
 
 import numpy as np
 
@@ -12,23 +10,23 @@ from poolbench.statuses import Status
 def group_mean_resamples(
     values_nC: np.ndarray, groups: np.ndarray | None = None, *, num_resamples: int = 1000, seed: int = 0
 ) -> np.ndarray:
-    """Mean of each of C cells under a bootstrap over groups, [num_resamples, C].
+    """Return the mean of each of C cells under a bootstrap over groups [num_resamples, C].
 
-    A group counts with all of its members that have a value, so groups need not be equally large; NaN is a missing
-    unit. All cells share their resamples, so differences of cells are paired.
+    A group counts with all of its members that have a value, so groups may differ in size. All cells share their
+    resamples, so differences of cells are paired.
 
     Args:
-        values_nC: n units by C cells.
-        groups: Group of each unit [n]; without it, each unit is one.
+        values_nC: n units by C cells; NaN is a missing unit.
+        groups: Group of each unit [n]; by default each unit is a group.
         num_resamples: Number of resamples.
         seed: Seed; equal groups and seed give equal resamples.
 
     Returns:
-        Means; NaN where a resample has no value of a cell.
+        Means; NaN if a resample has no value of a cell.
 
     Raises:
-        StatisticError: ``too_few`` without a unit, ``non_finite`` where one is infinite, ``failed`` unless each unit
-            has a group.
+        StatisticError: `too_few` without a unit, `non_finite` if a value is infinite, `failed` unless each unit has a
+            group.
     """
     values = np.asarray(values_nC, dtype=np.float64)
     if values.ndim != 2 or len(values) == 0:
@@ -56,12 +54,12 @@ def group_mean_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float] | None:
-    """Percentile interval of the mean of ``values`` [n] under a bootstrap over groups.
+    """Return the percentile interval of the mean of `values` [n] under a bootstrap over groups.
 
-    None where fewer than two groups have a value: nothing says how it varies.
+    None if fewer than two groups have a value.
 
     Raises:
-        StatisticError: As ``group_mean_resamples``.
+        StatisticError: As `group_mean_resamples`.
     """
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
     samples = group_mean_resamples(column, groups, num_resamples=num_resamples, seed=seed)

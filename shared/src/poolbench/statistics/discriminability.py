@@ -1,6 +1,4 @@
-"""Does a dataset order the models as all datasets together do?"""
-
-from __future__ import annotations
+"""Compare each dataset's order of the models with the overall order."""
 
 import numpy as np
 
@@ -9,17 +7,17 @@ from poolbench.statistics.winning_rate import pair_counts
 
 
 def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.ndarray:
-    """Kendall's tau-b of each dataset's order of the models with the overall order, [N].
+    """Return Kendall's tau-b of each dataset's order of the models with the overall order [N].
 
-    The overall order is by mean winning rate. A dataset votes on it too, which lifts the figure slightly where
-    datasets are few; ``leave_one_out`` compares each with the order of the others.
+    The overall order is by mean winning rate. It includes the dataset itself, which raises the figure slightly if
+    datasets are few.
 
     Args:
-        scores: M models by N datasets, higher is better; NaN where a model was not measured.
-        leave_one_out: Leave the dataset out of the order that it is compared with.
+        scores: M models by N datasets, higher is better; NaN for a missing score.
+        leave_one_out: Compare each dataset with the order of the others.
 
     Returns:
-        Correlations from -1 to 1; NaN where a dataset ties all of its models or has fewer than two.
+        Correlations from -1 to 1; NaN if a dataset ties all of its models or has fewer than two.
 
     Reference: Waldis et al. (2024), "Holmes".
     """

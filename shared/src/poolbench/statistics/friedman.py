@@ -1,7 +1,5 @@
 """Friedman's test: do treatments differ in rank over blocks?"""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -19,17 +17,17 @@ class RankTestResult(NamedTuple):
 
 
 def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
-    """Friedman chi-square with correction for ties, over complete blocks.
+    """Return Friedman's chi-square with correction for ties.
 
     Args:
         scores_NK: N blocks by K treatments without NaN.
 
     Returns:
-        Statistic and p-value from the chi-square distribution with K - 1 degrees of freedom; NaN where every
-        block is tied throughout.
+        Statistic and p-value from the chi-square distribution with K - 1 degrees of freedom; NaN if all blocks tie all
+        treatments.
 
     Raises:
-        StatisticError: ``too_few`` below 2 blocks or 3 treatments, ``non_finite`` where a score is NaN.
+        StatisticError: `too_few` below 2 blocks or 3 treatments, `non_finite` if a score is NaN.
 
     Reference: Friedman (1937); tie correction of Conover, "Practical Nonparametric Statistics", 5.8.
     """
@@ -41,18 +39,18 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
 
 
 def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
-    """Iman and Davenport's F from Friedman's chi-square, which is less conservative.
+    """Return Iman and Davenport's F from Friedman's chi-square, which is less conservative.
 
     Args:
         scores_NK: N blocks by K treatments without NaN.
 
     Returns:
-        Statistic and p-value from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. Where all
-        blocks agree the statistic is infinite and the p-value exact: the chance that the others repeat the order of
-        the first. NaN where every block is tied throughout.
+        Statistic and p-value from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. If all blocks
+        agree, the statistic is infinite and the p-value exact: the chance that the other blocks repeat the order of the
+        first. NaN if all blocks tie all treatments.
 
     Raises:
-        StatisticError: As ``friedman_test``.
+        StatisticError: As `friedman_test`.
 
     Reference: Iman & Davenport (1980), "Approximations of the critical region of the Friedman statistic".
     """
@@ -69,6 +67,6 @@ def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
 
 
 def _log_orders(scores: np.ndarray) -> float:
-    """Log of the number of ways in which one block's ranks can fall on its treatments; ties are not told apart."""
+    """Return the log of the number of distinct orders of one block's ranks; tied treatments count once."""
     ties = np.unique(scores, return_counts=True)[1]
     return math.lgamma(len(scores) + 1) - sum(math.lgamma(count + 1) for count in ties.tolist())

@@ -1,6 +1,4 @@
-"""Nemenyi's test of all pairs of treatments, its critical difference, and the groups it cannot tell apart."""
-
-from __future__ import annotations
+"""Nemenyi's test of all pairs of treatments, its critical difference, and groups without a significant difference."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from poolbench.statuses import Status
 
 @lru_cache(maxsize=256)
 def nemenyi_quantile(num_treatments: int, alpha: float = 0.05) -> float:
-    """Upper quantile of the studentized range with infinite degrees of freedom, over the root of 2.
+    """Return the upper quantile of the studentized range with infinite degrees of freedom, over the root of 2.
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", table 5.
     """
@@ -23,13 +21,13 @@ def nemenyi_quantile(num_treatments: int, alpha: float = 0.05) -> float:
 
 
 def nemenyi_critical_difference(num_treatments: int, num_blocks: int, alpha: float = 0.05) -> float:
-    """Smallest difference of two mean ranks that is significant at ``alpha`` over all pairs.
+    """Return the smallest difference of two mean ranks that is significant at `alpha` over all pairs.
 
     Reference: Demsar (2006), eq. before table 5: q sqrt(k (k + 1) / (6 N)).
 
     Raises:
-        StatisticError: ``too_few`` below 2 treatments or without a block.
-        ValueError: If ``alpha`` is not between 0 and 1.
+        StatisticError: `too_few` below 2 treatments or without a block.
+        ValueError: `alpha` is not between 0 and 1.
     """
     if num_treatments < 2 or num_blocks < 1:
         raise StatisticError(
@@ -41,13 +39,13 @@ def nemenyi_critical_difference(num_treatments: int, num_blocks: int, alpha: flo
 
 
 def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
-    """p-value of each pair of treatments, corrected for all pairs, [K, K] with ones on the diagonal.
+    """Return the p-value of each pair of treatments, corrected for all pairs, [K, K] with ones on the diagonal.
 
     Args:
         scores_NK: N blocks by K treatments without NaN.
 
     Raises:
-        StatisticError: ``too_few`` below 2 blocks or treatments, ``non_finite`` where a score is NaN.
+        StatisticError: `too_few` below 2 blocks or treatments, `non_finite` if a score is NaN.
 
     Reference: Nemenyi (1963), "Distribution-free multiple comparisons"; Demsar (2006).
     """
@@ -62,14 +60,14 @@ def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
 
 
 def tie_groups(mean_ranks: Sequence[float] | np.ndarray, critical_difference: float) -> list[tuple[int, ...]]:
-    """The largest sets of treatments of which no two lie the critical difference apart: the bars of the diagram.
+    """Return the largest sets of treatments in which no two differ by the critical difference: the bars of the diagram.
 
     Args:
         mean_ranks: Mean rank of each treatment [K]; NaN belongs to no group.
         critical_difference: Smallest significant difference.
 
     Returns:
-        Indices into ``mean_ranks``, best first; a treatment that differs from all others is a group of its own.
+        Indices into `mean_ranks`, best first; a treatment that differs from all others is a group of its own.
     """
     ranks = np.asarray(mean_ranks, dtype=np.float64)
     order = [int(k) for k in np.argsort(ranks, kind="stable") if not math.isnan(ranks[k])]

@@ -1,6 +1,4 @@
-"""Pairs: aligning two sets of measurements by id, and order within matched pairs."""
-
-from __future__ import annotations
+"""Align two sets of measurements by id, and measure the order within matched pairs."""
 
 from collections.abc import Sequence
 
@@ -11,10 +9,10 @@ from poolbench.statuses import Status
 
 
 def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None = None) -> np.ndarray:
-    """Share of pairs whose positive scores above its negative, ties one half, [R] (R = 1 without weights).
+    """Return the share of pairs whose positive scores above its negative, ties one half, [R] (R = 1 without weights).
 
     Args:
-        differences: Score of the positive minus score of the negative, a value a pair [P].
+        differences: Score of the positive minus score of the negative [P].
         weights_RP: Weights of the pairs, e.g. bootstrap counts.
     """
     ordered = (np.sign(differences) + 1) / 2
@@ -26,11 +24,11 @@ def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None 
 def paired_differences(
     first_ids: Sequence[object], first: np.ndarray, second_ids: Sequence[object], second: np.ndarray
 ) -> np.ndarray:
-    """``second`` minus ``first`` of the same id [n], in the order of ``first_ids``.
+    """Return `second` minus `first` of the same id [n], in the order of `first_ids`.
 
     Raises:
-        StatisticError: ``failed`` where an id comes twice on one side, or has no partner on the other: a paired test of
-            what happens to be left would answer another question. ``non_finite`` where a value is NaN or infinite.
+        StatisticError: `failed` if an id is repeated on one side, or has no partner: the remaining pairs would answer
+            another question. `non_finite` if a value is NaN or infinite.
     """
     if (len(first_ids), len(second_ids)) != (len(first), len(second)):
         raise StatisticError(Status.FAILED, "as many ids as values are needed on both sides")

@@ -1,6 +1,4 @@
-"""Paired permutation test: is the mean difference more than random signs would give?"""
-
-from __future__ import annotations
+"""Paired permutation test of a mean difference."""
 
 from typing import NamedTuple
 
@@ -28,20 +26,20 @@ class PermutationResult(NamedTuple):
 def paired_permutation_test(
     differences: np.ndarray, groups: np.ndarray | None = None, *, num_resamples: int = 9999, seed: int = 0
 ) -> PermutationResult:
-    """Two-sided test that ``differences`` [n] are exchangeable with their negatives, by their mean.
+    """Test two-sided that `differences` [n] are exchangeable with their negatives, by their mean.
 
-    All sign patterns are counted where there are at most ``MAX_EXACT`` non-zero units; else ``num_resamples`` are
-    drawn, and the observed one counts among them, so that p is never 0 and the test keeps its level.
+    All sign patterns are counted if at most `MAX_EXACT` units are not zero. Otherwise `num_resamples` are drawn, and
+    the observed one counts among them, so that p is never 0 and the test keeps its level.
 
     Args:
-        differences: Second minus first, a value a pair.
+        differences: Second minus first of each pair.
         groups: Group of each pair; the members of a group flip their sign together.
-        num_resamples: Sign patterns drawn where they are too many to count.
+        num_resamples: Number of drawn sign patterns.
         seed: Seed of the drawn patterns.
 
     Raises:
-        StatisticError: ``too_few`` without a pair, ``non_finite`` where a difference is NaN or infinite, ``failed``
-            unless each pair has a group.
+        StatisticError: `too_few` without a pair, `non_finite` if a difference is NaN or infinite, `failed` unless each
+            pair has a group.
 
     Reference: Fisher (1935); Phipson & Smyth (2010), "Permutation p-values should never be zero", for the + 1.
     """
@@ -59,7 +57,7 @@ def paired_permutation_test(
 
 
 def _all_sums(values: np.ndarray) -> np.ndarray:
-    """The sum under each sign pattern [2^(n - 1)]; the first sign is fixed: |sum| does not see a common flip."""
+    """Return the sum under each sign pattern [2^(n - 1)]; the first sign is fixed: |sum| ignores a common flip."""
     sums = values[:1] if values.size else np.zeros(1)
     for value in values[1:]:
         sums = np.concatenate([sums - value, sums + value])
@@ -67,7 +65,7 @@ def _all_sums(values: np.ndarray) -> np.ndarray:
 
 
 def _num_reached(values: np.ndarray, observed: float, num_resamples: int, rng: np.random.Generator) -> int:
-    """How many drawn sign patterns have a sum as far from 0 as ``observed``; in blocks that bound the memory."""
+    """Count the drawn sign patterns whose sum is as far from 0 as `observed`, in blocks that bound the memory."""
     block = max(1, 4_000_000 // values.size)
     reached = 0
     for start in range(0, num_resamples, block):

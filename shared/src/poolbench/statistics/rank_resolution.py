@@ -1,6 +1,4 @@
-"""How far a model's rank moves when the datasets, or the amount of training data, are others."""
-
-from __future__ import annotations
+"""Rank resolution: how far a model's rank moves with other datasets or less training data."""
 
 import math
 from typing import NamedTuple
@@ -16,13 +14,12 @@ from poolbench.statuses import Status
 
 
 class RankResolution(NamedTuple):
-    """Rank resolution: differences of ranks up to this are not to be read.
+    """Rank resolution: smaller differences of ranks mean nothing.
 
     Attributes:
         resolution: 95th percentile of |rank change| over models and resamples.
-        tau: Mean Kendall's tau-b of the compared rankings; NaN where all of them tie all models.
-        published: The published style of figure: 1.96 standard deviations of the rank changes over the root of
-            the number of models.
+        tau: Mean Kendall's tau-b of the compared rankings; NaN if all of them tie all models.
+        published: The published figure: 1.96 standard deviations of the rank changes over the root of the models.
     """
 
     resolution: float
@@ -33,18 +30,18 @@ class RankResolution(NamedTuple):
 def rank_resolution(
     scores: np.ndarray, reduced: np.ndarray | None = None, *, num_resamples: int = 1000, seed: int = 0
 ) -> RankResolution:
-    """Rank changes under a bootstrap over datasets; ranks are by mean winning rate, ties shared.
+    """Return the rank changes under a bootstrap over datasets; ranks are by mean winning rate, ties shared.
 
     Args:
-        scores: M models by N datasets, higher is better; NaN where a model was not measured.
-        reduced: The same from a fraction of the training data; each resample's ranks by it are compared with the
-            ranks by all data. Without it a resample's ranks by ``scores`` are.
+        scores: M models by N datasets, higher is better; NaN for a missing score.
+        reduced: Scores with a fraction of the training data. If given, each resample's ranks by these are compared
+            with the ranks by all data.
         num_resamples: Resamples of the datasets.
         seed: Seed of the resamples.
 
     Raises:
-        StatisticError: ``too_few`` below 2 models or datasets, or where no two resamples rank a model, ``failed``
-            where the two sides differ in shape.
+        StatisticError: `too_few` below 2 models or datasets, or if no two resamples rank a model; `failed` if the two
+            sides differ in shape.
 
     Reference: Waldis et al. (2024), "Holmes", FlashHolmes; the percentile under the bootstrap is ours.
     """
@@ -73,5 +70,5 @@ def rank_resolution(
 
 
 def _ranks(rates: np.ndarray) -> np.ndarray:
-    """Ranks along the last axis, 1 is the highest rate; NaN stays NaN."""
+    """Return ranks along the last axis, 1 is the highest rate; NaN stays NaN."""
     return stats.rankdata(-rates, axis=-1, nan_policy="omit")

@@ -1,6 +1,4 @@
-"""Student's interval of a mean: for a handful of seeds, where a bootstrap would be far too narrow."""
-
-from __future__ import annotations
+"""Student's interval of a mean, for a handful of seeds. A bootstrap would be far too narrow there."""
 
 import math
 
@@ -11,10 +9,10 @@ from poolbench.statistics.inputs import finite_values
 
 
 def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Interval of the mean of ``values`` [n], taken as normal with unknown variance.
+    """Return the interval of the mean of `values` [n], taken as normal with unknown variance.
 
     Raises:
-        StatisticError: ``too_few`` below 2 values, ``non_finite`` where one is NaN or infinite.
+        StatisticError: `too_few` below 2 values, `non_finite` if one is NaN or infinite.
 
     Reference: Student (1908), "The probable error of a mean".
     """

@@ -1,7 +1,5 @@
 """Mean winning rate of models over datasets."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.statistics.inputs import StatisticError
@@ -9,16 +7,16 @@ from poolbench.statuses import Status
 
 
 def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
-    """Share of (dataset, other model) pairs that each model wins, ties one half, missing ones skipped, [M].
+    """Return the share of (dataset, other model) pairs that each model wins, ties one half, missing ones skipped, [M].
 
     Args:
-        scores: M models by N datasets, higher is better; NaN where a model was not measured.
+        scores: M models by N datasets, higher is better; NaN for a missing score.
 
     Returns:
-        Rates from 0 to 1; NaN for a model that meets no other.
+        Rates from 0 to 1; NaN for a model that shares no dataset with another.
 
     Raises:
-        StatisticError: ``too_few`` unless ``scores`` has two dimensions.
+        StatisticError: `too_few` unless `scores` has two dimensions.
 
     Reference: Waldis et al. (2024), "Holmes: a benchmark to assess the linguistic competence of language models".
     """
@@ -28,7 +26,7 @@ def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
 
 
 def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs won (ties one half) and pairs met by each model on each dataset, [N, M] each."""
+    """Return the pairs won (ties one half) and the pairs played by each model on each dataset, [N, M] each."""
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2:
         raise StatisticError(Status.TOO_FEW, f"scores must be models by datasets, got shape {scores_MN.shape}")

@@ -1,7 +1,5 @@
 """Typed steps: one declaration of each, imported by the driver, which plans it, and by the service, which runs it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from poolbench.steps.base import Output, Step, UnknownStepError, by_kind

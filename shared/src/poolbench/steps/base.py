@@ -1,7 +1,5 @@
 """The contract of a step: its kind, version, parameters, roles, and what enters the key of each output."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar

@@ -1,7 +1,5 @@
 """Parameters that steps of several services share."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from poolbench.config.base import StrictModel

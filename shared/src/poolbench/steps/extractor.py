@@ -1,7 +1,5 @@
 """Steps of the extractor: passages to pooled vectors and kept states of a Hugging Face decoder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Steps of the driver itself: passages, prompts, and imported states and autoencoders."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from poolbench.config.base import StrictModel

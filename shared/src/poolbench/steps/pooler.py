@@ -1,7 +1,5 @@
 """Steps of the pooler: spaCy annotation, and pooling of kept or imported states."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from poolbench.config.base import StrictModel

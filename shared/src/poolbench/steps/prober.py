@@ -1,7 +1,5 @@
 """Steps of the prober: pooled vectors to probes, directions and D1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 

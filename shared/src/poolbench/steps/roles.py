@@ -1,7 +1,5 @@
 """Roles of artifacts in a task: typed addresses, written as `train/A1_mean/3` in messages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints

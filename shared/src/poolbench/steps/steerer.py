@@ -1,7 +1,5 @@
 """Steps of the steerer: directions and openings to steered texts and their likelihood."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,6 +1,4 @@
-"""A store in two parts: what belongs to sensitive concepts lies behind credentials of its own."""
-
-from __future__ import annotations
+"""A store in two parts: artifacts of sensitive concepts need credentials of their own."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,18 +13,18 @@ Opener = Callable[[], ObjectStore]
 
 
 class GuardedStore:
-    """ObjectStore that takes every path below ``restricted/`` to another store, and no other path there.
+    """ObjectStore that takes every path below `restricted/` to another store, and no other path there.
 
-    The restricted store is opened when it is first needed. Where there is none, or it refuses the credentials,
-    the answer is RestrictedError: the ordinary store is never asked for a restricted path.
+    The restricted store is opened when it is first needed. If there is none, or it refuses the credentials,
+    RestrictedError is raised: the ordinary store is never asked for a restricted path.
     """
 
     def __init__(self, ordinary: ObjectStore, restricted: Opener | None, remedy: str) -> None:
-        """Puts the two together.
+        """Combine two stores.
 
         Args:
             ordinary: Holds all else.
-            restricted: Opens the store of restricted paths; None where this process may not touch them.
+            restricted: Opens the store of restricted paths; None if this process has no access.
             remedy: What a refused operator can do.
         """
         self.uri = ordinary.uri
@@ -47,7 +45,7 @@ class GuardedStore:
             return store.exists(path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects below ``restricted/`` are listed only where the prefix asks for them."""
+        """List objects below `restricted/` only if the prefix asks for them."""
         asked = is_below_restricted(prefix)
         with self._of(prefix) as store:
             found = list(store.list(prefix))
@@ -65,7 +63,7 @@ class GuardedStore:
 
     @contextmanager
     def _of(self, path: str) -> Iterator[ObjectStore]:
-        """The store that a path belongs to; a refusal of the restricted one is named as such."""
+        """Yield the store of a path; a refusal by the restricted store raises RestrictedError."""
         if not is_below_restricted(path):
             yield self._ordinary
             return
@@ -84,5 +82,5 @@ class GuardedStore:
 
 
 def is_below_restricted(path: str) -> bool:
-    """Whether a path lies below ``restricted/``, however it is spelled."""
+    """Return whether a path lies below `restricted/`, however it is spelled."""
     return PurePosixPath(path).parts[:1] == (RESTRICTED_FOLDER,)

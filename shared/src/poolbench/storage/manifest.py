@@ -1,6 +1,4 @@
-"""What a manifest says of an artifact, and where an artifact lies."""
-
-from __future__ import annotations
+"""The manifest of an artifact, and where artifacts lie."""
 
 from typing import Any, Self
 
@@ -46,12 +44,12 @@ class Manifest(BaseModel):
     created_at: str
 
     def to_bytes(self) -> bytes:
-        """The manifest as it is stored, with its checksum."""
+        """Return the manifest as stored, with its checksum."""
         return seal(self.model_dump_json())
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Self:
-        """The manifest that was stored under ``key``.
+        """Parse the manifest that was stored under `key`.
 
         Raises:
             ValueError: It is damaged, or belongs to another artifact. pydantic's ValidationError is one.
@@ -68,15 +66,15 @@ class Manifest(BaseModel):
 
     @property
     def erased(self) -> bool:
-        """Whether the texts were deleted after they had been scored; receipts are all that is left."""
+        """Return whether the texts were deleted after scoring; only receipts are left."""
         return ERASED_AT in self.meta
 
 
 def folder_of(key: str) -> str:
-    """The folder of an artifact in the store."""
+    """Return the folder of an artifact in the store."""
     return f"{FOLDERS[is_restricted(key)]}/{key}"
 
 
 def manifest_path(key: str) -> str:
-    """Where the manifest of an artifact lies."""
+    """Return the path of an artifact's manifest."""
     return f"{folder_of(key)}/{MANIFEST_FILE}"

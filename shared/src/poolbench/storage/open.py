@@ -1,6 +1,4 @@
-"""How a URI becomes a store."""
-
-from __future__ import annotations
+"""Open a store by its URI."""
 
 from functools import partial
 from pathlib import Path
@@ -20,11 +18,11 @@ def open_store(uri: str, restricted: str = "") -> ObjectStore:
     """Return the store that `uri` names: a folder (`/data/store`, `file:///data/store`) or `s3://bucket/prefix`.
 
     S3 endpoint and credentials come from the environment, never from a configuration file. What lies below
-    `restricted/` is reached by credentials of its own alone (endpoint and region are the ordinary ones unless given),
-    or lies in a folder of mode 0700.
+    `restricted/` needs credentials of its own (endpoint and region are the ordinary ones unless given), or lies in a
+    folder of mode 0700.
 
     Args:
-        uri: Of the ordinary store.
+        uri: URI of the ordinary store.
         restricted: Store of what lies below `restricted/`; `none` for no access. By default what
             POOLBENCH_RESTRICTED_STORE names, else `uri` itself.
 
@@ -45,7 +43,7 @@ def _open(uri: str) -> ObjectStore:
 
 
 def _restricted_opener(uri: str) -> tuple[partial[ObjectStore] | None, str]:
-    """How the restricted store is opened, None for not at all; and what to do about a refusal."""
+    """Return how the restricted store is opened, None for no access; and the remedy after a refusal."""
     if uri == NO_ACCESS:
         return None, f"{PlaceSettings.variable('restricted_store')} is {NO_ACCESS!r} here"
     if _scheme(uri) != "s3":
@@ -62,7 +60,7 @@ def _restricted_opener(uri: str) -> tuple[partial[ObjectStore] | None, str]:
 
 
 def _open_private(root: Path) -> ObjectStore:
-    """A folder store whose ``restricted/`` only its owner may enter."""
+    """Return a folder store whose `restricted/` only its owner may enter."""
     store = FolderStore(root)
     store.make_private(RESTRICTED_FOLDER)
     return store

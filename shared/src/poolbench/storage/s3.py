@@ -36,17 +36,17 @@ class S3Store:
     """ObjectStore over one bucket and prefix of an S3 service."""
 
     def __init__(self, uri: str, client: Minio, http: urllib3.PoolManager, *, existing: bool = False) -> None:
-        """Opens `uri`, creating its bucket where there is none.
+        """Open `uri`, creating its bucket if there is none.
 
         Args:
             uri: `s3://bucket/prefix`.
-            client: holds endpoint and credentials.
-            http: pool that the client uses; conditional writes go through it too.
-            existing: the bucket is neither looked for nor created; narrow credentials may do neither.
+            client: Holds endpoint and credentials.
+            http: Connection pool of the client, also for conditional writes.
+            existing: The bucket is neither looked for nor created; narrow credentials may do neither.
 
         Raises:
-            ConfigError: the URI names no bucket.
-            StoreError: the service does not answer or refuses the credentials.
+            ConfigError: The URI names no bucket.
+            StoreError: The service does not answer or refuses the credentials.
         """
         parts = urlparse(uri)
         if parts.scheme != "s3" or not parts.netloc:
@@ -88,7 +88,6 @@ class S3Store:
         return cls(uri, client, http, existing=existing)
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Stores an object; with `if_absent` exactly one of several writers gets True."""
         name = self._name(path)
         with self._errors(f"writing {path}"):
             if if_absent:
@@ -97,7 +96,6 @@ class S3Store:
         return True
 
     def get(self, path: str) -> bytes:
-        """The bytes of an object. Raises NotFoundError."""
         with self._errors(f"reading {path}"):
             response = self._client.get_object(self._bucket, self._name(path))
             try:
@@ -107,7 +105,6 @@ class S3Store:
                 response.release_conn()
 
     def exists(self, path: str) -> bool:
-        """Whether an object is stored under `path`."""
         try:
             with self._errors(f"looking for {path}"):
                 self._client.stat_object(self._bucket, self._name(path))
@@ -116,7 +113,6 @@ class S3Store:
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose path starts with `prefix`, in path order."""
         root = f"{self._prefix}/" if self._prefix else ""
         with self._errors(f"listing {prefix}"):
             for item in self._client.list_objects(self._bucket, prefix=root + prefix, recursive=True):
@@ -124,12 +120,10 @@ class S3Store:
                 yield ObjectInfo(str(item.object_name).removeprefix(root), item.size or 0, modified)
 
     def delete(self, path: str) -> None:
-        """Removes an object; a missing one is no error."""
         with self._errors(f"deleting {path}"):
             self._client.remove_object(self._bucket, self._name(path))
 
     def move(self, source: str, target: str) -> bool:
-        """Moves an object, or everything below a path; False when nothing is there."""
         below = [info.path for info in self.list(f"{source}/")]
         found = [*([source] if self.exists(source) else []), *below]
         for path in sorted(found, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
@@ -144,7 +138,7 @@ class S3Store:
         url = self._client.presigned_put_object(self._bucket, name, expires=_PRESIGNED_FOR)
         headers = {"If-None-Match": "*", "Content-Type": OCTET_STREAM}
         for attempt in range(_CONFLICT_ATTEMPTS):
-            # Without transparent retries: one after a lost answer would lose to the write it repeats.
+            # No transparent retries: a retry after a lost response would conflict with our own write.
             answer = self._http.request("PUT", url, body=data, headers=headers, retries=False)
             if answer.status == _EXISTS:
                 return False
@@ -185,7 +179,7 @@ class S3Store:
 
 
 def _connections() -> urllib3.PoolManager:
-    """Connections that time out, and repeat what a server was too busy for."""
+    """Return connections that time out, and retry what a server was too busy for."""
     return urllib3.PoolManager(
         timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
         maxsize=16,

@@ -1,6 +1,4 @@
-"""JSON records with a checksum of their own, so that a changed field is noticed."""
-
-from __future__ import annotations
+"""JSON records with a checksum of their own, which detects a changed field."""
 
 import hashlib
 import json
@@ -13,16 +11,16 @@ CHECKSUM = "checksum"
 
 
 def seal(content: str | bytes) -> bytes:
-    """A JSON object with the checksum of all its fields added."""
+    """Return a JSON object with the checksum of all its fields added."""
     fields = from_json(content)
     return json.dumps({**fields, CHECKSUM: _checksum(fields)}).encode()
 
 
 def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
-    """The fields of a sealed JSON object, without the checksum.
+    """Return the fields of a sealed JSON object, without the checksum.
 
     Args:
-        data: The bytes of the object.
+        data: Bytes of the object.
         required: Refuse an object without checksum. Earlier versions wrote none.
 
     Raises:

@@ -1,6 +1,4 @@
-"""What D1 says of a concept as a whole: is it too easy to rank anybody, does it leak, do vectors collapse on it?"""
-
-from __future__ import annotations
+"""Check a concept as a whole by D1: saturation, alarms and collapsed vectors."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,14 +14,14 @@ Row = dict[str, Any]
 
 
 def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Shares of the strategies that are at the ceiling, raise an alarm, or collapse, for each concept and layer.
+    """Return the shares of strategies that are saturated, raise an alarm, or collapse, per concept and layer.
 
     Args:
-        cells: Result rows of the protocol ``corrected``; all but those of ``d1.auroc`` are ignored.
+        cells: Result rows of the protocol `corrected`. Only `d1.auroc` is read.
 
     Returns:
-        Rows of ``d1.saturation``, ``d1.alarms`` and ``d1.collapses`` with concept and layer, without strategy. The
-        first carries the flag as its reason where most strategies reach .99: their order then says little.
+        Rows of `d1.saturation`, `d1.alarms` and `d1.collapses`, without strategy. If most strategies reach .99, the
+        first carries a flag as its reason.
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in cells:

@@ -1,6 +1,4 @@
-"""How parallel the directions of two strategies are: which strategies are the same one in disguise."""
-
-from __future__ import annotations
+"""Measure how parallel the directions of two strategies are."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -22,18 +20,17 @@ SAME = 0.99
 
 
 def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1") -> list[dict[str, Any]]:
-    """Cosine of every pair of strategies' directions of one construction, of one concept at one layer.
+    """Return the cosine of every pair of strategies' directions, for one construction, concept and layer.
 
-    Pairs are made of sorted names and computed one by one, so that neither the order of the strategies nor a further
-    one changes a row.
+    Each pair of sorted names is computed on its own, so that a row does not depend on the other strategies.
 
     Args:
-        tables: DIRECTIONS by strategy, or why there are none.
+        tables: DIRECTIONS by strategy, or the error that replaced them.
         direction: Construction method.
 
     Returns:
-        Rows with direction, strategy_a, strategy_b, cosine, status, reason and what it quotes, each pair once. Where a
-        side has no direction the cosine is null, with the status of that side (of the first, where neither has one).
+        Rows with direction, strategy_a, strategy_b, cosine, status, reason and quoted. If a side has no direction, the
+        cosine is null with the status of that side (of the first, if neither has one).
     """
     found = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [
@@ -43,7 +40,7 @@ def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1
 
 
 def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError:
-    """The direction [D] at unit norm in float64 (stored ones are rounded to float32), or why there is none."""
+    """Return the unit direction [D] in float64 (stored ones are rounded to float32), or the error."""
     if isinstance(table, CellError):
         return table
     try:
@@ -72,10 +69,10 @@ class CosineBoard:
     """Mean cosine over concepts of each pair of strategies.
 
     Attributes:
-        strategies: S strategies, similar ones beside each other.
-        mean_SS: Mean over the concepts in which both have a direction, NaN where there is none; 1 on the diagonal.
-        lowest: The concept of the lowest cosine, and that cosine, by pair of strategies in either order.
-        without: Strategies that have no direction in any concept, with the status.
+        strategies: S strategies, similar ones next to each other.
+        mean_SS: Mean over the concepts in which both have a direction; NaN if there is none, 1 on the diagonal.
+        lowest: Lowest cosine and its concept, by pair of strategies in either order.
+        without: Status by strategy that has no direction in any concept.
     """
 
     strategies: list[str]
@@ -84,7 +81,7 @@ class CosineBoard:
     without: dict[str, str]
 
     def nearest(self, strategy: str) -> tuple[str, float] | None:
-        """The most parallel other strategy and their mean cosine; None where it has no cosine."""
+        """Return the most parallel other strategy and their mean cosine; None without a cosine."""
         row = self.strategies.index(strategy)
         others = np.where(np.arange(len(self.strategies)) == row, np.nan, self.mean_SS[row])
         if np.isnan(others).all():
@@ -93,7 +90,7 @@ class CosineBoard:
         return self.strategies[best], float(others[best])
 
     def groups(self, at_least: float = SAME) -> list[list[str]]:
-        """Sets of two and more strategies in which every pair's mean cosine is at least this (complete linkage)."""
+        """Return the sets of strategies in which every pair's mean cosine reaches this (complete linkage)."""
         if len(self.strategies) < 2:
             return []
         marks = fcluster(linkage(_distances(self.mean_SS), "complete"), 1 - at_least + 1e-12, "distance")
@@ -102,7 +99,7 @@ class CosineBoard:
 
 
 def cosine_board(rows: Iterable[Mapping[str, Any]]) -> CosineBoard:
-    """Means over concepts of the rows of one layer and construction; models count as further concepts."""
+    """Average the rows of one layer and construction over concepts; models count as further concepts."""
     pairs: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     missing: list[tuple[str, str, str]] = []
     for row in rows:
@@ -138,13 +135,13 @@ def _matrix(strategies: list[str], means: Mapping[tuple[str, str], float]) -> np
 
 
 def _distances(mean_SS: np.ndarray) -> np.ndarray:
-    """1 - cosine of the pairs; without a cosine as far apart as orthogonal directions."""
+    """Return 1 - cosine of the pairs; a pair without a cosine counts as orthogonal."""
     distances_SS = 1 - np.nan_to_num(mean_SS, nan=0.0)
     return squareform(np.clip(distances_SS, 0, 2), checks=False)
 
 
 def _by_similarity(mean_SS: np.ndarray) -> list[int]:
-    """Leaf order of average linkage, turned so that neighbours are alike."""
+    """Return the leaf order of average linkage, turned so that neighbours are similar."""
     if len(mean_SS) < 3:
         return list(range(len(mean_SS)))
     return leaves_list(linkage(_distances(mean_SS), "average", optimal_ordering=True)).tolist()

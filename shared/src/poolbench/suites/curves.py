@@ -1,6 +1,4 @@
-"""Response curves: one row a strength, for ``curves.parquet`` and the report."""
-
-from __future__ import annotations
+"""Compute response curves for `curves.parquet` and the report: one row per strength."""
 
 from typing import Any
 
@@ -24,12 +22,12 @@ def curve_rows(
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[dict[str, Any]]:
-    """The response curve of one (concept, strategy); empty where too few openings are complete.
+    """Return the response curve of one (concept, strategy); empty if too few openings are complete.
 
     Returns:
-        Rows with direction, scorer, strength, score, ci_low, ci_high, gain (score minus unsteered),
-        perplexity_ratio, repeated_4grams, fluent, n (openings), and null_low, null_mean, null_high: 5th
-        percentile, mean and 95th percentile of the null directions' mean scores (null where not run).
+        Rows with direction, scorer, strength, score, ci_low, ci_high, gain (score minus unsteered), perplexity_ratio,
+        repeated_4grams, fluent, n (openings), and null_low, null_mean, null_high: 5th percentile, mean and 95th
+        percentile of the null directions' mean scores (null if not run).
     """
     try:
         grid = single_grid(steered, unsteered, scorer.concept, direction_key)

@@ -1,6 +1,4 @@
-"""D3: whether steering moves its own concept and leaves the neighbour alone."""
-
-from __future__ import annotations
+"""D3: does steering move its own concept and leave the neighbour alone?"""
 
 from typing import Any
 
@@ -84,7 +82,7 @@ def grid_pair(
     neighbour: Scorer,
     direction_key: str | None,
 ) -> list[ResponseGrid]:
-    """The curves of the same texts under both scorers, on the openings that are complete under both."""
+    """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
     scorers = (target.concept, neighbour.concept)
     return align_openings([single_grid(steered, unsteered, scorer, direction_key) for scorer in scorers])
 
@@ -92,7 +90,7 @@ def grid_pair(
 def _null_pairs(
     nulls: SteeredTables | None, unsteered: SteeredTables, target: Scorer, neighbour: Scorer
 ) -> list[list[ResponseGrid]]:
-    """Grids of target and neighbour for each null direction; none where the neighbour never scored them."""
+    """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
     if nulls is None or neighbour.concept not in set(nulls.scores["scorer"].to_pylist()):
         return []
     own = response_grids(nulls, unsteered, target.concept)
@@ -136,7 +134,7 @@ def _robust_excess(
     rules: SteeringRules,
     fields: dict[str, Any],
 ) -> Measure:
-    """dA - |dB| minus its mean over the null directions, at the null strengths and on the same openings."""
+    """Return dA - |dB| minus its mean over the null directions, at the null strengths on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
     own, *others = [Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]

@@ -1,6 +1,4 @@
-"""What each metric id means: version, direction of goodness, unit and bounds."""
-
-from __future__ import annotations
+"""Metadata of each metric: version, direction of goodness, unit and bounds."""
 
 from dataclasses import dataclass, replace
 
@@ -10,11 +8,9 @@ class MetricInfo:
     """Metadata of one metric.
 
     Attributes:
-        id: Metric id as it stands in results.
-        summary: One sentence.
         higher_is_better: None for figures that are neither (a chosen strength, a chance check).
-        low: Smallest possible value, None where unbounded.
-        high: Largest possible value, None where unbounded.
+        low: Smallest possible value; None if unbounded.
+        high: Largest possible value; None if unbounded.
         version: Raised when the definition changes.
     """
 
@@ -85,9 +81,9 @@ _SUFFIXES = {
 
 
 def metric_info(metric: str) -> MetricInfo:
-    """Metadata of a metric id, with or without a suffix such as ``.excess``.
+    """Return the metadata of a metric id, with or without a suffix such as `.excess`.
 
-    An id unknown here, e.g. of another suite, gets metadata without direction of goodness.
+    An unknown id, e.g. of another suite, gets metadata without direction of goodness.
     """
     for suffix, meaning in _SUFFIXES.items():
         if metric.endswith(suffix):

@@ -1,6 +1,4 @@
-"""The suite ``poolbench``: which pooling strategy best captures a concept in a model at a layer?"""
-
-from __future__ import annotations
+"""The suite `poolbench`: which pooling strategy best captures a concept in a model at a layer?"""
 
 from poolbench.suites.metrics import METRICS
 from poolbench.suites.registry import SUITES, Suite

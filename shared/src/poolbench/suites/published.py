@@ -1,9 +1,7 @@
-"""Protocol ``published``: D2 and D3 by the card's own definitions, to compare with its tables; never ranked.
+"""Protocol `published`: D2 and D3 as the card defines them, to compare with its tables. They are never ranked.
 
-Scorers are used as they are, whatever their gate says; there are no intervals and no null directions.
+Scorers are used whatever their gate says. There are no intervals and no null directions.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -30,7 +28,7 @@ def published_d2(
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """``d2.scp`` and ``d2.scp_1`` of one (concept, strategy), without gate and interval."""
+    """Return `d2.scp` and `d2.scp_1` of one (concept, strategy), without gate and interval."""
     fields: dict[str, Any] = {"direction": direction, "scorer": scorer.concept}
     try:
         scorer.require_trained()
@@ -56,11 +54,11 @@ def published_d3(
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """1 - SCP_B / SCP_A, both read on the texts steered for A: the card's D3, for either reading of SCP.
+    """Return 1 - SCP_B / SCP_A on the texts steered for A: the card's D3, for either definition of SCP.
 
     Returns:
-        ``d3.<relation>`` with ``params.scp`` ``d2.scp`` (the card's) and ``d2.scp_1`` (gain at the reference
-        strength, as its code computes it); ``no_effect`` where SCP_A is 0 or the curve of A or B is flat.
+        `d3.<relation>` with `params.scp` `d2.scp` (the card's) and `d2.scp_1` (gain at the reference strength, as its
+        code computes it); `no_effect` if SCP_A is 0 or the curve of A or B is flat.
     """
     metric = f"d3.{relation}"
     fields: dict[str, Any] = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}

@@ -1,6 +1,4 @@
-"""The registry of suites: what can be run, as metadata."""
-
-from __future__ import annotations
+"""Registry of suites."""
 
 from dataclasses import dataclass
 
@@ -12,12 +10,12 @@ class Suite:
     """A benchmark suite.
 
     Attributes:
-        id: Value of the column ``suite``.
+        id: Value of the column `suite`.
         version: Raised when the suite's meaning changes.
         summary: One sentence.
-        metrics: Metric ids (families such as ``d1.direction`` stand for their members).
+        metrics: Metric ids (families such as `d1.direction` stand for their members).
         protocols: Named protocols, the default first.
-        reference: Where it comes from.
+        reference: Paper or other source.
     """
 
     id: str

@@ -1,6 +1,4 @@
-"""D3 of representations: how far two concepts share a direction."""
-
-from __future__ import annotations
+"""D3 of representations: the cosine of two concepts' directions."""
 
 from typing import Any
 
@@ -21,13 +19,13 @@ def d3_rep_measure(
     relation: str,
     direction: str = "C1",
 ) -> Measure:
-    """Cosine of the same construction method's directions of the concept and its neighbour.
+    """Return the cosine of the directions of a concept and its neighbour by one construction method.
 
     Args:
         directions: DIRECTIONS of the concept's (strategy, layer).
         neighbour_directions: DIRECTIONS of the neighbour's same (strategy, layer).
-        neighbour: The neighbour.
-        relation: ``ld`` or ``lc``.
+        neighbour: Id of the neighbour.
+        relation: `ld` or `lc`.
         direction: Construction method.
     """
     metric = f"d3.rep_{relation}"
@@ -41,10 +39,10 @@ def d3_rep_measure(
 
 
 def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
-    """One construction's direction in a DIRECTIONS table, float64 [D].
+    """Return one construction's direction in a DIRECTIONS table, float64 [D].
 
     Raises:
-        CellError: With the status of a direction that could not be computed; ``failed`` where the table lacks it.
+        CellError: With the status of a direction that could not be computed; `failed` if the table lacks it.
     """
     ids = table["direction_id"].to_pylist()
     if direction not in ids:

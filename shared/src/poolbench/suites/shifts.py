@@ -1,7 +1,5 @@
 """Shifts of two concepts' scores at one strength, in units of each scorer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.statistics.resampling import bootstrap_counts
@@ -34,11 +32,11 @@ class Shifts:
         self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
 
     def robust(self) -> np.ndarray:
-        """dA - |dB|."""
+        """Return dA - |dB|."""
         return self.target - np.abs(self.neighbour)
 
     def details(self) -> dict[str, float]:
-        """The shifts behind the figures."""
+        """Return the chosen strength and the two shifts."""
         return {
             "strength": self.strength,
             "target_shift": float(self.target[0]),

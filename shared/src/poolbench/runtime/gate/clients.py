@@ -1,6 +1,4 @@
-"""How many requests each client address has under way."""
-
-from __future__ import annotations
+"""Count the requests in progress per client address."""
 
 import ipaddress
 from collections import Counter
@@ -15,7 +13,7 @@ _NO_TOKEN = "(no token)"
 
 
 def address_of(client: tuple[str, int] | list[object] | None) -> str:
-    """What counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
+    """Return what counts as one client: an IPv4 address, or the /64 network of an IPv6 address."""
     host = str(client[0]) if client else ""
     try:
         address = ipaddress.ip_address(host)
@@ -35,7 +33,7 @@ class Clients:
 
     @contextmanager
     def request(self, address: str, holds: bool, closes: bool) -> Iterator[None]:
-        """Takes a place until the block ends.
+        """Occupy a place until the block ends.
 
         Raises:
             RefusalError: 429.

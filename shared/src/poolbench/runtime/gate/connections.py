@@ -1,6 +1,4 @@
-"""All connections of the server: how many there are for each client, and which have waited too long."""
-
-from __future__ import annotations
+"""All connections of the server: their number per client, and which have waited too long."""
 
 import asyncio
 from collections import defaultdict
@@ -22,7 +20,7 @@ class Connection(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is under way."""
+        """Return whether no request is in progress."""
 
     def check(self, now: float) -> None:
         """Refuse or drop the connection if it has waited too long."""
@@ -32,7 +30,7 @@ class Connection(Protocol):
 
 
 class Connections:
-    """Admits connections, and looks through them twice a second."""
+    """Admits connections, and checks all of them twice a second."""
 
     def __init__(self, settings: GateSettings) -> None:
         self.settings = settings
@@ -43,7 +41,7 @@ class Connections:
         return sum(map(len, self._by_address.values()))
 
     def admit(self, connection: Connection) -> bool:
-        """Takes a connection in, at the price of one that has not asked for anything; false when there is none such."""
+        """Admit a connection, if necessary by dropping an idle one. Return False if none is idle."""
         own = self._by_address[address_of(connection.client)]
         if len(own) >= self.settings.connections_per_client:
             admitted = _drop_idle(own)
@@ -57,7 +55,7 @@ class Connections:
         return admitted
 
     def forget(self, connection: Connection) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         address = address_of(connection.client)
         self._by_address[address].pop(connection, None)
         if not self._by_address[address]:
@@ -73,7 +71,7 @@ class Connections:
 
 
 def _drop_idle(connections: Iterable[Connection]) -> bool:
-    """Ends the connection that has been without a request for longest; of equals the oldest."""
+    """Drop the connection that has been idle for longest."""
     idle = [each for each in connections if each.idle]
     if not idle:
         return False
