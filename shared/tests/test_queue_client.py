@@ -12,8 +12,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue import folder as folder_transport
-from poolbench.queue.envelope import Misunderstood
-from poolbench.queue.names import queue_name
+from poolbench.queue.envelope import Misunderstood, queue_name
 
 
 def _task(number: int, kind: str = "prober.probe") -> Task:

@@ -9,9 +9,8 @@ import pytest
 from poolbench.corpora.real import build_real, real_concepts
 from poolbench.corpora.real.documents import SOURCES
 from poolbench.corpora.real.rewrites import REWRITES
-from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import weak_labels
-from poolbench.corpora.real.windows import sentences, windows
+from poolbench.corpora.real.windows import Shelf, sentences, windows
 from poolbench.corpora.text import count_words
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import CorpusError, UnknownConceptError

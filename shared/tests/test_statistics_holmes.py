@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.statistics.discriminability import discriminability
-from poolbench.statistics.winning_rate import mean_winning_rate
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 
 
 def brute_force(scores):

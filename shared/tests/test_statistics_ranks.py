@@ -15,7 +15,7 @@ from poolbench.statistics import (
 )
 from poolbench.statistics.correlation import kendall, pearson, spearman_interval
 from poolbench.statistics.multiple import benjamini_hochberg
-from poolbench.statistics.nemenyi import nemenyi_quantile
+from poolbench.statistics.rank_tests import nemenyi_quantile
 from poolbench.statistics.ranks import block_ranks, complete_ranks
 
 

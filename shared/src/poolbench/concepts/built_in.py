@@ -2,8 +2,7 @@
 
 from importlib.resources import files
 
-from poolbench.concepts.concept import parse_concept
-from poolbench.concepts.registry import CONCEPTS
+from poolbench.concepts.concept import CONCEPTS, parse_concept
 
 _DEFINITIONS = files("poolbench.concepts").joinpath("definitions")
 

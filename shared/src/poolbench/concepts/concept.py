@@ -1,14 +1,16 @@
-"""What a concept is: its definition, how its corpus is built, and what it is compared with."""
+"""Concepts: their definition and registry, and the refusal to export what belongs to sensitive ones."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from poolbench.errors import ConfigError
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
+from poolbench.registry import Registry
 
 Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract"]
 
@@ -75,6 +77,40 @@ def parse_concept(text: str, origin: str) -> Concept:
         raise ConfigError(f"concept file {origin}: {'; '.join(lines)}") from None
 
 
-def load_concept(path: Path) -> Concept:
-    """A concept from a YAML file; for third parties that ship files of their own."""
-    return parse_concept(path.read_text("utf-8"), str(path))
+ENTRY_POINT_GROUP = "poolbench.concepts"
+"""An entry point of this group names a `Concept`, or a function without arguments that returns one."""
+
+CONCEPTS = Registry(
+    "concept",
+    Concept,
+    group=ENTRY_POINT_GROUP,
+    built_in=("poolbench.concepts.built_in",),
+    unknown=UnknownConceptError,
+    by_id=True,
+)
+
+
+def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
+    """Refuses an export, or an answer to a request, that would hold something of a sensitive concept.
+
+    Args:
+        concepts: Ids of the concepts whose passages, vectors or texts are asked for.
+        keys: Artifacts that are read for it; a key is restricted by anything that it was made from.
+
+    Raises:
+        RestrictedError: Naming the sensitive ones.
+        UnknownConceptError: With the nearest valid names.
+    """
+    sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
+    if sensitive:
+        what = "a sensitive concept" if len(sensitive) == 1 else "sensitive concepts"
+        raise RestrictedError(
+            f"{', '.join(sensitive)}: {what}, of which nothing but scores leaves the store; leave it out"
+        )
+    if restricted := sorted(filter(is_restricted, keys)):
+        raise RestrictedError(f"{restricted[0]} was made from passages of a sensitive concept and stays in the store")
+
+
+def exportable(concepts: Iterable[str]) -> list[str]:
+    """Those of the concepts that may be exported, for an export that was asked for without naming any."""
+    return [name for name in dict.fromkeys(concepts) if not CONCEPTS.get(name).sensitive]

@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from poolbench.pooling.basic import last_k
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES, StrategySpec
-from poolbench.pooling.window import last_k
 
 #: Cosine of state and gradient up to which bfloat16 rounding may be all of it; elsewhere than behind the last
 #: block the largest of a passage is about .1.

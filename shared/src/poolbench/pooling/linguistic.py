@@ -3,8 +3,8 @@
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.pooling.basic import CARD
 from poolbench.pooling.context import TokenContext, Weights
-from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import CLAUSE_AND_MODIFIER, to_universal
 from poolbench.statuses import Status

@@ -29,7 +29,7 @@ KEPT_NEEDS = frozenset({"annotation", "labels", *from_source("states", SIGNALS),
 #: Parameters of strategies are taken as they are, and never without any bound.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_NAME)
 
-_BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended", "linguistic_extended")
+_BUILT_IN = ("basic", "saliency", "linguistic", "extended", "linguistic_extended")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import Field
 
 from poolbench.errors import CellError
+from poolbench.pooling.basic import CARD
 from poolbench.pooling.context import Parts, TokenContext, Weights
-from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
 

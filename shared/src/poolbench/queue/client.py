@@ -9,9 +9,8 @@ from kombu.exceptions import OperationalError
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
-from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, understand
+from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import DeadLetter, read_letter
-from poolbench.queue.names import queue_name
 
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 

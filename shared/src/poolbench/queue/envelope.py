@@ -20,6 +20,24 @@ from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import InputError
 from poolbench.queue.strict import parse_json, shown, shown_text
 
+_PREFIX = "poolbench-"
+
+
+def queue_name(service: str) -> str:
+    """Return the name of the queue that a service consumes."""
+    return f"{_PREFIX}{service}"
+
+
+def failed_queue_name(service: str) -> str:
+    """Return the name of the queue that keeps a service's dead letters."""
+    return f"{queue_name(service)}.failed"
+
+
+def service_of(queue: str) -> str:
+    """Return the service that consumes a queue."""
+    return queue.removeprefix(_PREFIX)
+
+
 _T = TypeVar("_T")
 
 TASK_NAME = "run_task"

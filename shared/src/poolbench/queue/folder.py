@@ -15,9 +15,16 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
+from poolbench.queue.envelope import (
+    KEPT_BYTES,
+    MAX_MESSAGE_BYTES,
+    Message,
+    Misunderstood,
+    service_of,
+    too_large,
+    understand,
+)
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
-from poolbench.queue.names import service_of
 from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"

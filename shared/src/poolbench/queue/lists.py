@@ -9,9 +9,16 @@ import redis
 from kombu.transport.redis import PRIORITY_STEPS
 from kombu.transport.redis import Channel as KombuChannel
 
-from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Misunderstood, too_large
+from poolbench.queue.envelope import (
+    KEPT_BYTES,
+    MAX_MESSAGE_BYTES,
+    Misunderstood,
+    failed_queue_name,
+    queue_name,
+    service_of,
+    too_large,
+)
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
-from poolbench.queue.names import failed_queue_name, queue_name, service_of
 from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")

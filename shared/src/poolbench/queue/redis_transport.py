@@ -11,10 +11,9 @@ from typing import Any
 import redis
 from kombu.transport import redis as kombu_redis
 
-from poolbench.queue.envelope import Misunderstood, understand
+from poolbench.queue.envelope import Misunderstood, queue_name, service_of, understand
 from poolbench.queue.letters import DeadLetter
 from poolbench.queue.lists import RedisSpool, is_wrong_type, keys_of
-from poolbench.queue.names import queue_name, service_of
 from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")

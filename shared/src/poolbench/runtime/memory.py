@@ -7,6 +7,7 @@ watches resident memory instead and ends the largest process of the replica, whi
 """
 
 import logging
+import math
 import os
 import resource
 import signal
@@ -14,10 +15,11 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import psutil
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.settings import MemorySettings
 
 _LOG = logging.getLogger("poolbench.memory")
@@ -148,3 +150,31 @@ def _end_largest(held: Mapping[int, int], limit: int) -> None:
         os.kill(largest, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def limit_replica(service: str, num_replicas: int) -> None:
+    """Limit the memory of this replica to its share of the machine; `num_replicas` counts all nodes."""
+    import ray
+
+    node_id = ray.get_runtime_context().get_node_id()
+    offers = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    shared = MemorySettings.load().shared_machine
+    limit_memory(service, *neighbours(service, num_replicas, node_id, offers, shared=shared))
+
+
+def neighbours(
+    service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
+) -> tuple[list[str], int]:
+    """Return the services of a replica's machine, and the largest number of replicas of its own service there.
+
+    Args:
+        service: Service of the replica.
+        num_replicas: Replicas on all nodes together.
+        node_id: The replica's node.
+        offers: Resources by node; nodes offer places for services under the services' names.
+        shared: Whether other nodes run on the same machine.
+    """
+    nodes = sum(1 for resources in offers.values() if resources.get(service))
+    here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]
+    replicas = num_replicas if shared else math.ceil(num_replicas / max(1, nodes))
+    return (list(SERVICES) if shared or not here else here), replicas

@@ -1,5 +1,6 @@
 """The body of every service's replica: the service, its worker and its HTTP application."""
 
+import ipaddress
 import logging
 from typing import Any
 
@@ -7,7 +8,6 @@ from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
-from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
@@ -15,6 +15,33 @@ from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
+
+_ANY_PORT = "[::]:0"
+_LOG = logging.getLogger("poolbench.task")
+
+
+def keep_on_loopback() -> None:
+    """Let the gRPC server of this replica listen on 127.0.0.1 if its node does; call it before Serve opens the port.
+
+    Ray's own servers follow the node's address. The server for calls from other deployments listens on every interface,
+    and Serve has no setting for it. `cluster-up` checks the open ports, which detects a version of Ray in which this
+    has no effect.
+    """
+    import ray
+
+    if not ray.is_initialized() or not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:
+        return
+    from ray.serve._private import replica
+
+    original = getattr(replica, "add_port_to_grpc_server", None)
+    if original is None:
+        _LOG.error("Ray %s: the port of this replica could not be kept on loopback", ray.__version__)
+        return
+
+    def add_loopback_port(server: Any, address: str) -> Any:
+        return original(server, "127.0.0.1:0" if address == _ANY_PORT else address)
+
+    replica.add_port_to_grpc_server = add_loopback_port
 
 
 class Replica:

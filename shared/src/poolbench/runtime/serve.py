@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
-from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME
-from poolbench.queue.names import failed_queue_name, queue_name
+from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
 from poolbench.settings import SteererSettings
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def app(options: AppOptions) -> Application:
     from ray.serve.schema import TaskProcessorConfig
     from ray.serve.task_consumer import task_consumer, task_handler
 
-    from poolbench.runtime.placement import limit_replica
+    from poolbench.runtime.memory import limit_replica
     from poolbench.runtime.replica import Replica
 
     num_replicas = max(options.num_replicas, options.max_replicas or 1)

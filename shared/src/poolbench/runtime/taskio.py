@@ -1,4 +1,4 @@
-"""A handler's view of its task: inputs to read, outputs to commit, progress to report."""
+"""A handler's view of its task: inputs, outputs and progress, and the context that it runs in."""
 
 import json
 import logging
@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.cancellation import Work, working
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, progress_path
 from poolbench.errors import CancelledTaskError, InputError
@@ -111,3 +112,38 @@ def _key(task: Task, side: str, keys: Mapping[str, str], role: str) -> str:
     if role not in keys:
         raise InputError(f"task {task.task_id} ({task.kind}) has no {side} {role!r}; it has {', '.join(sorted(keys))}")
     return keys[role]
+
+
+_LOOK_S = 2.0
+
+
+class _TaskWork(Work):
+    """Work that ends when the run that sent its task is cancelled, checked every two seconds."""
+
+    def __init__(self, io: TaskIO) -> None:
+        super().__init__()
+        self._io = io
+        self._looked_s = time.monotonic()
+
+    def check(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            self._io.check_cancelled()
+
+
+@contextmanager
+def handling(io: TaskIO) -> Iterator[None]:
+    """Run a handler inside the block.
+
+    Raises:
+        RuntimeError: Instead of what is no `Exception`: a panic of a library in Rust, or a call of `sys.exit`. It
+            would end the thread that consumes the queue.
+    """
+    try:
+        with working(_TaskWork(io)):
+            yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error

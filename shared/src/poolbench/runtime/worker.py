@@ -18,8 +18,7 @@ from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, U
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.taskwork import handling
+from poolbench.runtime.taskio import TaskIO, handling
 from poolbench.statuses import Code, Status, TaskOutcome
 from poolbench.storage.artifacts import Artifacts
 

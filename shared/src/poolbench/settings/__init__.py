@@ -10,8 +10,7 @@ from poolbench.settings.cluster import (
     RestrictedS3Settings,
     S3Settings,
 )
-from poolbench.settings.gate import GateSettings
-from poolbench.settings.services import ExtractorSettings, ScorerSettings, SteererSettings
+from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
     "ExtractorSettings",

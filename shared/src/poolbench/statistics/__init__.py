@@ -1,20 +1,17 @@
 """Statistical tests and intervals: arrays in, numbers out."""
 
 from poolbench.statistics.auroc import auroc, auroc_resamples
-from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples
+from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples, t_interval
 from poolbench.statistics.correlation import spearman
-from poolbench.statistics.friedman import friedman_test, iman_davenport_test
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.multiple import holm
-from poolbench.statistics.nemenyi import nemenyi_critical_difference
-from poolbench.statistics.paired import paired_differences, within_pair_accuracy
-from poolbench.statistics.permutation import paired_permutation_test
-from poolbench.statistics.rank_resolution import rank_resolution
+from poolbench.statistics.paired import paired_differences, paired_permutation_test, within_pair_accuracy
+from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, group_weights, percentile_interval
-from poolbench.statistics.student import t_interval
 from poolbench.statistics.training_size import recommend_training_size
+from poolbench.statistics.winning_rate import rank_resolution
 
 __all__ = [
     "StatisticError",

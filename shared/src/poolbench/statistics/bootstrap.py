@@ -1,8 +1,11 @@
-"""Group bootstrap of means: all resamples and all cells in one matrix product."""
+"""Intervals of means: a group bootstrap, and Student's interval for a handful of seeds."""
+
+import math
 
 import numpy as np
+from scipy import stats
 
-from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.inputs import StatisticError, finite_values
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 
@@ -67,3 +70,16 @@ def group_mean_interval(
     if len(column[known] if groups is None else np.unique(np.asarray(groups)[known])) < 2:
         return None
     return percentile_interval(samples[:, 0], level)
+
+
+def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of the mean of `values` [n], taken as normal with unknown variance.
+
+    Raises:
+        StatisticError: `too_few` below 2 values, `non_finite` if one is NaN or infinite.
+
+    Reference: Student (1908), "The probable error of a mean".
+    """
+    known = finite_values(values, "values", minimum=2)
+    reach = stats.t.ppf((1 + level) / 2, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
+    return float(known.mean() - reach), float(known.mean() + reach)

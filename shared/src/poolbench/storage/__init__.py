@@ -2,6 +2,6 @@
 
 from poolbench.storage.artifacts import Artifacts, Manifest
 from poolbench.storage.base import ObjectInfo
-from poolbench.storage.open import NO_ACCESS, open_store
+from poolbench.storage.guarded import NO_ACCESS, open_store
 
 __all__ = ["NO_ACCESS", "Artifacts", "Manifest", "ObjectInfo", "open_store"]

@@ -1,13 +1,17 @@
-"""A store in two parts: artifacts of sensitive concepts need credentials of their own."""
+"""Open a store by its URI. Artifacts of sensitive concepts need credentials of their own."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from functools import partial
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlparse
 
 from poolbench.contracts.wire import RESTRICTED_FOLDER
-from poolbench.errors import AccessDeniedError, RestrictedError
+from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
+from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
 from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.folder import FolderStore
 
 Opener = Callable[[], ObjectStore]
 
@@ -84,3 +88,77 @@ class GuardedStore:
 def is_below_restricted(path: str) -> bool:
     """Return whether a path lies below `restricted/`, however it is spelled."""
     return PurePosixPath(path).parts[:1] == (RESTRICTED_FOLDER,)
+
+
+NO_ACCESS = "none"
+
+
+def open_store(uri: str, restricted: str = "") -> ObjectStore:
+    """Return the store that `uri` names: a folder (`/data/store`, `file:///data/store`) or `s3://bucket/prefix`.
+
+    S3 endpoint and credentials come from the environment, never from a configuration file. What lies below
+    `restricted/` needs credentials of its own (endpoint and region are the ordinary ones unless given), or lies in a
+    folder of mode 0700.
+
+    Args:
+        uri: URI of the ordinary store.
+        restricted: Store of what lies below `restricted/`; `none` for no access. By default what
+            POOLBENCH_RESTRICTED_STORE names, else `uri` itself.
+
+    Raises:
+        ConfigError: A URI or setting is wrong.
+    """
+    place = restricted or PlaceSettings.load().restricted_store or uri
+    opener, remedy = _restricted_opener(place)
+    return GuardedStore(_open(uri), opener, remedy)
+
+
+def _open(uri: str) -> ObjectStore:
+    if _scheme(uri) == "s3":
+        from poolbench.storage.s3 import S3Store
+
+        return S3Store.open(uri, S3Settings.load())
+    return FolderStore(_folder(uri))
+
+
+def _restricted_opener(uri: str) -> tuple[partial[ObjectStore] | None, str]:
+    """Return how the restricted store is opened, None for no access; and the remedy after a refusal."""
+    if uri == NO_ACCESS:
+        return None, f"{PlaceSettings.variable('restricted_store')} is {NO_ACCESS!r} here"
+    if _scheme(uri) != "s3":
+        folder = _folder(uri)
+        return partial(_open_private, folder), f"{folder / RESTRICTED_FOLDER} is open to its owner only"
+    ordinary, own = S3Settings.load(), RestrictedS3Settings.load()
+    keys = [RestrictedS3Settings.variable(name) for name in ("access_key", "secret_key")]
+    if not own.access_key or not own.secret_key:
+        return None, f"set {' and '.join(keys)}: the ordinary credentials do not open them"
+    if own.access_key == ordinary.access_key:
+        raise ConfigError(f"{keys[0]} is the ordinary access key; restricted artifacts need credentials of their own")
+    service = ordinary.model_copy(update={name: value for name, value in own if value})
+    return partial(_open_s3, uri, service), f"check {' and '.join(keys)}, and what the bucket's policy allows them"
+
+
+def _open_private(root: Path) -> ObjectStore:
+    """Return a folder store whose `restricted/` only its owner may enter."""
+    store = FolderStore(root)
+    store.make_private(RESTRICTED_FOLDER)
+    return store
+
+
+def _open_s3(uri: str, service: S3Settings) -> ObjectStore:
+    from poolbench.storage.s3 import S3Store
+
+    return S3Store.open(uri, service, existing=True)
+
+
+def _scheme(uri: str) -> str:
+    scheme = urlparse(uri).scheme
+    if scheme not in ("", "file", "s3"):
+        raise ConfigError(
+            f"object store {uri!r}: unknown scheme {scheme!r}; use a folder, file:// or s3://bucket/prefix"
+        )
+    return scheme
+
+
+def _folder(uri: str) -> Path:
+    return Path(urlparse(uri).path if urlparse(uri).scheme else uri).expanduser().resolve()

@@ -44,7 +44,7 @@ from poolbench.suites.boards import (
     winning_rates,
 )
 from poolbench.suites.concept_checks import concept_check_rows
-from poolbench.suites.cosines import CosineBoard, cosine_board, cosine_rows
+from poolbench.suites.cosines import CosineBoard, cosine_board, cosine_rows, d3_rep_measure
 from poolbench.suites.curves import curve_rows
 from poolbench.suites.disentangle import blank_d3, d3_measures
 from poolbench.suites.grids import SteeredTables
@@ -54,7 +54,6 @@ from poolbench.suites.metrics import metric_info
 from poolbench.suites.published import blank_published, published_d2, published_d3
 from poolbench.suites.ranking import RankBoard, rank_board
 from poolbench.suites.registry import SUITES
-from poolbench.suites.representation import d3_rep_measure
 from poolbench.suites.rules import Scorer, SteeringRules
 from poolbench.suites.steering import blank_d2, d2_measures
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from poolbench.statistics.correlation import spearman
-from poolbench.statistics.discriminability import discriminability
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
-from poolbench.statistics.winning_rate import mean_winning_rate
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 from poolbench.statuses import Status
 from poolbench.suites.ranking import RankBoard, rank_board
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.statistics.friedman import friedman_test, iman_davenport_test
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.nemenyi import nemenyi_critical_difference, tie_groups
+from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference, tie_groups
 from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
 from poolbench.statuses import Status
 from poolbench.suites.cell_table import cell_table, require_one_quantity

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.checks.content import seed_pattern
+from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
 from poolbench.corpora.real.documents import Document, read_documents
-from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
-from poolbench.corpora.real.windows import windows
+from poolbench.corpora.real.windows import Shelf, windows
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
 from poolbench.errors import CorpusError, UnknownConceptError
 

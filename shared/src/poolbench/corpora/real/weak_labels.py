@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.checks.content import NEGATORS, NUMBER, VAGUE, seed_pattern
+from poolbench.corpora.checks.rules import NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench.corpora.real.documents import Document
 from poolbench.corpora.real.rewrites import REWRITES, Rewrite
 

@@ -1,10 +1,12 @@
-"""Passages of whole sentences cut from longer texts."""
+"""Passages of whole sentences cut from longer texts, and the refusal of near-duplicates among them."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from random import Random
 
-from poolbench.corpora.text import TokenCounter
+from poolbench.corpora.checks.rules import NEAR_DUPLICATE
+from poolbench.corpora.text import TokenCounter, shingles
 
 # A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph
 # break ends one always. Titles and single initials do not end sentences.
@@ -59,3 +61,26 @@ def _take(text: str, spans: list[tuple[int, int]], position: int, aim: float, co
         if num_tokens >= aim:
             return index + 1
     return len(spans)
+
+
+SHARED_LIMIT = NEAR_DUPLICATE / 2
+"""Half of what the validator allows: a rewritten member shares more with its neighbours than its positive."""
+
+
+class Shelf:
+    """Passages chosen so far, as 8-grams, so that a new one is compared with all of them at once."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, list[int]] = defaultdict(list)
+        self._sizes: list[int] = []
+
+    def accepts(self, text: str) -> bool:
+        """Whether the text shares few 8-grams with every passage on the shelf; if so, it is put there."""
+        grams = shingles(text)
+        shared = Counter(index for gram in grams for index in self._holders.get(gram, ()))
+        if any(count >= SHARED_LIMIT * min(len(grams), self._sizes[index]) for index, count in shared.items()):
+            return False
+        for gram in grams:
+            self._holders[gram].append(len(self._sizes))
+        self._sizes.append(len(grams))
+        return True

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from poolbench.runtime.gate.connections import Connections
+from poolbench.runtime.gate.clients import Connections
 from poolbench.runtime.gate.refusal import RefusalError
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
