@@ -94,11 +94,7 @@ def state_folder() -> Path:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
-    """Lets one `up` or `down` at a time change the cluster.
-
-    Raises:
-        ConfigError: another one is at it.
-    """
+    """Lets one `up` or `down` at a time change the cluster. Raise ConfigError if another one is at it."""
     with (state / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The project's own concepts, one YAML file each; importing this module registers them."""
+"""The project's own concepts, one YAML file each. Importing this module registers them."""
 
 from importlib.resources import files
 

@@ -63,11 +63,7 @@ _CONCEPT = TypeAdapter(Concept)
 
 
 def parse_concept(text: str, origin: str) -> Concept:
-    """A concept from YAML.
-
-    Raises:
-        ConfigError: Naming the file and each wrong field.
-    """
+    """Parse a concept from YAML. Raise ConfigError with the file and each wrong field."""
     try:
         return _CONCEPT.validate_python(yaml.safe_load(text))
     except yaml.YAMLError as error:
@@ -91,11 +87,11 @@ CONCEPTS = Registry(
 
 
 def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
-    """Refuses an export, or an answer to a request, that would hold something of a sensitive concept.
+    """Refuse an export, or an answer to a request, that would hold data of a sensitive concept.
 
     Args:
         concepts: Ids of the concepts whose passages, vectors or texts are asked for.
-        keys: Artifacts that are read for it; a key is restricted by anything that it was made from.
+        keys: Artifacts that are read for it; a key is restricted if anything that it was made from is.
 
     Raises:
         RestrictedError: Naming the sensitive ones.
@@ -112,5 +108,5 @@ def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> Non
 
 
 def exportable(concepts: Iterable[str]) -> list[str]:
-    """Those of the concepts that may be exported, for an export that was asked for without naming any."""
+    """Return the concepts that may be exported, for an export that names none."""
     return [name for name in dict.fromkeys(concepts) if not CONCEPTS.get(name).sensitive]

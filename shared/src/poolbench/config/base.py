@@ -1,4 +1,4 @@
-"""What every section of a configuration is."""
+"""Base class of all sections of a configuration."""
 
 from pydantic import BaseModel, ConfigDict
 

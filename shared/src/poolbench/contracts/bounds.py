@@ -1,9 +1,9 @@
-"""What values and names may be: the bounded types of requests, task parameters and messages.
+"""Bounded types of the values and names in requests, task parameters and messages.
 
-Integers are strict: a boolean, a float or a string is refused where a whole number is asked for. Text with a lone
-surrogate is refused wherever its length is bounded, because it cannot be written as UTF-8. Two kinds of limits exist:
-a field's own bound, declared here and in the models (422, docs/bounds.md), and the expected cost of a whole request
-or task, which ``require_at_most`` checks before work starts (413).
+Integers are strict: a boolean, a float or a string is refused. Text with a lone surrogate is refused wherever its
+length is bounded, because it cannot be written as UTF-8. Two kinds of limits exist: a field's own bound, declared here
+and in the models (422, docs/bounds.md), and the expected cost of a whole request or task, which `require_at_most`
+checks before work starts (413).
 """
 
 from typing import Annotated, Any, Literal
@@ -76,16 +76,13 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 def require_at_most(what: str, number: float, limit: float, remedy: str) -> None:
-    """Refuse work that would cost more than one request or task may.
+    """Raise TooLargeError if work would cost more than one request or task may.
 
     Args:
         what: What the number counts.
         number: Expected cost.
         limit: Highest cost that is accepted.
         remedy: What to send instead.
-
-    Raises:
-        TooLargeError: Naming the number and the limit.
     """
     if number > limit:
         raise TooLargeError(f"{what}: {number:,.0f}; the limit is {limit:,.0f}; {remedy}")

@@ -1,4 +1,4 @@
-"""The result schema: long rows, one schema for every suite."""
+"""The result schema: one row per figure, one schema for every suite."""
 
 import json
 import math
@@ -104,12 +104,12 @@ DIGEST_DECIMALS = 6
 
 
 def cell_id(row: dict[str, Any]) -> str:
-    """Hash of the columns in IDENTITY."""
+    """Return the hash of the columns in IDENTITY."""
     return digest({name: row.get(name) for name in IDENTITY}, 16)
 
 
 def results_digest(table: pa.Table) -> str:
-    """Hash of the rows without run id, timings, memory and dates; independent of row order."""
+    """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
@@ -117,11 +117,7 @@ def results_digest(table: pa.Table) -> str:
 
 
 def result_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """A results table from dictionaries; fills ``cell_id`` and checks value against status.
-
-    Raises:
-        ValueError: If a row has a value together with a null status, or neither.
-    """
+    """Make a results table with `cell_id`. Raise ValueError if a row has a value with a null status, or neither."""
     complete = []
     for row in rows:
         filled = {name: row.get(name) for name in RESULT_SCHEMA.names}
@@ -142,7 +138,7 @@ def _check_value(row: dict[str, Any]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """A float at the digest's precision, without the sign of zero; what JSON cannot carry as text."""
+    """Round a float to the digest's precision, without the sign of zero; NaN and infinity become text."""
     if not isinstance(value, float):
         return value
     return round(value, DIGEST_DECIMALS) + 0.0 if math.isfinite(value) else str(value)

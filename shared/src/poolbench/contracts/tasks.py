@@ -19,11 +19,11 @@ TaskKind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*[.][a-z][a-z0-9_]*$", 
 
 
 class Task(BaseModel):
-    """One unit of work for one service: small JSON, its payloads lie in the object store.
+    """One unit of work for one service: small JSON; its payloads lie in the object store.
 
     Attributes:
         task_id: Hash of kind and outputs, so that the same work has the same id in every run and driver.
-        kind: ``<service>.<verb>``.
+        kind: `<service>.<verb>`.
         inputs: Artifact key by role.
         outputs: Artifact key by role; each output is committed on its own.
         params: JSON parameters of the verb.
@@ -51,20 +51,16 @@ class Task(BaseModel):
 
     @property
     def service(self) -> str:
-        """The service that executes this task."""
+        """Return the service that executes this task."""
         return self.kind.partition(".")[0]
 
 
 class MalformedTaskError(InputError):
-    """A message is no task, or one of a version that this process does not read."""
+    """A message is no task, or one of an unsupported version."""
 
 
 def parse_task(message: Mapping[str, Any]) -> Task:
-    """A task from its JSON.
-
-    Raises:
-        MalformedTaskError: It is none of this version.
-    """
+    """Parse a task from JSON. Raise MalformedTaskError if it is none of this version."""
     version, task_id = message.get("schema_version"), message.get("task_id", "?")
     if version != TASK_SCHEMA_VERSION:
         raise MalformedTaskError(

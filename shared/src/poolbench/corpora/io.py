@@ -1,6 +1,6 @@
-"""The published corpus layout, `{concept}/{split}_{class}.jsonl`, to and from PASSAGES tables.
+"""Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
 
-One record a line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
+One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
 inferred by `poolbench.corpora.groups`.
 """
@@ -52,7 +52,7 @@ class Record(BaseModel):
 
 
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
-    """Writes a corpus of any number of concepts; files of earlier contents are replaced.
+    """Write a corpus of any number of concepts; existing files are replaced.
 
     Args:
         passages: PASSAGES.
@@ -60,7 +60,7 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
         allow_sensitive: Whether `folder` is a restricted place, where sensitive passages may lie.
 
     Raises:
-        RestrictedError: A concept is sensitive, and the folder is not said to be restricted.
+        RestrictedError: A concept is sensitive, and `allow_sensitive` is not set.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     if not allow_sensitive:
@@ -81,10 +81,7 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
-    """The passages of one concept.
-
-    Args:
-        folder: The corpus folder, which holds a folder named as the concept.
+    """Return the passages of one concept, from the folder of its name in the corpus folder.
 
     Raises:
         CorpusError: A file is missing, empty or malformed; names file, line and field.

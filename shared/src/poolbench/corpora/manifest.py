@@ -1,4 +1,4 @@
-"""What a reader must know about a corpus besides its passages."""
+"""The manifest of a corpus."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ class CorpusManifest(BaseModel):
 
     Attributes:
         revision: Name of this state of the corpus; enters the artifact keys.
-        tokenizer: What measured `token_count`: a tokenizer's id, or ``words`` for words and punctuation.
+        tokenizer: Tokenizer that measured `token_count`, or `words` for words and punctuation.
         window: Smallest and largest number of tokens asked for.
-        partition_version: The document partition that its splits obey; 0 for splits made elsewhere.
+        partition_version: The document partition of its splits; 0 for splits made elsewhere.
         inferred_documents: Whether `doc_id` was inferred from shared 8-grams.
         recipe: The command or function that made it.
     """
@@ -33,11 +33,7 @@ class CorpusManifest(BaseModel):
 
 
 def read_manifest(folder: Path) -> CorpusManifest | None:
-    """The manifest of a corpus folder; None where there is none, as in the published layout.
-
-    Raises:
-        CorpusError: It is not readable.
-    """
+    """Return the manifest of a corpus folder, None without one. Raise CorpusError if it cannot be read."""
     path = folder / MANIFEST_NAME
     if not path.is_file():
         return None

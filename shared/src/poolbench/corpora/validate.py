@@ -1,6 +1,6 @@
-"""Validates concept corpora against the construction rules.
+"""Validate concept corpora against the construction rules.
 
-Findings name passages by id and never quote them: passages of sensitive concepts are not to be shown.
+Findings name passages by id and never quote them: passages of sensitive concepts must not be shown.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ __all__ = ["CHECKS", "Finding", "validate_corpus"]
 
 
 def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None) -> list[Finding]:
-    """All findings of all rules; an empty list is a valid corpus.
+    """Return all findings of all rules; an empty list means a valid corpus.
 
     Args:
         passages: PASSAGES of any number of concepts.

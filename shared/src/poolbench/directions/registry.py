@@ -16,18 +16,18 @@ LARGEST = 1e70
 
 @dataclass(frozen=True)
 class DirectionContext:
-    """What a direction is made from.
+    """Inputs of a construction.
 
     Attributes:
         vectors_nD: Pooled vectors, float64 [n, D], finite.
         labels: 1 positive, 0 negative [n].
-        pairs_P2: Row numbers (positive, negative) of matched pairs [P, 2]; empty where there are none.
+        pairs_P2: Row numbers (positive, negative) of matched pairs [P, 2]; empty if there are none.
         seed: Seed of constructions that draw.
-        probe_weights: Weights [D] of the converged L2-logistic probe in the coordinates of ``vectors_nD``.
-        background_mean: Mean vector [D] of other texts, for mean-centring; of ``vectors_nD`` if None.
+        probe_weights: Weights [D] of the converged L2-logistic probe in the coordinates of `vectors_nD`.
+        background_mean: Mean vector [D] of other texts, for mean-centring; of `vectors_nD` if None.
         sae: Sparse autoencoder of the layer, for C5.
-        features_nF: Its features of ``vectors_nD`` where they are known already.
-        num_features: How many features C5 is made of.
+        features_nF: Its features of `vectors_nD`, if known already.
+        num_features: Number of features that C5 is made of.
     """
 
     vectors_nD: np.ndarray
@@ -42,12 +42,12 @@ class DirectionContext:
 
     @property
     def positives(self) -> np.ndarray:
-        """Vectors of the positives."""
+        """Return the vectors of the positives."""
         return self.vectors_nD[self.labels == 1]
 
     @property
     def negatives(self) -> np.ndarray:
-        """Vectors of the negatives."""
+        """Return the vectors of the negatives."""
         return self.vectors_nD[self.labels == 0]
 
 
@@ -59,10 +59,8 @@ class DirectionSpec:
     """A registered construction.
 
     Attributes:
-        id: ``C1`` ...; value of ``direction_id`` and of the column ``direction``.
+        id: `C1` ...; value of `direction_id` and of the column `direction`.
         version: Raised when its meaning changes.
-        summary: One sentence.
-        reference: Paper.
         construct: Returns the unnormalised direction [D].
         draws: Whether it uses the seed.
         needs: What the context must hold beyond vectors and labels.
@@ -97,22 +95,17 @@ CONSTRUCTIONS = Registry(
 
 
 def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
-    """Ids of the constructions that can be computed.
-
-    Args:
-        provided: What there is beside vectors, labels and probe: ``sae`` where the layer has an autoencoder.
-    """
+    """Return the ids of the constructions that can be computed; `provided` may hold `sae`."""
     at_hand = {"probe_weights", *provided}
     return tuple(s.id for s in CONSTRUCTIONS.all() if at_hand.issuperset(s.needs))
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
-    """The unit direction of one construction.
+    """Return the unit direction of one construction.
 
     Raises:
-        UnknownNameError: If the id is not registered.
-        CellError: ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
-            vectors whose products overflow.
+        UnknownNameError: The id is not registered.
+        CellError: `one_class`; `collapsed` if it is zero; `non_finite`, also of vectors whose products overflow.
     """
     spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
@@ -125,11 +118,7 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
 
 def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) -> Direction:
-    """Normalises ``raw`` [D].
-
-    Raises:
-        CellError: ``collapsed`` where it is zero, ``non_finite`` where it is not finite.
-    """
+    """Normalise `raw` [D]. Raise CellError `collapsed` if it is zero, `non_finite` if it is not finite."""
     norm = float(np.linalg.norm(raw))
     if not np.isfinite(norm):
         raise CellError(Status.NON_FINITE, f"direction {direction_id} has components that are not finite")
@@ -139,11 +128,11 @@ def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) 
 
 
 def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Labels permuted so that the design stays: flipped inside matched pairs, shuffled among unpaired rows.
+    """Permute labels [n] and keep the design: flip inside matched pairs, shuffle among unpaired rows.
 
     Args:
-        labels: 1 positive, 0 negative [n].
-        pairs_P2: Row numbers (positive, negative) of the matched pairs [P, 2].
+        labels: 1 positive, 0 negative.
+        pairs_P2: Row numbers (positive, negative) of the matched pairs.
         rng: Source of randomness.
     """
     permuted = np.array(labels, copy=True)
@@ -157,10 +146,10 @@ def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Gen
 def null_directions(
     vectors_nD: np.ndarray, labels: np.ndarray, pairs_P2: np.ndarray, *, num_nulls: int = 20, seed: int = 0
 ) -> list[Direction]:
-    """Unit C1 directions of permuted labels, ids ``null_000`` ...; one generator each, so a prefix is stable.
+    """Return unit C1 directions of permuted labels, ids `null_000` ...; one generator each, so a prefix is stable.
 
     Raises:
-        CellError: ``collapsed`` where a direction is zero.
+        CellError: `collapsed` if a direction is zero.
     """
     directions = []
     for number in range(num_nulls):

@@ -1,4 +1,4 @@
-"""Files of sparse autoencoders: which belong together, what a configuration says, tensors without torch."""
+"""Files of sparse autoencoders: configuration, and tensors without torch."""
 
 import json
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """The files of an autoencoder in a folder, under the names that an artifact has them.
+    """Return the files of an autoencoder under their names in an artifact.
 
     Args:
-        path: A folder with one ``.safetensors`` file and ``cfg.json``, or the ``.safetensors`` file itself.
+        path: A folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself.
 
     Raises:
-        InputError: If one of them is missing, or there are several weight files.
+        InputError: One of them is missing, or there are several weight files.
     """
     folder = path if path.is_dir() else path.parent
     weights = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
@@ -42,10 +42,10 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """The configuration as a mapping.
+    """Return the configuration as a mapping.
 
     Raises:
-        InputError: If it is no JSON object, or asks for normalised activations or features of another scale.
+        InputError: It is no JSON object, or asks for normalised activations or rescaled features.
     """
     try:
         settings = json.loads(config)
@@ -66,10 +66,10 @@ def read_config(config: bytes) -> dict[str, Any]:
 
 
 def architecture_of(settings: Mapping[str, Any]) -> str:
-    """The architecture that a configuration names.
+    """Return the architecture that a configuration names.
 
     Raises:
-        InputError: If it is none of ``ARCHITECTURES``, or a standard one with another activation than relu and topk.
+        InputError: It is none of `ARCHITECTURES`, or a standard one with another activation than relu and topk.
     """
     named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
     architecture = {"standard": "relu"}.get(named, named)
@@ -84,10 +84,10 @@ def architecture_of(settings: Mapping[str, Any]) -> str:
 
 
 def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file in float32; bfloat16 included, which NumPy does not know.
+    """Return the tensors of a safetensors file in float32, bfloat16 included.
 
     Raises:
-        InputError: If it is no safetensors file, or a tensor is not of floats or not finite.
+        InputError: It is no safetensors file, or a tensor does not hold finite floats.
     """
     import safetensors
 
@@ -112,11 +112,7 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
 
 
 def k_of(settings: Mapping[str, Any]) -> int:
-    """Features that a vector of a topk autoencoder keeps.
-
-    Raises:
-        InputError: If the configuration names no whole number.
-    """
+    """Return the features that a vector of a topk autoencoder keeps. Raise InputError without a whole number."""
     k = settings.get("k", (settings.get("activation_fn_kwargs") or {}).get("k"))
     if not isinstance(k, int):
         raise InputError(f"a topk autoencoder needs the whole number k in {CONFIG_FILE}; got {k!r}")

@@ -17,7 +17,7 @@ CARD = "PoolBench card, section Strategies"
 
 @STRATEGIES.register("P1_last_token", version=1, family="position", summary="the last real token", reference=CARD)
 def last_token(context: TokenContext) -> Weights:
-    """All weight on the last real token."""
+    """Put all weight on the last real token."""
     return context.mean_of(context.real[-1:])
 
 
@@ -30,7 +30,7 @@ def last_token(context: TokenContext) -> Weights:
     collapses_with_bos=True,
 )
 def first_token(context: TokenContext) -> Weights:
-    """All weight on position 0, special or not; constant under causal attention when it is BOS."""
+    """Put all weight on position 0, special or not; constant under causal attention when it is BOS."""
     return context.mean_of(np.zeros(1, dtype=np.int64))
 
 
@@ -43,25 +43,25 @@ def first_token(context: TokenContext) -> Weights:
     board="extended",
 )
 def first_content(context: TokenContext) -> Weights:
-    """All weight on the first real token."""
+    """Put all weight on the first real token."""
     return context.mean_of(context.real[:1])
 
 
 @STRATEGIES.register("A1_mean", version=1, family="uniform", summary="arithmetic mean over real tokens", reference=CARD)
 def mean(context: TokenContext) -> Weights:
-    """Weight 1/T on every real token."""
+    """Put weight 1/T on every real token."""
     return context.mean_of(context.real)
 
 
 @STRATEGIES.register("A2_max", version=1, family="uniform", summary="element-wise maximum", reference=CARD)
 def maximum(context: TokenContext) -> Reduction:
-    """Element-wise maximum over the real tokens."""
+    """Return the element-wise maximum over the real tokens."""
     return Reduction("max")
 
 
 @STRATEGIES.register("A3_min", version=1, family="uniform", summary="element-wise minimum", reference=CARD)
 def minimum(context: TokenContext) -> Reduction:
-    """Element-wise minimum over the real tokens."""
+    """Return the element-wise minimum over the real tokens."""
     return Reduction("min")
 
 
@@ -74,7 +74,7 @@ def minimum(context: TokenContext) -> Reduction:
     reference=CARD,
 )
 def norm_weighted(context: TokenContext) -> Weights:
-    """Weight proportional to the L2 norm of the hidden state at this layer."""
+    """Weigh by the L2 norm of the hidden state at this layer."""
     return context.proportional_to(context.require("norms"))
 
 
@@ -89,19 +89,19 @@ def _window(context: TokenContext, selected: np.ndarray, k: int) -> Weights:
 
 @STRATEGIES.register("W1_first_k", version=1, family="window", summary="mean of the first k tokens", reference=CARD)
 def first_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
-    """Mean of the first ``k`` real tokens."""
+    """Average the first `k` real tokens."""
     return _window(context, context.real[:k], k)
 
 
 @STRATEGIES.register("W2_last_k", version=1, family="window", summary="mean of the last k tokens", reference=CARD)
 def last_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
-    """Mean of the last ``k`` real tokens."""
+    """Average the last `k` real tokens."""
     return _window(context, context.real[-k:], k)
 
 
 @STRATEGIES.register("W3_middle_k", version=1, family="window", summary="mean of the centred k tokens", reference=CARD)
 def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
-    """Mean of the ``k`` centred real tokens; the odd one out lies on the right."""
+    """Average the `k` centred real tokens; the odd one out is on the right."""
     start = max(0, (len(context.real) - k) // 2)
     return _window(context, context.real[start : start + k], k)
 
@@ -114,6 +114,6 @@ def middle_k(context: TokenContext, *, k: NumTokens = 16) -> Weights:
     reference=CARD + "; the reference code loses the remainder of T / 4, this does not",
 )
 def hierarchical(context: TokenContext, *, chunks: NumParts = 4) -> Weights:
-    """Mean of chunk means; the first chunks take the remainder."""
+    """Average chunk means; the first chunks take the remainder."""
     parts = np.array_split(context.real, chunks)
     return context.mean_of_means(parts, applied=len(context.real) >= chunks)

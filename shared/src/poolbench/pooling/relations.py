@@ -52,10 +52,10 @@ TO_UNIVERSAL = {
 
 
 def to_universal(label: str) -> str:
-    """The Universal Dependencies relation of a label, without its subtype.
+    """Return the Universal Dependencies relation of a label, without its subtype.
 
     Raises:
-        CellError: If the label belongs to no known scheme: silently ignoring it would look like no coverage.
+        CellError: The label belongs to no known scheme: ignoring it would look like no coverage.
     """
     base = label.lower().partition(":")[0]
     if base in UNIVERSAL:

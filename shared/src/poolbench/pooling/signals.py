@@ -1,4 +1,4 @@
-"""The named per-token signals that strategies may ask for, and what each is made from."""
+"""The named per-token signals that strategies may read, and their sources."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Signal:
     """An array over all positions of a passage, at one layer unless it is made from counts.
 
     Attributes:
-        name: What a strategy's ``needs`` call it.
+        name: Its name in a strategy's `needs`.
         source: What it is made from.
         summary: One line for listings.
         per_head: Whether it is [H, T] instead of [T].
@@ -51,5 +51,5 @@ KEPT_SIGNALS = ("inflow", "head_inflow")
 
 
 def from_source(source: Source, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are signals made from ``source``, in alphabetical order."""
+    """Return those of `names` that are signals made from `source`, in alphabetical order."""
     return sorted(name for name in set(names) if name in SIGNALS and SIGNALS[name].source == source)

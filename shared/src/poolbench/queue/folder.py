@@ -81,11 +81,7 @@ class FolderSpool:
         return len(paths)
 
     def take(self, path: Path) -> Path | None:
-        """Move a message out of the queue; None if another consumer was faster.
-
-        Raises:
-            OSError: It cannot be moved.
-        """
+        """Move a message out of the queue; None if another consumer was faster. Raise OSError if it cannot be moved."""
         taken = self.taken / uuid.uuid4().hex
         try:
             os.rename(path, taken)

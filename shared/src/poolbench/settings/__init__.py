@@ -1,4 +1,4 @@
-"""Every setting that comes from the environment. A `POOLBENCH_` variable that is declared nowhere here is refused."""
+"""Every setting that comes from the environment. Any other `POOLBENCH_` variable is refused."""
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (

@@ -1,4 +1,4 @@
-"""Where a cluster is, and what its services share."""
+"""Where a cluster is, and settings that its services share."""
 
 import os
 from pathlib import Path

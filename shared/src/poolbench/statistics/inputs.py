@@ -52,11 +52,7 @@ def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatment
 
 
 def unique_positions(ids: Sequence[object], what: str) -> dict[object, int]:
-    """Return the position by id.
-
-    Raises:
-        StatisticError: `failed` if an id is repeated.
-    """
+    """Return the position by id. Raise StatisticError `failed` if an id is repeated."""
     positions = {name: place for place, name in enumerate(ids)}
     if len(positions) < len(ids):
         twice = sorted({str(name) for place, name in enumerate(ids) if positions[name] != place})

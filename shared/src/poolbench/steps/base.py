@@ -1,4 +1,4 @@
-"""The contract of a step: its kind, version, parameters, roles, and what enters the key of each output."""
+"""The contract of a step: kind, version, parameters, roles, and what enters the key of each output."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -48,8 +48,8 @@ class Output:
         role: Its roles.
         params: Which parameters enter its key.
         inputs: Which inputs enter its key, and under which role.
-        kind: Name of the derivation, where it is not the kind of the step.
-        version: Version of the derivation, where it has a name of its own.
+        kind: Name of the derivation, if it is not the kind of the step.
+        version: Version of the derivation, if it has a name of its own.
     """
 
     role: Role[Any]
@@ -84,7 +84,7 @@ class Step(Generic[Params]):
 
     @property
     def service(self) -> str:
-        """The service that executes it; `corpus` and `import` are steps of the driver itself."""
+        """Return the service that executes it; `corpus` and `import` are steps of the driver itself."""
         return self.kind.partition(".")[0]
 
     def key(self, role: str, params: Params, inputs: Keys, *, restricted: bool = False) -> str:
@@ -106,13 +106,7 @@ class Step(Generic[Params]):
         )
 
     def task(self, params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> Task:
-        """Return a task.
-
-        Args:
-            params: Parameters; only those that were set travel.
-            inputs: Keys of the inputs by role.
-            outputs: Roles of the outputs, or their keys by role.
-        """
+        """Return a task with the parameters that were set; `outputs` are roles, or keys by role."""
         keys = outputs if isinstance(outputs, Mapping) else {role: self.key(role, params, inputs) for role in outputs}
         return Task(kind=self.kind, inputs=dict(inputs), outputs=dict(keys), params=given(params))
 
@@ -127,11 +121,7 @@ class Step(Generic[Params]):
         return self.parse(task.params)
 
     def parse(self, values: Mapping[str, Any]) -> Params:
-        """Return the parameters in `values`.
-
-        Raises:
-            ConfigError: Names each parameter that is unknown or wrong, and the known ones.
-        """
+        """Parse the parameters. Raise ConfigError for each that is unknown or wrong, with the known ones."""
         try:
             return self.params.model_validate(dict(values))
         except ValidationError as error:

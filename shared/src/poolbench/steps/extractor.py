@@ -82,9 +82,9 @@ def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[st
 
 
 def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
-    """Annotations and counts enter the keys of the strategies that read them, and no others.
+    """Return the inputs of a strategy's vectors: annotations and counts only if the strategy reads them.
 
-    Another spaCy pipeline, or another concept in the run, recomputes no more than it must.
+    Another spaCy pipeline, or another concept in the run, then recomputes only what depends on it.
     """
     strategy = STRATEGIES.get(at.strategy)
     read = [PASSAGES()]

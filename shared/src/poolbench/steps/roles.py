@@ -54,7 +54,7 @@ class SplitCell(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        """The strategy and layer."""
+        """Return the strategy and layer."""
         return Cell(self.strategy, self.layer)
 
 
@@ -99,11 +99,7 @@ class Role(Generic[Address]):
         return self.address(*fields)
 
     def address_of(self, role: str) -> Address:
-        """Return the address in `role`.
-
-        Raises:
-            InputError: The role belongs to another family.
-        """
+        """Return the address in `role`. Raise InputError if it belongs to another family."""
         found = self.parse(role)
         if found is None:
             raise InputError(f"role {shown(role)} is not of the form {self}")

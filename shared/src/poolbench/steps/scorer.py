@@ -137,12 +137,12 @@ class ScoreParams(StrictModel):
 
 
 def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
-    """No parameter changes a score."""
+    """Return nothing: no parameter changes a score."""
     return {}
 
 
 def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
-    """The scores of a name depend on its own texts and on all scorers of the task."""
+    """Return the texts of a name and all scorers of the task."""
     scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
 

@@ -69,7 +69,7 @@ class ContinueParams(ModelParams):
 
 
 def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
-    """The texts of a name depend on its own directions, and not on those that share its task."""
+    """Return the inputs of a name: its own directions, not those that share its task."""
     shared = {role: inputs[role] for role in (PROMPTS(), CALIBRATION()) if role in inputs}
     own = DIRECTIONS(at.name)
     return {**shared, "directions": inputs[own]} if own in inputs else shared

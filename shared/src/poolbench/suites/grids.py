@@ -55,11 +55,7 @@ class ResponseGrid:
         return self._take(rows, np.arange(len(self.strengths)))
 
     def column(self, strength: float) -> int:
-        """Return the index of a strength.
-
-        Raises:
-            InputError: The curve has no such strength.
-        """
+        """Return the index of a strength. Raise InputError if the curve has no such strength."""
         found = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
         if found.size == 0:
             have = ", ".join(f"{value:g}" for value in self.strengths)

@@ -22,7 +22,7 @@ _MIN_NUMBERS = 4
 
 @rule
 def pair_difference(corpus: Corpus) -> Iterator[Finding]:
-    """Members of a pair differ by few tokens."""
+    """Check that members of a pair differ by few tokens."""
     for pair_id, rows in corpus.pairs().items():
         difference = token_difference(rows[0]["text"], rows[-1]["text"])
         if difference > MAX_PAIR_DIFFERENCE:
@@ -32,7 +32,7 @@ def pair_difference(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def duplicates(corpus: Corpus) -> Iterator[Finding]:
-    """No text occurs twice, within a class, across classes or across splits."""
+    """Check that no text occurs twice, within a class, across classes or across splits."""
     by_text = defaultdict(list)
     for row in corpus.rows:
         by_text[" ".join(words_of(row["text"]))].append(row)
@@ -43,7 +43,7 @@ def duplicates(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def near_duplicates(corpus: Corpus) -> Iterator[Finding]:
-    """No two passages, other than the members of a pair, share many 8-grams."""
+    """Check that no two passages share many 8-grams, members of a pair excepted."""
     texts = [shingles(row["text"]) for row in corpus.rows]
     for (first, second), number in sorted(_shared_shingles(texts).items()):
         rows = corpus.rows[first], corpus.rows[second]
@@ -55,7 +55,7 @@ def near_duplicates(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def seed_words(corpus: Corpus) -> Iterator[Finding]:
-    """Negatives are free of the concept's seed words, matched at word boundaries."""
+    """Check that negatives are free of the concept's seed words, matched at word boundaries."""
     if not corpus.concept.seed_words:
         return
     pattern = seed_pattern(corpus.concept)
@@ -66,7 +66,7 @@ def seed_words(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def negators(corpus: Corpus) -> Iterator[Finding]:
-    """negation_density: at least 3 negators in positives, none in negatives."""
+    """Check negation_density: at least 3 negators in positives, none in negatives."""
     if corpus.concept.id == "negation_density":
         low = [row for row in corpus.where(label=1) if _count(NEGATORS, row) < _MIN_NEGATORS]
         if low:
@@ -79,7 +79,7 @@ def negators(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def numbers(corpus: Corpus) -> Iterator[Finding]:
-    """numerical_precision: 4 numbers in positives; none and a vague quantifier in negatives."""
+    """Check numerical_precision: 4 numbers in positives; none and a vague quantifier in negatives."""
     if corpus.concept.id == "numerical_precision":
         low = [row for row in corpus.where(label=1) if _count(NUMBER, row) < _MIN_NUMBERS]
         if low:
@@ -91,13 +91,13 @@ def numbers(corpus: Corpus) -> Iterator[Finding]:
 
 
 def seed_pattern(concept: Concept) -> re.Pattern[str]:
-    """Matches any seed word of a concept at word boundaries, in either case and with either apostrophe."""
+    """Return a pattern of the seed words at word boundaries, in either case and with either apostrophe."""
     words = (re.escape(word).replace("'", "['’]").replace(r"\ ", r"\s+") for word in concept.seed_words)
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.I)
 
 
 def _shared_shingles(texts: Sequence[frozenset[int]]) -> Counter[tuple[int, int]]:
-    """How many shingles each two texts share, by their indices; two texts that share none are left out."""
+    """Count the shingles that each two texts share, by their indices; pairs without any are left out."""
     holders: dict[int, list[int]] = defaultdict(list)
     for index, grams in enumerate(texts):
         for gram in grams:
@@ -115,7 +115,7 @@ def _count(pattern: re.Pattern[str], row: Row) -> int:
 
 @rule
 def balance(corpus: Corpus) -> Iterator[Finding]:
-    """Each split has as many positives as negatives, and train and test are there."""
+    """Check that each split has as many positives as negatives, and that train and test are present."""
     for split in ("train", "test", "scorer"):
         positives, negatives = (len(corpus.where(split=split, label=label)) for label in (1, 0))
         if positives != negatives:
@@ -127,7 +127,7 @@ def balance(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def token_window(corpus: Corpus) -> Iterator[Finding]:
-    """Every passage has a token count within the window."""
+    """Check that every passage has a token count within the window."""
     low, high = corpus.window
     outside = [row for row in corpus.rows if not low <= (row["token_count"] or 0) <= high]
     if outside:
@@ -137,7 +137,7 @@ def token_window(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def source_domains(corpus: Corpus) -> Iterator[Finding]:
-    """Train and test each come from enough domains."""
+    """Check that train and test each come from enough domains."""
     needed = corpus.concept.min_source_domains
     for split in ("train", "test"):
         domains = {row["domain"] for row in corpus.where(split=split)}
@@ -148,7 +148,7 @@ def source_domains(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def pair_members(corpus: Corpus) -> Iterator[Finding]:
-    """A matched concept pairs each positive with one negative of the same split; others have no pairs."""
+    """Check that each positive of a matched concept is paired with one negative of the same split."""
     unpaired = [row for row in corpus.rows if (row["pair_id"] is None) == corpus.concept.matched_pairs]
     if unpaired:
         expected = "a pair id on every passage" if corpus.concept.matched_pairs else "no pair ids"
@@ -162,7 +162,7 @@ def pair_members(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def one_split_per_document(corpus: Corpus) -> Iterator[Finding]:
-    """A source document lies in one split only."""
+    """Check that a source document lies in one split only."""
     for doc_id, rows in grouped(corpus.rows, "doc_id").items():
         splits = sorted({row["split"] for row in rows})
         if len(splits) > 1:
@@ -171,7 +171,7 @@ def one_split_per_document(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def partition(corpus: Corpus) -> Iterator[Finding]:
-    """Documents of known sources lie in the split that the partition gives them."""
+    """Check that documents of known sources lie in the split that the partition gives them."""
     known = (row for row in corpus.rows if (row["doc_id"] or "").partition("/")[0] in SOURCE_SHARES)
     misplaced = [row for row in known if split_of(row["doc_id"]) != row["split"]]
     if misplaced:
@@ -181,7 +181,7 @@ def partition(corpus: Corpus) -> Iterator[Finding]:
 
 @rule
 def licences(corpus: Corpus) -> Iterator[Finding]:
-    """Every passage names its source and licence."""
+    """Check that every passage names its source and licence."""
     nameless = [row for row in corpus.rows if not (row["source"] and row["licence"])]
     if nameless:
         message = f"{len(nameless)} passages lack a source or licence"

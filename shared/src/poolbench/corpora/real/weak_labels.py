@@ -1,4 +1,4 @@
-"""What makes a real passage positive or negative for a concept: weak labels by source and rule."""
+"""Weak labels by source and rule: which real passages are positive or negative for a concept."""
 
 import re
 from collections.abc import Callable
@@ -17,13 +17,13 @@ MIN_MARKERS = 2
 
 
 def always(_: object) -> bool:
-    """Accepts everything."""
+    """Accept everything."""
     return True
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Where passages of one class come from: sources, and tests on document and passage."""
+    """Sources of the passages of one class, and tests on document and passage."""
 
     sources: tuple[str, ...]
     passage: PassageTest = always
@@ -35,11 +35,11 @@ class WeakLabels:
     """How a concept's real corpus is made.
 
     Attributes:
-        positives: where positives come from.
-        negatives: where negatives come from; None for matched concepts, whose negatives are rewrites.
-        rewrite: a positive into its negative; None for independent concepts.
-        same_domains: take as many positives as negatives from each domain, so that the domain says nothing.
-        limits: rules of the validator that the available text cannot meet, with the reason.
+        positives: Pool of the positives.
+        negatives: Pool of the negatives; None for matched concepts, whose negatives are rewrites.
+        rewrite: From a positive to its negative; None for independent concepts.
+        same_domains: Take as many positives as negatives from each domain, so that it carries no label.
+        limits: Rules of the validator that the available text cannot meet, with the reason.
     """
 
     positives: Pool
@@ -50,22 +50,22 @@ class WeakLabels:
 
 
 def at_least(pattern: re.Pattern[str], number: int) -> PassageTest:
-    """Accepts passages with that many matches."""
+    """Return a test for passages with that many matches."""
     return lambda text: sum(1 for _ in pattern.finditer(text)) >= number
 
 
 def without(pattern: re.Pattern[str]) -> PassageTest:
-    """Accepts passages without a match."""
+    """Return a test for passages without a match."""
     return lambda text: pattern.search(text) is None
 
 
 def both(first: PassageTest, second: PassageTest) -> PassageTest:
-    """Accepts what both tests accept."""
+    """Return a test that requires both tests."""
     return lambda text: first(text) and second(text)
 
 
 def labelled(name: str, value: str) -> DocumentTest:
-    """Accepts documents whose source gives them that label."""
+    """Return a test for documents with that label."""
     return lambda document: document.label(name) == value
 
 
@@ -89,7 +89,7 @@ def _matched(concept: str, sources: tuple[str, ...], test: PassageTest | None = 
 
 
 def weak_labels() -> dict[str, WeakLabels]:
-    """The rules per concept; concepts that the archives cannot serve are absent."""
+    """Return the rules per concept; concepts that the archives cannot serve are absent."""
     seeds = {name: seed_pattern(CONCEPTS.get(name)) for name in ("conditionality", "planning", "legal_formality")}
     return {
         "hedging": _matched("hedging", _PROSE),

@@ -17,23 +17,17 @@ _SENTENCE_END = re.compile(
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Character ranges of the sentences of a text, white space between them left out."""
+    """Return character ranges of the sentences of a text, without the white space between them."""
     starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text))]
     ends = [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip()]
 
 
 def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng: Random) -> Iterator[str]:
-    """Consecutive passages of whole sentences, each within the window.
+    """Yield consecutive passages of whole sentences, each within the window of (smallest, largest) tokens.
 
-    The target length is drawn for each passage, so that length says nothing. A text that fits as a whole
+    `rng` draws the target length of each passage, so that length carries no label. A text that fits as a whole
     is one passage; a run of sentences that misses the window is left out.
-
-    Args:
-        text: a document.
-        window: smallest and largest number of tokens.
-        count_tokens: measures a text.
-        rng: draws the lengths.
     """
     if len(text) <= window[1] * 8 and window[0] <= count_tokens(text) <= window[1]:
         yield text
@@ -54,7 +48,7 @@ def _aims(window: tuple[int, int]) -> tuple[float, float]:
 
 
 def _take(text: str, spans: list[tuple[int, int]], position: int, aim: float, count_tokens: TokenCounter) -> int:
-    """The index after the last sentence of a passage that starts at `position` and reaches `aim` tokens."""
+    """Return the index after the last sentence of a passage that starts at `position` and reaches `aim` tokens."""
     num_tokens = 0
     for index in range(position, len(spans)):
         num_tokens += count_tokens(text[spans[index][0] : spans[index][1]])

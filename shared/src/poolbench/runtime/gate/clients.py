@@ -35,11 +35,7 @@ class Clients:
 
     @contextmanager
     def request(self, address: str, holds: bool, closes: bool) -> Iterator[None]:
-        """Occupy a place until the block ends.
-
-        Raises:
-            RefusalError: 429.
-        """
+        """Occupy a place until the block ends. Raise RefusalError (429)."""
         name = address if holds else _NO_TOKEN
         most = self._settings.requests_per_client if holds else self._settings.open_requests
         if self._under_way[name] >= most:

@@ -43,11 +43,7 @@ def health_of(scope: Scope) -> str | None:
 
 
 def require_token_or_open_page(scope: Scope, holds: bool) -> None:
-    """Let only documentation and Serve's own state pass without a token.
-
-    Raises:
-        RefusalError: 401.
-    """
+    """Let only documentation and Serve's own state pass without a token. Raise RefusalError (401)."""
     service, _, page = scope["path"].removeprefix("/").partition("/")
     is_open = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] in _OF_SERVE
     if not holds and not (is_open and scope["method"] in ("GET", "HEAD") and not sends_body(scope)):
