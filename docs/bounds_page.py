@@ -49,11 +49,7 @@ _HEAD = ("field", "allowed values", "default")
 
 
 def parts(table: Table) -> Iterator[str]:
-    """Yield the parts of the page.
-
-    Args:
-        table: A function that makes a Markdown table from a head and rows.
-    """
+    """Yield the parts of the page; `table` makes a Markdown table from a head and rows."""
     yield "# Bounds"
     yield (
         "This page lists the allowed values of each field of a request and of each parameter of a task. A request "

@@ -66,10 +66,7 @@ def concepts() -> str:
         "## Definitions",
     ]
     for concept in CONCEPTS.all():
-        parts += [
-            f"### {concept.id}",
-            f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}",
-        ]
+        parts += [f"### {concept.id}", f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}"]
         if concept.seed_words:
             parts.append("*Seed words:* " + ", ".join(concept.seed_words) + ".")
     return _page(parts)

@@ -1,4 +1,4 @@
-"""All figures of one model: overheads, the reference's ways, bytes."""
+"""All figures of one model: overheads, the reference code, bytes."""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from extraction.ways import REFERENCE_BATCH, Reference, Work, ours, ours_written
 
 
 def overheads(work: Work, rounds: int) -> dict[str, Any]:
-    """The plain forward pass against ours with the card's strategies, and with those of all boards."""
+    """Compare the plain forward pass with ours, for the card's strategies and for those of all boards."""
     sides = {
         "plain": partial(plain, work),
         "card": partial(ours, work, requests_of()),
@@ -23,7 +23,7 @@ def overheads(work: Work, rounds: int) -> dict[str, Any]:
 
 
 def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
-    """As ``overheads``, with the strategies that need the loss; their names, or why there is no figure."""
+    """Measure the overhead with the strategies that need the loss; or give the reason why there is none."""
     added = {request.id for request in requests_of(gradient=True)} - {request.id for request in requests_of()}
     if not added:
         return {"reason": "no strategy of the card needs the loss gradient"}
@@ -32,7 +32,7 @@ def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
 
 
 def against_reference(work: Work, rounds: int) -> dict[str, Any]:
-    """The reference's ways against ours with its tables written."""
+    """Compare the reference code with ours, tables written."""
     with TemporaryDirectory() as folder:
         place = Path(folder)
         ways = {
@@ -50,7 +50,7 @@ def against_reference(work: Work, rounds: int) -> dict[str, Any]:
 
 
 def bytes_written(work: Work) -> dict[str, Any]:
-    """Bytes of the card's tables without S3, as written, against the states of the same layers."""
+    """Return the bytes of the card's tables without S3, against the states of the same layers."""
     with TemporaryDirectory() as folder:
         written = ours_written(work, requests_of(gradient=True), Path(folder))
     numbers = work.num_tokens * work.decoder.width * len(work.layers)
@@ -66,7 +66,7 @@ def bytes_written(work: Work) -> dict[str, Any]:
 
 
 def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, Any]:
-    """All figures but memory. The slow sides get ``slow_share`` of the passages, and few rounds."""
+    """Return all figures but memory. The slow sides get `slow_share` of the passages, and few rounds."""
     few = work.first(max(1, round(len(work.passages) * slow_share)))
     return {
         "model": describe(work),
@@ -78,7 +78,7 @@ def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, An
 
 
 def ratios_of(figures: dict[str, Any], memory: dict[str, Any]) -> dict[str, float | None]:
-    """The ratios by id; None where a figure says why there is none."""
+    """Return the ratios by id; None if a figure has a reason instead."""
     gradient = figures["gradient"].get("ratios", {}).get("gradient", {})
     return {
         "extract.overhead": figures["overhead"]["ratios"]["card"]["median"],
@@ -105,7 +105,7 @@ def _rate(work: Work, laps: list[Lap]) -> float:
 
 
 def describe(work: Work) -> dict[str, Any]:
-    """Model, layers and passages, for the report."""
+    """Return model, layers and passages, for the report."""
     model = work.decoder.model
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

@@ -1,4 +1,4 @@
-"""Peak memory of one way: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
+"""Peak memory of one method: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
 
 import ctypes
 import gc
@@ -18,7 +18,7 @@ from poolbench_extractor.config import BatchLimits
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
-#: Written to ``clear_refs`` it sets the peak resident set back to the present one.
+#: Written to `clear_refs` it sets the peak resident set back to the present one.
 RESET_PEAK = "5"
 
 SIDES: dict[str, Callable[[Work], object]] = {
@@ -37,13 +37,13 @@ class Peak:
 
     @property
     def growth(self) -> int:
-        """What the call itself needed at once."""
+        """Return the memory that the call itself needed."""
         return self.peak - self.before
 
 
 @dataclass(frozen=True)
 class Size:
-    """Model and passages that a process of its own builds for itself."""
+    """Model and passages that a process builds for itself."""
 
     shape: Shape
     passages: int
@@ -51,14 +51,14 @@ class Size:
     batch_tokens: int
 
     def work(self, device: str = "cpu") -> Work:
-        """Builds both."""
+        """Build both."""
         decoder = random_decoder(self.shape, device)
         passages = random_passages(self.passages, self.tokens, self.shape.vocabulary)
         return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
 
 
 def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
-    """Peak resident memory of each side in a process of its own; None where the system does not tell it.
+    """Return the peak resident memory of each side in a process of its own; None if the system does not report it.
 
     The processes are forked, which spares them the imports, so call it before this one has used a thread pool.
     """
@@ -72,12 +72,12 @@ def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
 
 
 def peaks_on_gpu(work: Work) -> dict[str, Peak]:
-    """Peak allocated memory of each side."""
+    """Return the peak allocated memory of each side."""
     return {side: _allocated_peak(lambda run=run: run(work)) for side, run in SIDES.items()}
 
 
 def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:
-    """Ratios to the plain forward: of the whole peak, and of the growth above the loaded model."""
+    """Return the ratios to the plain forward: of the whole peak, and of the growth above the loaded model."""
     if peaks is None:
         return {"reason": "the system does not tell the peak resident memory of a process"}
     base = peaks["plain"]

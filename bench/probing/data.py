@@ -15,8 +15,8 @@ class Protocol:
     """One matrix and everything fitted on it.
 
     Attributes:
-        vectors_ND: float32, as the tables hold them.
-        labels_NK: One column a probe: 6 labelings x 4 C.
+        vectors_ND: float32, as in the tables.
+        labels_NK: One column per probe: 6 labelings x 4 C.
         c_K: Inverse regularisation of each column.
         groups: Matched pairs.
         folds: Grouped, stratified.
@@ -30,12 +30,12 @@ class Protocol:
 
     @property
     def training(self) -> list[np.ndarray]:
-        """Row numbers of each training fold."""
+        """Return the row numbers of each training fold."""
         return [np.flatnonzero(self.folds != fold) for fold in range(NUM_FOLDS)]
 
 
 def states_like(num_rows: int, width: int, seed: int) -> np.ndarray:
-    """Vectors with a power-law spectrum, pairs that share a document, uneven columns and a few massive ones."""
+    """Draw vectors with a power-law spectrum, pairs that share a document, uneven columns and a few massive ones."""
     rng = np.random.default_rng(seed)
     rank = min(width, 1024)
     spectrum = np.arange(1, rank + 1, dtype=np.float32) ** -0.5
@@ -54,7 +54,7 @@ def states_like(num_rows: int, width: int, seed: int) -> np.ndarray:
 
 
 def protocol(num_rows: int, width: int, seed: int = 0) -> Protocol:
-    """The concept, two labelings permuted inside pairs and three control labelings, each at four C, in five folds."""
+    """Draw the concept, two labelings permuted inside pairs and three control ones, each at four C, in five folds."""
     rng = np.random.default_rng((seed, 1))
     concept = np.tile([1.0, 0.0], num_rows // 2)
     flips = [np.repeat(rng.random(num_rows // 2) < 0.5, 2) for _ in range(2)]

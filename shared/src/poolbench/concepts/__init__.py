@@ -2,11 +2,4 @@
 
 from poolbench.concepts.concept import CONCEPTS, ENTRY_POINT_GROUP, Concept, Neighbours, exportable, require_exportable
 
-__all__ = [
-    "CONCEPTS",
-    "ENTRY_POINT_GROUP",
-    "Concept",
-    "Neighbours",
-    "exportable",
-    "require_exportable",
-]
+__all__ = ["CONCEPTS", "ENTRY_POINT_GROUP", "Concept", "Neighbours", "exportable", "require_exportable"]

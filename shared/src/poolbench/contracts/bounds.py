@@ -61,11 +61,11 @@ LabelsOrNone = Annotated[list[Label | None], Field(max_length=MAX_ROWS, fail_fas
 #: Key of an artifact, or id of a task: one part of a path in the object store.
 KEY_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 ArtifactKey = Annotated[str, Field(max_length=MAX_NAME, pattern=KEY_PATTERN)]
-#: Part played by an artifact in a task, such as ``train/A1_mean/3``; not a path.
+#: Part played by an artifact in a task, such as `train/A1_mean/3`; not a path.
 Role = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
-#: Preset, Hugging Face id, or folder; ``poolbench.config.models`` says which folders a request may name.
+#: Preset, Hugging Face id, or folder; `poolbench.config.models` says which folders a request may name.
 ModelName = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE)]
-#: Branch, tag or commit of a model repository. It becomes a path in the hub's cache, so it holds no ``..``.
+#: Branch, tag or commit of a model repository. It becomes a path in the hub's cache, so it holds no `..`.
 Revision = Annotated[str, Field(max_length=MAX_NAME, pattern=r"^[A-Za-z0-9_-]+([./+][A-Za-z0-9_-]+)*$")]
 #: Folder inside a model repository or folder.
 Subfolder = Annotated[str, Field(max_length=MAX_NAME, pattern=r"^([A-Za-z0-9_{}-]+([./+@][A-Za-z0-9_{}-]+)*)?$")]

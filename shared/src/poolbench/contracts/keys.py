@@ -25,12 +25,7 @@ def digest(value: Any, length: int = 32) -> str:
 
 
 def derive_key(
-    step: str,
-    step_version: int,
-    params: Mapping[str, Any],
-    inputs: Mapping[str, str],
-    *,
-    restricted: bool = False,
+    step: str, step_version: int, params: Mapping[str, Any], inputs: Mapping[str, str], *, restricted: bool = False
 ) -> str:
     """Return the key of an artifact: hash of step, step version, parameters that matter and input keys.
 

@@ -91,7 +91,7 @@ PROBE_SCORES = pa.schema(
 #: What a probing task asks of each instance: a text, a span, or a pair of them, whatever its vectors stand for.
 PROBE_TARGETS = pa.schema(
     [
-        ("instance_id", pa.string()),  # ``passage_id`` of its vectors
+        ("instance_id", pa.string()),  # `passage_id` of its vectors
         ("label", pa.string()),  # class; null in a regression
         ("value", pa.float64()),  # real value; null where there are classes
         ("split", pa.string()),  # train, dev or test; null throughout where none is given

@@ -41,7 +41,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Reduction:
-    """An element-wise reduction over the real tokens (``max``, ``min`` or ``median``)."""
+    """An element-wise reduction over the real tokens (`max`, `min` or `median`)."""
 
     op: str
     applied: bool = True

@@ -18,12 +18,7 @@ SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling m
 
 
 @STRATEGIES.register(
-    "A5_median",
-    version=1,
-    family="uniform",
-    summary="element-wise median",
-    reference="robust A1",
-    board="extended",
+    "A5_median", version=1, family="uniform", summary="element-wise median", reference="robust A1", board="extended"
 )
 def median(context: TokenContext) -> Reduction:
     """Return the element-wise median over the real tokens; the mean of the two middle values for an even number."""

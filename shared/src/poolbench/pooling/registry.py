@@ -183,7 +183,7 @@ def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
     """Return the strategies to run, once each, in order. Raise UnknownStrategyError for a wrong id.
 
     Args:
-        names: Strategy ids. `card` and `extended` stand for a board without what runs on request only. None takes the card.
+        names: Strategy ids. `card` and `extended` stand for a board, without what runs on request only. None: the card.
     """
     chosen: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:

@@ -13,7 +13,7 @@ root vocative xcomp
 """
 UNIVERSAL = frozenset(_UNIVERSAL_NAMES.split())
 
-#: ClearNLP and older Stanford labels; ``prep`` marks the preposition itself, as ``case`` does in UD.
+#: ClearNLP and older Stanford labels; `prep` marks the preposition itself, as `case` does in UD.
 TO_UNIVERSAL = {
     "prep": "case",
     "agent": "case",

@@ -19,9 +19,7 @@ class ExtractorSettings(Settings):
         pattern=r"^(cpu|cuda(:\d+)?|auto)$",
     )
     trust_remote_code: bool = setting(
-        False,
-        "the extractor may run code of a model repository",
-        validation_alias=f"{PREFIX}TRUST_REMOTE_CODE",
+        False, "the extractor may run code of a model repository", validation_alias=f"{PREFIX}TRUST_REMOTE_CODE"
     )
 
 

@@ -70,11 +70,7 @@ def auroc_resamples(
 
 
 def _between_copies(
-    scores: np.ndarray,
-    weights_Rn: np.ndarray,
-    groups: np.ndarray,
-    positives: np.ndarray,
-    negatives: np.ndarray,
+    scores: np.ndarray, weights_Rn: np.ndarray, groups: np.ndarray, positives: np.ndarray, negatives: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return weighted concordance and number of the pairs between different copies of one group, [R] each."""
     first, second = np.nonzero(groups[positives][:, None] == groups[negatives][None, :])

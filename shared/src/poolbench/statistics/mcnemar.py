@@ -78,7 +78,7 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
 def simulated_mcnemar_power(
     p01: float, p10: float, n: int, alpha: float = 0.05, *, num_draws: int = 20_000, seed: int = 0
 ) -> McNemarPower:
-    """What ``mcnemar_power`` counts, by drawing ``num_draws`` experiments: a check on the enumeration."""
+    """What `mcnemar_power` counts, by drawing `num_draws` experiments: a check on the enumeration."""
     _check(p01, p10, n, alpha)
     rng = np.random.default_rng(seed)
     counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]

@@ -80,10 +80,7 @@ GENERATE = Step(
     1,
     GenerateParams,
     inputs=(DIRECTIONS, PROMPTS, CALIBRATION),
-    outputs=(
-        Output(TEXTS, part_params("texts"), _own_inputs),
-        Output(FLUENCY, part_params("fluency"), _own_inputs),
-    ),
+    outputs=(Output(TEXTS, part_params("texts"), _own_inputs), Output(FLUENCY, part_params("fluency"), _own_inputs)),
     summary="steered texts of each name, their receipts, and their likelihood under the unsteered model; "
     "without directions the unsteered texts",
 )

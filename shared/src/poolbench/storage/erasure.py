@@ -65,11 +65,7 @@ def _committed_erasure(artifacts: Artifacts, manifest: Manifest) -> Manifest:
         _DOOMED: sorted(set(doomed) - {manifest_path(key), receipts}),
     }
     erased = manifest.model_copy(
-        update={
-            "schema_version": MANIFEST_VERSION,
-            "files": {RECEIPTS_FILE: entry},
-            "meta": {**manifest.meta, **notes},
-        }
+        update={"schema_version": MANIFEST_VERSION, "files": {RECEIPTS_FILE: entry}, "meta": {**manifest.meta, **notes}}
     )
     store.put(manifest_path(key), erased.to_bytes())
     return erased

@@ -22,16 +22,16 @@ What the driver calls, per (model, layer):
     rank_board(result_rows, "d1.auroc")                                                 -> RankBoard | None
     boards_by(result_rows, "d1.auroc", lambda row: family_of[row["concept"]])           -> dict[str, RankBoard]
 
-``SCORES`` may hold the rows of many scorers; each function takes the one it is asked for. Where ``steered``
-holds several ``direction_key`` values, name one by ``direction_key=``. ``Measure.to_row()`` gives the columns
+`SCORES` may hold the rows of many scorers; each function takes the one it is asked for. Where `steered`
+holds several `direction_key` values, name one by `direction_key=`. `Measure.to_row()` gives the columns
 that are known here (metric, metric_version, higher_is_better, direction, neighbour, scorer, value, ci_low,
-ci_high, ci_method, n, num_groups, coverage, seed, status, reason, params as JSON) plus ``details``, outcomes
+ci_high, ci_method, n, num_groups, coverage, seed, status, reason, params as JSON) plus `details`, outcomes
 such as the chosen strength that are not part of a row's identity; the driver adds model, layer, strategy,
-concept and the rest. ``to_rows(measures)`` does so for a list. ``RankBoard.rows()`` are ``rank.mean`` rows.
+concept and the rest. `to_rows(measures)` does so for a list. `RankBoard.rows()` are `rank.mean` rows.
 
-Excess figures come as ``<metric>.excess`` (with interval), ``<metric>.null_rank`` (1 is above all null
-directions) and ``<metric>.null_p95``; a metric beats chance where its value at the null strengths
-(``details["value_at_null_strengths"]``) exceeds ``null_p95``.
+Excess figures come as `<metric>.excess` (with interval), `<metric>.null_rank` (1 is above all null
+directions) and `<metric>.null_p95`; a metric beats chance where its value at the null strengths
+(`details["value_at_null_strengths"]`) exceeds `null_p95`.
 """
 
 from poolbench.suites.boards import (

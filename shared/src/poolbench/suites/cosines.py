@@ -18,12 +18,7 @@ from poolbench.suites.measure import Measure
 
 
 def d3_rep_measure(
-    directions: pa.Table,
-    neighbour_directions: pa.Table,
-    *,
-    neighbour: str,
-    relation: str,
-    direction: str = "C1",
+    directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
 ) -> Measure:
     """Return the cosine of the directions of a concept and its neighbour by one construction method.
 

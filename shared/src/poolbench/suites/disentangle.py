@@ -113,11 +113,7 @@ def blank_d3(relation: str, error: CellError, **fields: Any) -> list[Measure]:
 
 
 def grid_pair(
-    steered: SteeredTables,
-    unsteered: SteeredTables,
-    target: Scorer,
-    neighbour: Scorer,
-    direction_key: str | None,
+    steered: SteeredTables, unsteered: SteeredTables, target: Scorer, neighbour: Scorer, direction_key: str | None
 ) -> list[ResponseGrid]:
     """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
     scorers = (target.concept, neighbour.concept)
@@ -151,12 +147,7 @@ def _index(metric: str, shifts: Shifts, rules: SteeringRules, fields: dict[str, 
 
 
 def _interval(
-    metric: str,
-    values: np.ndarray,
-    shifts: Shifts,
-    rules: SteeringRules,
-    fields: dict[str, Any],
-    **details: Any,
+    metric: str, values: np.ndarray, shifts: Shifts, rules: SteeringRules, fields: dict[str, Any], **details: Any
 ) -> Measure:
     details = {**shifts.details(), **details}
     fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": details}

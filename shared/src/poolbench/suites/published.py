@@ -93,12 +93,7 @@ def _flat(metric: str, scorer: Scorer, fields: dict[str, Any]) -> Measure:
 
 
 def blank_published(
-    error: CellError,
-    *,
-    scorer: str,
-    direction: str = "C1",
-    neighbour: str | None = None,
-    relation: str | None = None,
+    error: CellError, *, scorer: str, direction: str = "C1", neighbour: str | None = None, relation: str | None = None
 ) -> list[Measure]:
     """Return the published rows of D2, or with a `relation` of D3, as nulls."""
     fields: dict[str, Any] = {"scorer": scorer, "direction": direction, "neighbour": neighbour}

@@ -162,11 +162,7 @@ def _summary(names: Sequence[str], ranks_NK: np.ndarray) -> dict[str, Any]:
     comparable = num_blocks > 0 and num_treatments > 1
     difference = nemenyi_critical_difference(num_treatments, num_blocks) if comparable else None
     groups = [] if difference is None else tie_groups(mean_ranks(ranks_NK), difference)
-    return {
-        **summary,
-        "critical_difference": difference,
-        "tie_groups": [[names[k] for k in group] for group in groups],
-    }
+    return {**summary, "critical_difference": difference, "tie_groups": [[names[k] for k in group] for group in groups]}
 
 
 def _friedman(complete_NK: np.ndarray) -> dict[str, Any]:

@@ -111,8 +111,7 @@ def weak_labels() -> dict[str, WeakLabels]:
             Pool(("python_docs", "django_docs")), Pool(("peps", "keps", "debian_handbook", "freedombox_manual"))
         ),
         "bureaucratic": WeakLabels(
-            Pool(("cfpb_regulations",)),
-            Pool(("cfpb_complaints", "movie_reviews", "debian_handbook")),
+            Pool(("cfpb_regulations",)), Pool(("cfpb_complaints", "movie_reviews", "debian_handbook"))
         ),
         "narrative": WeakLabels(Pool(("novels",)), Pool(("wikitext2_test", "factbook", "craft_articles"))),
         "planning": WeakLabels(
