@@ -12,7 +12,7 @@ from extraction.annotation import annotation_throughput
 from extraction.inputs import TINY, Shape, layers_of, random_passages
 from extraction.measure import measure, ratios_of
 from extraction.memory import Size, peaks_on_cpu, summary
-from extraction.ways import Work
+from extraction.ways import Workload
 
 from poolbench.config import resolve_model
 from poolbench.settings import ExtractorSettings
@@ -34,11 +34,11 @@ def parse() -> argparse.Namespace:
     return settings
 
 
-def demo_work(settings: argparse.Namespace) -> Work:
+def demo_work(settings: argparse.Namespace) -> Workload:
     """Return the same work for the demo model."""
     decoder = load_decoder(resolve_model("demo"), ExtractorSettings(device="cpu"))
     passages = random_passages(settings.passages, settings.tokens, decoder.model.config.vocab_size)
-    return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=settings.batch_tokens))
+    return Workload(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=settings.batch_tokens))
 
 
 def main() -> None:

@@ -73,15 +73,8 @@ def concepts() -> str:
 
 
 CONCEPT_HEAD = (
-    "id",
-    "family",
-    "matched pairs",
-    "tokens",
-    "domains",
-    "distant neighbour",
-    "close neighbour",
-    "sensitive",
-)
+    "id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive",
+)  # fmt: skip
 
 
 def _concept_row(concept: Concept) -> Sequence[str]:

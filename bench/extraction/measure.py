@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from extraction.timing import Lap, interleave, ratio, seconds, warm
-from extraction.ways import REFERENCE_BATCH, Reference, Work, ours, ours_written, plain, requests_of
+from extraction.ways import REFERENCE_BATCH, Reference, Workload, ours, ours_written, plain, requests_of
 
 
-def overheads(work: Work, rounds: int) -> dict[str, Any]:
+def overheads(work: Workload, rounds: int) -> dict[str, Any]:
     """Compare the plain forward pass with ours, for the card's strategies and for those of all boards."""
     sides = {
         "plain": partial(plain, work),
@@ -22,7 +22,7 @@ def overheads(work: Work, rounds: int) -> dict[str, Any]:
     }
 
 
-def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
+def gradient_overhead(work: Workload, rounds: int) -> dict[str, Any]:
     """Measure the overhead with the strategies that need the loss; or give the reason why there is none."""
     added = {request.id for request in requests_of(gradient=True)} - {request.id for request in requests_of()}
     if not added:
@@ -31,7 +31,7 @@ def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
     return _against_plain(work, sides, rounds) | {"added": sorted(added)}
 
 
-def against_reference(work: Work, rounds: int) -> dict[str, Any]:
+def against_reference(work: Workload, rounds: int) -> dict[str, Any]:
     """Compare the reference code with ours, tables written."""
     with TemporaryDirectory() as folder:
         place = Path(folder)
@@ -49,7 +49,7 @@ def against_reference(work: Work, rounds: int) -> dict[str, Any]:
     return {"ratios": ratios, "laps": seconds(laps), "passages": len(work.passages)}
 
 
-def bytes_written(work: Work) -> dict[str, Any]:
+def bytes_written(work: Workload) -> dict[str, Any]:
     """Return the bytes of the card's tables without S3, against the states of the same layers."""
     with TemporaryDirectory() as folder:
         written = ours_written(work, requests_of(gradient=True), Path(folder))
@@ -65,7 +65,7 @@ def bytes_written(work: Work) -> dict[str, Any]:
     }
 
 
-def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, Any]:
+def measure(work: Workload, rounds: int, *, slow_share: float = 0.5) -> dict[str, Any]:
     """Return all figures but memory. The slow sides get `slow_share` of the passages, and few rounds."""
     few = work.first(max(1, round(len(work.passages) * slow_share)))
     return {
@@ -89,7 +89,7 @@ def ratios_of(figures: dict[str, Any], memory: dict[str, Any]) -> dict[str, floa
     }
 
 
-def _against_plain(work: Work, sides: dict[str, partial], rounds: int) -> dict[str, Any]:
+def _against_plain(work: Workload, sides: dict[str, partial], rounds: int) -> dict[str, Any]:
     warm(sides)
     laps = interleave(sides, rounds)
     return {
@@ -100,11 +100,11 @@ def _against_plain(work: Work, sides: dict[str, partial], rounds: int) -> dict[s
     }
 
 
-def _rate(work: Work, laps: list[Lap]) -> float:
+def _rate(work: Workload, laps: list[Lap]) -> float:
     return work.num_tokens / min(item.wall_s for item in laps)
 
 
-def describe(work: Work) -> dict[str, Any]:
+def describe(work: Workload) -> dict[str, Any]:
     """Return model, layers and passages, for the report."""
     model = work.decoder.model
     return {

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from extraction.inputs import Shape, layers_of, random_decoder, random_passages
-from extraction.ways import Work, ours, plain, requests_of
+from extraction.ways import Workload, ours, plain, requests_of
 from poolbench_extractor.config import BatchLimits
 
 STATUS = Path("/proc/self/status")
@@ -21,7 +21,7 @@ CLEAR = Path("/proc/self/clear_refs")
 #: Written to `clear_refs` it sets the peak resident set back to the present one.
 RESET_PEAK = "5"
 
-SIDES: dict[str, Callable[[Work], object]] = {
+SIDES: dict[str, Callable[[Workload], object]] = {
     "plain": plain,
     "ours": lambda work: ours(work, requests_of()),
     "gradient": lambda work: ours(work, requests_of(gradient=True)),
@@ -50,11 +50,11 @@ class Size:
     tokens: int
     batch_tokens: int
 
-    def work(self, device: str = "cpu") -> Work:
+    def work(self, device: str = "cpu") -> Workload:
         """Build both."""
         decoder = random_decoder(self.shape, device)
         passages = random_passages(self.passages, self.tokens, self.shape.vocabulary)
-        return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
+        return Workload(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
 
 
 def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
@@ -71,7 +71,7 @@ def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
     return peaks
 
 
-def peaks_on_gpu(work: Work) -> dict[str, Peak]:
+def peaks_on_gpu(work: Workload) -> dict[str, Peak]:
     """Return the peak allocated memory of each side."""
     return {side: _allocated_peak(lambda run=run: run(work)) for side, run in SIDES.items()}
 

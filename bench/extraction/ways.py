@@ -31,7 +31,7 @@ REFERENCE_BATCH = 8
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """Inputs of every method: model, passages, layers, batch sizes."""
 
     decoder: Decoder
@@ -44,9 +44,9 @@ class Work:
         """Return the positions of all passages."""
         return sum(passage.num_positions for passage in self.passages)
 
-    def first(self, num: int) -> Work:
+    def first(self, num: int) -> Workload:
         """Return the same work on the first `num` passages."""
-        return Work(self.decoder, self.passages[:num], self.layers, self.limits)
+        return Workload(self.decoder, self.passages[:num], self.layers, self.limits)
 
 
 def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request, ...]:
@@ -56,19 +56,19 @@ def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request
     return tuple(Request.of(spec.id) for spec in strategies_of(board) if allowed.issuperset(spec.needs))
 
 
-def plain(work: Work) -> None:
+def plain(work: Workload) -> None:
     """Run the same batches to the deepest layer, without language-model head, keeping one layer's states."""
     for batch in make_batches(work.passages, work.limits):
         capture(work.decoder, batch, [max(work.layers)])
 
 
-def ours(work: Work, requests: Sequence[Request]) -> dict[str, pa.Table]:
+def ours(work: Workload, requests: Sequence[Request]) -> dict[str, pa.Table]:
     """Run the forward pass and all strategies at all layers, and make the tables."""
     wanted = dict.fromkeys(work.layers, tuple(requests))
     return extract_encoded(work.decoder, work.passages, wanted, limits=work.limits)
 
 
-def ours_written(work: Work, requests: Sequence[Request], folder: Path) -> int:
+def ours_written(work: Workload, requests: Sequence[Request], folder: Path) -> int:
     """Run `ours`, write the tables as the object store gets them, and return the number of bytes."""
     total = 0
     for role, table in ours(work, requests).items():
@@ -96,7 +96,7 @@ class Reference:
     every_layer: bool
     folder: Path | None = None
 
-    def __call__(self, work: Work, requests: Sequence[Request]) -> None:
+    def __call__(self, work: Workload, requests: Sequence[Request]) -> None:
         """Apply all strategies at all layers to every passage."""
         with eager(work.decoder):
             records = self._extract(work)
@@ -104,7 +104,7 @@ class Reference:
             for passage, record in zip(work.passages, self._travelled(layer, records[layer]), strict=True):
                 pool_one_by_one(passage.context, record, requests)
 
-    def _extract(self, work: Work) -> dict[int, list[dict[str, Any]]]:
+    def _extract(self, work: Workload) -> dict[int, list[dict[str, Any]]]:
         """Return every passage's record by layer: `hidden` [T, D] and `inflow` [H, T], of any float type."""
         kept = range(work.decoder.num_blocks) if self.every_layer else work.layers
         records: dict[int, list[dict[str, Any]]] = {layer: [] for layer in kept}

@@ -27,7 +27,7 @@ from poolbench.pooling.registry import card_ids
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.suites import Scorer, SteeredTables, d2_measures
+from poolbench.suites import GatedScorer, SteeredTables, d2_measures
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import SteererService
 from steering.batches import unit_vectors
@@ -195,7 +195,7 @@ def _figures(artifacts: Artifacts, bulk: Bulk) -> int:
     found = [
         measure
         for name in bulk.names
-        for measure in d2_measures(_tables(artifacts, name), unsteered, None, scorer=Scorer("s0"))
+        for measure in d2_measures(_tables(artifacts, name), unsteered, None, scorer=GatedScorer("s0"))
     ]
     return sum(measure.status == "ok" for measure in found)
 

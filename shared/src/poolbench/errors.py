@@ -47,25 +47,26 @@ class UnknownNameError(ConfigError):
         super().__init__(unknown_name_message(kind, name, known))
 
 
-class UnknownConceptError(UnknownNameError):
+class _UnknownOfKindError(UnknownNameError):
+    kind: str
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(self.kind, name, known)
+
+
+class UnknownConceptError(_UnknownOfKindError):
     code = "unknown_concept"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("concept", name, known)
+    kind = "concept"
 
 
-class UnknownStrategyError(UnknownNameError):
+class UnknownStrategyError(_UnknownOfKindError):
     code = "unknown_strategy"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("strategy", name, known)
+    kind = "strategy"
 
 
-class UnknownModelError(UnknownNameError):
+class UnknownModelError(_UnknownOfKindError):
     code = "unknown_model"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("model", name, known)
+    kind = "model"
 
 
 class ModelError(ConfigError):

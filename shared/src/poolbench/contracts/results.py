@@ -74,27 +74,10 @@ COSINE_SCHEMA = pa.schema(
 
 #: What identifies a cell; everything else describes how its value came about.
 IDENTITY = (
-    "suite",
-    "protocol",
-    "budget",
-    "model",
-    "model_revision",
-    "dataset_revision",
-    "split",
-    "layer",
-    "strategy",
-    "strategy_version",
-    "direction",
-    "concept",
-    "neighbour",
-    "scorer",
-    "strength",
-    "alpha_unit",
-    "opening_set",
-    "params",
-    "metric",
-    "metric_version",
-)
+    "suite", "protocol", "budget", "model", "model_revision", "dataset_revision", "split", "layer", "strategy",
+    "strategy_version", "direction", "concept", "neighbour", "scorer", "strength", "alpha_unit", "opening_set",
+    "params", "metric", "metric_version",
+)  # fmt: skip
 
 #: Columns that differ between two runs of the same work and therefore stay out of the digest.
 VOLATILE = ("run_id", "wall_s", "device_s", "peak_bytes", "code_version", "created_at")

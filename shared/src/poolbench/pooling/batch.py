@@ -54,7 +54,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Weighing:
     """The outcomes of a batch that are the same at every layer; `None` for a strategy that depends on the layer.
 
     The host computes them while the device is still running the model.
@@ -65,7 +65,7 @@ class Plan:
     fixed: Sequence[Sequence[Outcome | None]]
 
     @classmethod
-    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Plan:
+    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Weighing:
         """Compute what does not depend on the layer."""
         fixed = [[None if r.strategy.per_layer else r.outcome(c) for r in requests] for c in contexts]
         return cls(requests, contexts, fixed)
@@ -87,13 +87,13 @@ class Plan:
 
 
 def pool_layer(
-    states: Sequence[Tensor], plan: Plan, signals: Sequence[Signals] | None = None
+    states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None = None
 ) -> tuple[np.ndarray, list[list[Outcome]]]:
     """Pool one layer of a batch of passages with every strategy.
 
     Args:
         states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
-        plan: Requests and their fixed outcomes.
+        weighing: Requests and their fixed outcomes.
         signals: Captured signals of each passage at this layer; `norms` are added here.
 
     Returns:
@@ -101,10 +101,10 @@ def pool_layer(
         row and P further rows after those of the strategies (see `split_parts`).
     """
     known = signals or [{}] * len(states)
-    if "norms" in plan.needs:
+    if "norms" in weighing.needs:
         known = [{**given, "norms": norms} for given, norms in zip(known, _norms(states), strict=True)]
-    contexts = [context.at_layer(given) for context, given in zip(plan.contexts, known, strict=True)]
-    outcomes = plan.at_layer(contexts)
+    contexts = [context.at_layer(given) for context, given in zip(weighing.contexts, known, strict=True)]
+    outcomes = weighing.at_layer(contexts)
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
     pooled = [
         pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)

@@ -8,7 +8,7 @@ import torch
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import InputError
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.pooling.signals import SIGNALS, Signals
@@ -62,8 +62,8 @@ def _pool_shard(
         if passage.error is not None:
             collector.fail(index, passage.error)
         elif passage.hidden_TD is not None:
-            plan = Plan.of([_context(passage, words)], requests)
-            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], plan, [_signals(passage)])
+            weighing = Weighing.of([_context(passage, words)], requests)
+            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], weighing, [_signals(passage)])
             collector.add(index, vectors[0], outcomes[0])
     return collector
 

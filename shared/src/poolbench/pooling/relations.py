@@ -15,40 +15,13 @@ UNIVERSAL = frozenset(_UNIVERSAL_NAMES.split())
 
 #: ClearNLP and older Stanford labels; `prep` marks the preposition itself, as `case` does in UD.
 TO_UNIVERSAL = {
-    "prep": "case",
-    "agent": "case",
-    "relcl": "acl",
-    "rcmod": "acl",
-    "partmod": "acl",
-    "preconj": "cc",
-    "prt": "compound",
-    "nn": "compound",
-    "mwe": "fixed",
-    "auxpass": "aux",
-    "nsubjpass": "nsubj",
-    "csubjpass": "csubj",
-    "dobj": "obj",
-    "dative": "iobj",
-    "pobj": "obl",
-    "pcomp": "ccomp",
-    "acomp": "xcomp",
-    "attr": "xcomp",
-    "oprd": "xcomp",
-    "poss": "nmod",
-    "possessive": "case",
-    "npadvmod": "obl",
-    "npmod": "obl",
-    "tmod": "obl",
-    "quantmod": "advmod",
-    "neg": "advmod",
-    "intj": "discourse",
-    "meta": "dep",
-    "num": "nummod",
-    "number": "nummod",
-    "predet": "det",
-    "erased": "dep",
-    "": "dep",
-}
+    "prep": "case", "agent": "case", "relcl": "acl", "rcmod": "acl", "partmod": "acl", "preconj": "cc",
+    "prt": "compound", "nn": "compound", "mwe": "fixed", "auxpass": "aux", "nsubjpass": "nsubj", "csubjpass": "csubj",
+    "dobj": "obj", "dative": "iobj", "pobj": "obl", "pcomp": "ccomp", "acomp": "xcomp", "attr": "xcomp",
+    "oprd": "xcomp", "poss": "nmod", "possessive": "case", "npadvmod": "obl", "npmod": "obl", "tmod": "obl",
+    "quantmod": "advmod", "neg": "advmod", "intj": "discourse", "meta": "dep", "num": "nummod", "number": "nummod",
+    "predet": "det", "erased": "dep", "": "dep",
+}  # fmt: skip
 
 
 def to_universal(label: str) -> str:

@@ -14,15 +14,14 @@ import asyncio
 import logging
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("poolbench.http")
 _DISCONNECT = {"type": "http.disconnect"}

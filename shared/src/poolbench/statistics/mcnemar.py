@@ -75,22 +75,6 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
     return McNemarPower(right, estimate / abs(p01 - p10), wrong / (right + wrong))
 
 
-def simulated_mcnemar_power(
-    p01: float, p10: float, n: int, alpha: float = 0.05, *, num_draws: int = 20_000, seed: int = 0
-) -> McNemarPower:
-    """What `mcnemar_power` counts, by drawing `num_draws` experiments: a check on the enumeration."""
-    _check(p01, p10, n, alpha)
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
-    p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
-    gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
-    found = gaps[p_values <= alpha]
-    if found.size == 0:
-        return McNemarPower(0.0, math.nan, math.nan)
-    type_m = float(np.abs(found).mean() / abs(p01 - p10))
-    return McNemarPower(float((found > 0).sum() / num_draws), type_m, float((found < 0).mean()))
-
-
 def _check(p01: float, p10: float, n: int, alpha: float) -> None:
     if not (0 <= p01 <= 1 and 0 <= p10 <= 1 and p01 + p10 <= 1):
         raise ValueError(f"p01 and p10 are probabilities with a sum of at most 1, got {p01} and {p10}")

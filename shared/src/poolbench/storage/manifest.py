@@ -1,12 +1,50 @@
-"""The manifest of an artifact, and where artifacts lie."""
+"""Manifests of artifacts: their content, sealed with a checksum, and where artifacts lie."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE, RESTRICTED_FOLDER
-from poolbench.storage.sealed import seal, unseal
+
+CHECKSUM = "checksum"
+
+
+def seal(content: str | bytes) -> bytes:
+    """Return a JSON object with the checksum of all its fields added."""
+    fields = from_json(content)
+    return json.dumps({**fields, CHECKSUM: _checksum(fields)}).encode()
+
+
+def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
+    """Return the fields of a sealed JSON object, without the checksum.
+
+    Args:
+        data: Bytes of the object.
+        required: Refuse an object without checksum. Earlier versions wrote none.
+
+    Raises:
+        ValueError: The bytes are no JSON object, or the checksum is missing or wrong.
+    """
+    fields = from_json(data)
+    if not isinstance(fields, dict):
+        raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+    checksum = fields.pop(CHECKSUM, None)
+    if checksum is None and not required:
+        return fields
+    if checksum != _checksum(fields):
+        raise ValueError("its checksum is missing" if checksum is None else "it does not match its checksum")
+    return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
 
 #: Manifests of version 1 have no checksum; they stay readable.
 MANIFEST_VERSION = 2

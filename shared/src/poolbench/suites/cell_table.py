@@ -19,16 +19,9 @@ ABSENT_STATUSES = (Status.NOT_IMPLEMENTED,)
 #: Columns in which all rows of one board agree: a published figure is another quantity than a corrected one, and
 #: planted passages are diagnostics that real ones are never ranked with.
 ONE_QUANTITY = (
-    "suite",
-    "protocol",
-    "budget",
-    "dataset",
-    "dataset_revision",
-    "direction",
-    "alpha_unit",
-    "opening_set",
+    "suite", "protocol", "budget", "dataset", "dataset_revision", "direction", "alpha_unit", "opening_set",
     "metric_version",
-)
+)  # fmt: skip
 
 Cell = Mapping[str, Any]
 #: Model and layer of a cell, None where a row has none.

@@ -8,7 +8,7 @@ from poolbench.errors import CellError
 from poolbench.suites.grids import ResponseGrid, SteeredTables, response_grids, single_grid
 from poolbench.suites.intervals import expanded_level
 from poolbench.suites.response import fluent_strengths, mean_scores, perplexity_ratio
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 from poolbench.suites.steering import opening_weights
 
 
@@ -17,7 +17,7 @@ def curve_rows(
     unsteered: SteeredTables,
     nulls: SteeredTables | None = None,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",

@@ -11,7 +11,7 @@ from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, 
 from poolbench.suites.intervals import opening_interval, with_direction_spread
 from poolbench.suites.measure import Measure
 from poolbench.suites.response import best_column, gain_at, halves
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
 EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"
@@ -59,8 +59,8 @@ def d3_measures(
     unsteered: SteeredTables,
     nulls: SteeredTables | None,
     *,
-    target: Scorer,
-    neighbour: Scorer,
+    target: GatedScorer,
+    neighbour: GatedScorer,
     relation: str,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
@@ -113,7 +113,11 @@ def blank_d3(relation: str, error: CellError, **fields: Any) -> list[Measure]:
 
 
 def grid_pair(
-    steered: SteeredTables, unsteered: SteeredTables, target: Scorer, neighbour: Scorer, direction_key: str | None
+    steered: SteeredTables,
+    unsteered: SteeredTables,
+    target: GatedScorer,
+    neighbour: GatedScorer,
+    direction_key: str | None,
 ) -> list[ResponseGrid]:
     """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
     scorers = (target.concept, neighbour.concept)
@@ -121,7 +125,7 @@ def grid_pair(
 
 
 def _null_pairs(
-    nulls: SteeredTables | None, unsteered: SteeredTables, target: Scorer, neighbour: Scorer
+    nulls: SteeredTables | None, unsteered: SteeredTables, target: GatedScorer, neighbour: GatedScorer
 ) -> list[list[ResponseGrid]]:
     """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
     if nulls is None or neighbour.concept not in set(nulls.scores["scorer"].to_pylist()):

@@ -13,7 +13,7 @@ from poolbench.suites.disentangle import grid_pair
 from poolbench.suites.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench.suites.measure import Measure
 from poolbench.suites.response import CurveStatistic, scp, scp_1
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 #: What the ratio of D3 is taken of: the card defines SCP as the correlation; its code divides gains at one strength.
 SCPS: dict[str, CurveStatistic] = {"d2.scp": scp, "d2.scp_1": scp_1}
@@ -23,7 +23,7 @@ def published_d2(
     steered: SteeredTables,
     unsteered: SteeredTables,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
@@ -47,8 +47,8 @@ def published_d3(
     steered: SteeredTables,
     unsteered: SteeredTables,
     *,
-    target: Scorer,
-    neighbour: Scorer,
+    target: GatedScorer,
+    neighbour: GatedScorer,
     relation: str,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
@@ -87,7 +87,7 @@ def _ratio(metric: str, target: float, neighbour: float, fields: dict[str, Any])
     return Measure.of(metric, 1 - neighbour / target, **fields, details=details)
 
 
-def _flat(metric: str, scorer: Scorer, fields: dict[str, Any]) -> Measure:
+def _flat(metric: str, scorer: GatedScorer, fields: dict[str, Any]) -> Measure:
     reason = f"the mean score of {scorer.concept} is the same at every strength"
     return Measure.null(metric, Status.NO_EFFECT, reason, **fields)
 

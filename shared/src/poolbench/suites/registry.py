@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from poolbench.registry import Registry
+from poolbench.suites.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -26,4 +27,16 @@ class Suite:
     reference: str = ""
 
 
-SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=("poolbench.suites.poolbench_suite",), by_id=True)
+SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=(), by_id=True)
+
+#: Which pooling strategy best captures a concept in a model at a layer?
+POOLBENCH = SUITES.add(
+    Suite(
+        id="poolbench",
+        version=1,
+        summary="19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)",
+        metrics=tuple(name for name in METRICS if not name.startswith("probe.")),
+        protocols=("corrected", "published"),
+        reference="PoolBench: pooling strategies for concept representations in decoder language models",
+    )
+)

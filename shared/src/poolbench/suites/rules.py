@@ -37,7 +37,7 @@ class SteeringRules:
 
 
 @dataclass(frozen=True)
-class Scorer:
+class GatedScorer:
     """Gate and score range of a concept's scorer, as D2 and D3 need them.
 
     Attributes:
@@ -82,7 +82,7 @@ class Scorer:
             )
 
     @classmethod
-    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> Scorer:
+    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> GatedScorer:
         """Read the scorer of `concept` from its `scorer.gate` measures; `no_scorer` if there are none.
 
         Args:

@@ -19,7 +19,7 @@ from poolbench.suites.response import (
     halves,
     perplexity_ratio,
 )
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
 EXCESS_CI_METHOD = "paired bootstrap over openings, expanded percentile, with the spread of null directions"
@@ -36,7 +36,7 @@ def d2_measures(
     unsteered: SteeredTables,
     nulls: SteeredTables | None,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
@@ -174,7 +174,7 @@ def _flat(metric: str, common: dict[str, Any]) -> Measure:
     return Measure.null(metric, Status.NO_EFFECT, "the mean score is the same at every strength", **common)
 
 
-def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer) -> dict[str, Any]:
+def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: GatedScorer) -> dict[str, Any]:
     openings = len(grid.openings)
     fields = {"direction": direction, "scorer": scorer.concept, "n": openings, "num_groups": openings}
     return {**fields, "seed": rules.seed, "ci_method": CI_METHOD}

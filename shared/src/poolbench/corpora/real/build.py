@@ -16,7 +16,7 @@ from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
 from poolbench.corpora.real.documents import Document, read_documents
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
-from poolbench.corpora.real.windows import Shelf, windows
+from poolbench.corpora.real.windows import ChosenPassages, windows
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
 from poolbench.errors import CorpusError, UnknownConceptError
 
@@ -88,7 +88,7 @@ class _CorpusBuilder:
     window: tuple[int, int]
     seed: int
     count_tokens: TokenCounter
-    shelf: Shelf = field(default_factory=Shelf)
+    chosen: ChosenPassages = field(default_factory=ChosenPassages)
 
     @cached_property
     def _seeds(self) -> Any:
@@ -143,7 +143,7 @@ class _CorpusBuilder:
 
     def _accepted(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
         """Keep candidates that share few 8-grams with all chosen before."""
-        return (candidate for candidate in candidates if self.shelf.accepts(candidate.text))
+        return (candidate for candidate in candidates if self.chosen.accepts(candidate.text))
 
     def _by_domain(self, pool: Pool, split: Split) -> dict[str, Iterator[Candidate]]:
         """Return the candidates of a pool per domain; documents in turn, so that none dominates."""

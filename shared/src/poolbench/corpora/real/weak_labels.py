@@ -134,14 +134,6 @@ def weak_labels() -> dict[str, WeakLabels]:
 
 
 _NUMERIC = (
-    "craft_articles",
-    "cfpb_complaints",
-    "state_union",
-    "inaugural",
-    "peps",
-    "keps",
-    "python_docs",
-    "django_docs",
-    "wikitext2_test",
-    "factbook",
-)
+    "craft_articles", "cfpb_complaints", "state_union", "inaugural", "peps", "keps", "python_docs", "django_docs",
+    "wikitext2_test", "factbook",
+)  # fmt: skip

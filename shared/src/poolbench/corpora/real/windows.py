@@ -61,7 +61,7 @@ SHARED_LIMIT = NEAR_DUPLICATE / 2
 """Half of what the validator allows: a rewritten member shares more with its neighbours than its positive."""
 
 
-class Shelf:
+class ChosenPassages:
     """Passages chosen so far, as 8-grams, so that a new one is compared with all of them at once."""
 
     def __init__(self) -> None:

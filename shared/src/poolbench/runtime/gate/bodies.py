@@ -1,19 +1,14 @@
 """Read request bodies: each bounded in size, time and rate, and all of them together in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
+
+from starlette.types import Message, Scope
 
 from poolbench.runtime.gate.headers import declared_bytes, is_json, sends_body
 from poolbench.runtime.gate.refusal import Answer, RefusalError
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Message, Scope
-
-    from poolbench.settings import GateSettings
 
 _MIB = 1 << 20
 _KIB = 1 << 10

@@ -1,10 +1,9 @@
 """The middleware: headers and token first, then the body, then the services."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolbench.runtime.gate.bodies import Bodies, Body, ClientGoneError
 from poolbench.runtime.gate.clients import Clients, address_of
@@ -17,12 +16,8 @@ from poolbench.runtime.gate.headers import (
 )
 from poolbench.runtime.gate.health import HealthDesk
 from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from poolbench.settings import GateSettings
 
 _LOG = logging.getLogger("poolbench.http")
 

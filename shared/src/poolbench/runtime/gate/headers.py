@@ -1,17 +1,14 @@
 """Read the headers of a request: token, target and size of the body."""
 
-from __future__ import annotations
-
 import hmac
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import Scope
 
 from poolbench.contracts.wire import HEALTH_PATH, JSON_TYPE, SERVICES
 from poolbench.runtime.gate.refusal import RefusalError
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
 
 #: Read by Ray Serve's proxy. They switch off its time limits and its watch for clients that leave, or choose a replica.
 SERVE_HEADERS = {

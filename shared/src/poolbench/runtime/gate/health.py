@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import ASGIApp, Message
 
 from poolbench.contracts.wire import HEALTH_PATH
+from poolbench.settings import GateSettings
 from poolbench.statuses import ServiceState
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message
-
-    from poolbench.settings import GateSettings
 
 _FRESH_S = 0.2
 _MAX_BYTES = 1 << 20

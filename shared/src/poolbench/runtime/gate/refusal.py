@@ -1,17 +1,13 @@
 """Responses of the gate itself: one shape for every error, and a clean end for an unread body."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import TYPE_CHECKING
+
+from starlette.types import Message, Receive, Send
 
 from poolbench.contracts.wire import HTTP_CODES
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Send
 
 LINGER_S = 1.0
 LINGER_BYTES = 4 << 20
