@@ -15,13 +15,7 @@ PACKAGES = ("torch", "transformers", "numpy", "pyarrow")
 
 
 def write_report(name: str, ratios: Mapping[str, float | None], figures: dict[str, Any]) -> Path:
-    """Write `bench/out/<name>.json` and print its ratios.
-
-    Args:
-        name: Name of the benchmark.
-        ratios: Value by ratio id; None if the figures say why there is none.
-        figures: Everything a reader needs to judge them.
-    """
+    """Write `bench/out/<name>.json` and print its ratios; a ratio is None if the figures say why there is none."""
     report = {
         "name": name,
         "command": " ".join(["python", *sys.argv]),

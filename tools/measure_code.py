@@ -121,12 +121,7 @@ def _share(found: Sequence[bool]) -> float:
 
 
 def measure(repository: Path, against: str | None = None) -> Measures:
-    """Return all figures of a repository.
-
-    Args:
-        repository: Its root folder.
-        against: A git revision to compare the numbers of lines with.
-    """
+    """Return all figures of a repository, compared with the git revision `against`."""
     everything = read_sources(repository)
     sources = [source for source in everything if not is_test(source.path)]
     num_lines = sum(source.num_lines for source in sources)

@@ -103,13 +103,8 @@ def differences(work: Protocol, fold: int, columns: np.ndarray, ours: np.ndarray
 def choose(work: Protocol, columns: np.ndarray, converged: np.ndarray) -> tuple[Way, list[dict[str, Any]]]:
     """Return the fastest candidate that reaches the converged AUROCs, each at the loosest sufficient tolerance.
 
-    Args:
-        work: The protocol; fold 0 is tried.
-        columns: Probes to try.
-        converged: Held-out scores of those probes at the optimum.
-
-    Returns:
-        The configuration, and the measurements of each.
+    The given probes are tried on fold 0, against their held-out scores at the optimum. The measurements of each
+    candidate are returned too.
     """
     tried, matched = [], []
     for candidate in CANDIDATES:

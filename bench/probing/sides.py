@@ -39,14 +39,7 @@ class Side:
 
 
 def compare(work: Protocol, way: Way, converged: list[np.ndarray], num_threads: int | None = None) -> dict[str, Any]:
-    """Fit all probes of all folds by both sides in alternating order.
-
-    Args:
-        work: The protocol.
-        way: Configuration of scikit-learn.
-        converged: Held-out scores [m, K] of each fold at the optimum.
-        num_threads: Threads of the linear algebra of both sides; None for all.
-    """
+    """Fit all probes of all folds by both sides in alternating order; compare with the scores [m, K] at the optimum."""
     sides = {"ours": Side.start(work, None, num_threads), "scikit_learn": Side.start(work, way, num_threads)}
     spent: dict[str, list[Spent]] = {name: [] for name in sides}
     worst = dict.fromkeys(sides, 0.0)

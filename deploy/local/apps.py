@@ -84,13 +84,7 @@ def wait(console: Console) -> list[AppState]:
 
 
 def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
-    """Return the services whose `/health` does not answer over HTTP.
-
-    Args:
-        http: Address of the services.
-        token: Their bearer token.
-        wait_s: How long services without a response are asked again.
-    """
+    """Return the services whose `/health` does not answer over HTTP within `wait_s`."""
     ends_at, left = time.monotonic() + wait_s, list(SERVICES)
     while left := [name for name in left if not _answers(f"{http}/{name}{HEALTH_PATH}", token)]:
         if time.monotonic() > ends_at:

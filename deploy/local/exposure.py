@@ -12,11 +12,7 @@ from poolbench.errors import ConfigError
 
 
 def make_private(folder: Path) -> Path:
-    """Create a folder that only its owner may enter, or close an existing one to others.
-
-    Raises:
-        ConfigError: Another user's folder, a link or a file has this name.
-    """
+    """Create a folder for its owner only, or close one to others. Raise ConfigError if the name is taken."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

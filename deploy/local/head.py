@@ -94,14 +94,8 @@ def start(cluster: Cluster, state: Path) -> None:
 
 
 def connect(cluster: Cluster, wait_s: float = 0) -> None:
-    """Connect this process to the cluster's Ray.
-
-    Args:
-        cluster: One whose head runs.
-        wait_s: How long a head that has just been started may take to let its node in.
-
-    Raises:
-        EndpointError: It does not answer.
+    """Connect this process to a cluster's Ray, whose head may take `wait_s` to start. Raise EndpointError without an
+    answer.
     """
     os.environ.update(FIXED, RAY_AUTH_TOKEN_PATH=cluster.ray_token_file)
     os.environ.pop("RAY_AUTH_TOKEN", None)

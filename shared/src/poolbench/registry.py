@@ -80,12 +80,7 @@ class Registry(Generic[T]):
         return decorate
 
     def get(self, name: str) -> T:
-        """Return the item of this id.
-
-        Raises:
-            UnknownNameError: With the nearest valid ids.
-            ConfigError: As `all` does.
-        """
+        """Return the item of this id. Raise UnknownNameError with the nearest ids, or ConfigError as `all` does."""
         self._load()
         if name not in self._items:
             raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
@@ -94,8 +89,7 @@ class Registry(Generic[T]):
     def all(self) -> list[T]:
         """Return every registered item, those of other packages included.
 
-        Raises:
-            ConfigError: Names the package whose plug-in cannot be loaded, or takes an id that is taken.
+        Raise ConfigError with the package whose plug-in cannot be loaded, or takes an id that is taken.
         """
         self._load()
         return [self._items[name] for name in (sorted(self._items) if self._by_id else self._items)]

@@ -87,11 +87,7 @@ CONCEPTS = Registry(
 
 
 def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
-    """Refuse an export, or an answer to a request, that would hold data of a sensitive concept.
-
-    Args:
-        concepts: Ids of the concepts whose passages, vectors or texts are asked for.
-        keys: Artifacts that are read for it; a key is restricted if anything that it was made from is.
+    """Refuse an export, or an answer to a request, that would hold data of sensitive concepts or restricted artifacts.
 
     Raises:
         RestrictedError: Naming the sensitive ones.

@@ -117,8 +117,7 @@ def layer_at_depth(depth: float, num_blocks: int) -> int:
 def resolve_layers(layers: list[int | float] | None, num_blocks: int) -> list[int]:
     """Return block indices from indices (negative from the end) or depths (floats); default depths .5, .75, 1.
 
-    Raises:
-        LayerError: An index is outside the model; names the valid range and the nearest layer.
+    Raise LayerError with the valid range and the nearest layer if an index is outside the model.
     """
     chosen = []
     for layer in layers if layers is not None else list(DEFAULT_DEPTHS):

@@ -76,13 +76,6 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 def require_at_most(what: str, number: float, limit: float, remedy: str) -> None:
-    """Raise TooLargeError if work would cost more than one request or task may.
-
-    Args:
-        what: What the number counts.
-        number: Expected cost.
-        limit: Highest cost that is accepted.
-        remedy: What to send instead.
-    """
+    """Raise TooLargeError if the expected cost exceeds `limit`; the message names `what` costs it and a remedy."""
     if number > limit:
         raise TooLargeError(f"{what}: {number:,.0f}; the limit is {limit:,.0f}; {remedy}")

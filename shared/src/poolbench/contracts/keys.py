@@ -10,12 +10,7 @@ RESTRICTED_PREFIX = "restricted."
 
 
 def canonical_json(value: Any) -> str:
-    """Return JSON with sorted keys and no spaces, so that equal values hash equally.
-
-    Raises:
-        ValueError: The value holds NaN or infinity, which JSON cannot carry.
-        TypeError: The value holds something that is not JSON.
-    """
+    """Return JSON with sorted keys and no spaces. Raise ValueError for NaN or infinity, TypeError for no JSON."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

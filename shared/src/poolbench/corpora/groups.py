@@ -16,11 +16,10 @@ INFERRED_SOURCE = "inferred"
 
 
 def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
-    """Return the group number of each passage: connected components of the shared keys, int [n], numbered by first
-    passage.
+    """Return the group number of each passage: connected components of the shared keys, int [n].
 
-    Args:
-        keys: One sequence of n keys per kind, e.g. pair ids and document ids. A null key links nothing.
+    Each sequence holds n keys of one kind, e.g. pair ids. A null key links nothing. Groups are numbered by first
+    passage.
     """
     links = (
         (row, (kind, key)) for kind, column in enumerate(keys) for row, key in enumerate(column) if key is not None

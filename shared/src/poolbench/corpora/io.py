@@ -88,15 +88,10 @@ class Record(BaseModel):
 
 
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
-    """Write a corpus of any number of concepts; existing files are replaced.
+    """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
 
-    Args:
-        passages: PASSAGES.
-        folder: Created if missing; gets a folder per concept and the manifest.
-        allow_sensitive: Whether `folder` is a restricted place, where sensitive passages may lie.
-
-    Raises:
-        RestrictedError: A concept is sensitive, and `allow_sensitive` is not set.
+    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive` says that the folder is a restricted
+    place.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     if not allow_sensitive:
@@ -117,11 +112,7 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
-    """Return the passages of one concept, from the folder of its name in the corpus folder.
-
-    Raises:
-        CorpusError: A file is missing, empty or malformed; names file, line and field.
-    """
+    """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
     if not (folder / concept).is_dir():
         known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")

@@ -122,12 +122,7 @@ def bucket_of(doc_id: str) -> int:
 def split_of(doc_id: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Split:
     """Return the split that a document belongs to, the same on every machine and in every run.
 
-    Args:
-        doc_id: `<source>/<document>[/<part>]`.
-        shares: Declared shares per source; the project's own by default.
-
-    Raises:
-        CorpusError: The id is malformed or its source has no declared shares.
+    Raise CorpusError if the id is malformed or its source has no declared shares.
     """
     declared = shares_of(source_of(doc_id), shares)
     bucket = bucket_of(doc_id)

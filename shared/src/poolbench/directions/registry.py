@@ -128,13 +128,7 @@ def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) 
 
 
 def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Permute labels [n] and keep the design: flip inside matched pairs, shuffle among unpaired rows.
-
-    Args:
-        labels: 1 positive, 0 negative.
-        pairs_P2: Row numbers (positive, negative) of the matched pairs.
-        rng: Source of randomness.
-    """
+    """Permute labels [n] and keep the design: flip inside matched pairs [P, 2], shuffle among unpaired rows."""
     permuted = np.array(labels, copy=True)
     swap = pairs_P2[rng.random(len(pairs_P2)) < 0.5]
     permuted[swap[:, 0]], permuted[swap[:, 1]] = labels[swap[:, 1]], labels[swap[:, 0]]
@@ -146,11 +140,7 @@ def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Gen
 def null_directions(
     vectors_nD: np.ndarray, labels: np.ndarray, pairs_P2: np.ndarray, *, num_nulls: int = 20, seed: int = 0
 ) -> list[Direction]:
-    """Return unit C1 directions of permuted labels, ids `null_000` ...; one generator each, so a prefix is stable.
-
-    Raises:
-        CellError: `collapsed` if a direction is zero.
-    """
+    """Return unit C1 directions `null_000` ... of permuted labels. Raise CellError `collapsed` for zero."""
     directions = []
     for number in range(num_nulls):
         permuted = permuted_labels(labels, pairs_P2, np.random.default_rng((seed, number)))

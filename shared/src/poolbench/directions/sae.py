@@ -59,11 +59,7 @@ class SparseAutoencoder:
 
     @classmethod
     def from_bytes(cls, weights: bytes, config: bytes) -> Self:
-        """Read a safetensors file and its configuration.
-
-        Raises:
-            InputError: Names what is unknown, missing, of a wrong shape, or not supported.
-        """
+        """Read a safetensors file and its configuration. Raise InputError for what is wrong or missing."""
         settings = read_config(config)
         architecture = architecture_of(settings)
         tensors = read_tensors(weights)

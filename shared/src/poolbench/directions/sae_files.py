@@ -24,13 +24,9 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """Return the files of an autoencoder under their names in an artifact.
+    """Return the files of an autoencoder under their names in an artifact. Raise InputError unless both exist.
 
-    Args:
-        path: A folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself.
-
-    Raises:
-        InputError: One of them is missing, or there are several weight files.
+    `path` is a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself.
     """
     folder = path if path.is_dir() else path.parent
     weights = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
@@ -42,11 +38,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """Return the configuration as a mapping.
-
-    Raises:
-        InputError: It is no JSON object, or asks for normalised activations or rescaled features.
-    """
+    """Return the configuration. Raise InputError if it is no JSON object, or asks for rescaled features."""
     try:
         settings = json.loads(config)
     except ValueError as error:
@@ -66,11 +58,7 @@ def read_config(config: bytes) -> dict[str, Any]:
 
 
 def architecture_of(settings: Mapping[str, Any]) -> str:
-    """Return the architecture that a configuration names.
-
-    Raises:
-        InputError: It is none of `ARCHITECTURES`, or a standard one with another activation than relu and topk.
-    """
+    """Return the architecture that a configuration names. Raise InputError if it, or its activation, is unknown."""
     named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
     architecture = {"standard": "relu"}.get(named, named)
     if named == "standard":  # older configurations name the activation beside it
@@ -84,11 +72,7 @@ def architecture_of(settings: Mapping[str, Any]) -> str:
 
 
 def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
-    """Return the tensors of a safetensors file in float32, bfloat16 included.
-
-    Raises:
-        InputError: It is no safetensors file, or a tensor does not hold finite floats.
-    """
+    """Return the tensors of a safetensors file in float32. Raise InputError unless all hold finite floats."""
     import safetensors
 
     try:

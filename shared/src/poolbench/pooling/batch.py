@@ -31,12 +31,7 @@ class Request:
 
     @classmethod
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
-        """Look the strategy up and check the parameters.
-
-        Raises:
-            UnknownStrategyError: There is no such strategy.
-            ConfigError: It has no such parameter.
-        """
+        """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
         found = STRATEGIES.get(strategy_id)
         return cls(found, found.resolve(params))
 

@@ -13,13 +13,7 @@ from poolbench.statuses import Status
 
 
 class VectorCollector:
-    """Rows of every strategy at one layer, filled in any order and written in passage order.
-
-    Args:
-        passage_ids: Ids in the order of the table.
-        strategy_ids: One table each.
-        width: Width D of the vectors.
-    """
+    """Rows of every strategy at one layer of width D, filled in any order and written in passage order."""
 
     def __init__(self, passage_ids: Sequence[str], strategy_ids: Sequence[str], width: int) -> None:
         num, shape = len(passage_ids), (len(strategy_ids), len(passage_ids))

@@ -162,8 +162,7 @@ class TokenContext:
     def proportional_to(self, saliency_T: np.ndarray) -> Weights:
         """Return weights on the real tokens proportional to a non-negative saliency; A1 if all of it is zero.
 
-        Raises:
-            CellError: The saliency of a real token is not finite.
+        Raise CellError if the saliency of a real token is not finite.
         """
         values = np.zeros(self.num_positions)
         values[self.real] = saliency_T[self.real]

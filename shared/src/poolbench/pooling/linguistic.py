@@ -34,11 +34,7 @@ def pos_filtered(context: TokenContext) -> Weights:
     reference=CARD + "; without the reference's concept lexicon, which by itself separates the classes",
 )
 def dependency_rel(context: TokenContext) -> Weights:
-    """Average the tokens of words whose incoming arc is advcl, mark, cc, conj, case or acl.
-
-    Raises:
-        CellError: A label belongs to no known scheme.
-    """
+    """Average words on an arc advcl, mark, cc, conj, case or acl. Raise CellError for a label of no known scheme."""
     relations = [to_universal(label) for label in context.annotation().dep]
     return context.mean_of(context.real_tokens_of([name in CLAUSE_AND_MODIFIER for name in relations]))
 

@@ -30,17 +30,10 @@ SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
     uses_concept_lexicon=True,
 )
 def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Weights:
-    """Average the tokens of words whose incoming arc touches a trigger.
+    """Average the tokens of words whose incoming arc touches a trigger. Raise CellError without triggers.
 
     An arc (word, head) touches a trigger when one of its ends lies in a run of words whose lemmas, in lower case,
     are those of the trigger. A root is its own head.
-
-    Args:
-        context: The passage.
-        triggers: The concept's trigger lemmas; one of several words is written with spaces.
-
-    Raises:
-        CellError: There are no triggers.
     """
     phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
     if not phrases:
@@ -90,8 +83,7 @@ def subword_root(context: TokenContext) -> Weights:
 def subject_verb_object(context: TokenContext) -> Weights:
     """Average the tokens of both ends of nsubj and obj arcs (the single words, not the phrases they head).
 
-    Raises:
-        CellError: A label belongs to no known scheme.
+    Raise CellError for a label of no known scheme.
     """
     words = context.annotation()
     arguments = [w for w, label in enumerate(words.dep) if to_universal(label) in SUBJECT_AND_OBJECT]

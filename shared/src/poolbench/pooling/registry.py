@@ -125,11 +125,7 @@ class StrategySpec:
         return create_model(f"{self.id}_params", __config__=_STRICT, **fields)
 
     def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the defaults overlaid with `params`.
-
-        Raises:
-            ConfigError: A parameter does not exist, or has another type or bounds than the function's annotation.
-        """
+        """Return the defaults overlaid with `params`. Raise ConfigError for an unknown parameter, type or bound."""
         unknown = sorted(set(params or {}) - set(self.params))
         if unknown:
             allowed = ", ".join(self.params) or "none"
@@ -149,9 +145,7 @@ class StrategySpec:
     def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
         """Return weights over the passage's positions, one or several, or the reduction to apply.
 
-        Raises:
-            CellError: The passage or context lacks what it needs.
-            ConfigError: It returns parts without naming a readout, or the reverse.
+        Raise CellError if the passage or context lacks what it needs, ConfigError if parts and readout do not match.
         """
         if len(context.real) == 0:
             name = repr(context.passage_id)
@@ -180,10 +174,9 @@ STRATEGIES = Registry(
 
 
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
-    """Return the strategies to run, once each, in order. Raise UnknownStrategyError for a wrong id.
+    """Return the strategies to run, once each, in order; `card` and `extended` omit what runs on request only.
 
-    Args:
-        names: Strategy ids. `card` and `extended` stand for a board, without what runs on request only. None: the card.
+    Raise UnknownStrategyError with the nearest valid ids.
     """
     chosen: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:

@@ -73,8 +73,7 @@ def head_attention(context: TokenContext) -> Parts:
 def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field(gt=0, le=1e6)] = 1e-3) -> Weights:
     """Weigh the real tokens by a / (a + p) and average; a token that the train texts lack has p = 0.
 
-    Raises:
-        CellError: The tokens were not counted.
+    Raise CellError if the tokens were not counted.
     """
     real = context.real
     values = np.zeros(context.num_positions)

@@ -45,13 +45,7 @@ class KeptPassage:
 
 
 class ShardWriter:
-    """Collects passages and passes them on as STATES tables of bounded size.
-
-    Args:
-        sink: Takes each shard once it is full; it is not kept here.
-        width: Width D.
-        shard_bytes: Size of the states of a shard. A passage is never split.
-    """
+    """Passes passages on to `sink` as STATES tables of about `shard_bytes`. A passage is never split."""
 
     def __init__(self, sink: Callable[[pa.Table], None], width: int, shard_bytes: int = SHARD_BYTES) -> None:
         self._sink, self._width, self._shard_bytes = sink, width, shard_bytes

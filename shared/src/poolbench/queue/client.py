@@ -27,11 +27,7 @@ class TaskQueue:
             self._errors += _redis_errors()
 
     def send(self, task: Task) -> None:
-        """Put a task on the queue of its service, which its kind names.
-
-        Raises:
-            BrokerError: The broker cannot be reached.
-        """
+        """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
         options = {"queue": queue_name(task.service), "task_id": task.task_id, "retry_policy": _PUBLISH_POLICY}
         with self._reachable():
             self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)

@@ -13,16 +13,7 @@ _SHOWN_CHARS = 80
 
 
 def parse_json(raw: bytes, what: str, kind: type) -> Any:
-    """Parse a JSON object or list.
-
-    Args:
-        raw: The bytes.
-        what: Name of the value in messages.
-        kind: dict or list.
-
-    Raises:
-        InputError: It is none, or holds values that would break its readers.
-    """
+    """Parse a JSON object (dict) or list. Raise InputError if it is none, or holds values that break readers."""
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:

@@ -20,13 +20,9 @@ def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
 
 
 def openai_error(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """Return an error in the OpenAI API's form.
+    """Return an error in the OpenAI API's form; the HTTP status decides its type, `param` names the wrong field.
 
-    Args:
-        http_status: Decides the type of the error.
-        code: Code of the error; the same as in our own form.
-        message: What is wrong. Lone surrogates are escaped, because it may quote what a client sent.
-        param: Name of the wrong field.
+    Lone surrogates in the message are escaped, because it may quote what a client sent.
     """
     message = message.encode("utf-8", "backslashreplace").decode()
     param = param and param.encode("utf-8", "backslashreplace").decode()

@@ -33,13 +33,8 @@ def requested_model(model: str, *, revision: str | None = None, dtype: str | Non
 def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str], bool] = is_hub_id) -> None:
     """Refuse a name that would open a folder that requests may not name.
 
-    Args:
-        name: Preset, Hugging Face id or folder.
-        presets: Names that are neither ids nor folders.
-        is_id: Returns whether a name has the form of an id.
-
     Raises:
-        UnknownModelError: The name is none of these; with the nearest presets.
+        UnknownModelError: The name is no preset, id or folder; with the nearest presets.
         ModelError: The folder is not allowed, whether or not it exists.
     """
     if name in presets:

@@ -29,14 +29,9 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
 def build_api(service: Service, token: str) -> FastAPI:
-    """Return the FastAPI application of a service, with the verbs of its `routes`.
+    """Return the FastAPI application of a service, with the verbs of its `routes`, which require the bearer token.
 
-    Args:
-        service: The service.
-        token: Bearer token of every verb; `/health` without it says only "ok", `/docs` is open.
-
-    Raises:
-        ConfigError: The token is empty, which would leave the service open.
+    Without it `/health` says only "ok", and `/docs` is open. Raise ConfigError for an empty token.
     """
     if not token:
         raise ConfigError("POOLBENCH_TOKEN is empty: a service does not start without a bearer token")

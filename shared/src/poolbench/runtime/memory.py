@@ -55,13 +55,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
-    """Limit the memory of this process, and of those it starts.
-
-    Args:
-        service: Service of this process.
-        services: Services that share the machine.
-        num_replicas: Replicas of this service on this machine.
-    """
+    """Limit the memory of this process and its children. `services` share the machine."""
     settings = MemorySettings.load()
     limit = memory_limit(service, services, num_replicas, settings)
     if limit is None:

@@ -64,13 +64,7 @@ class Health(BaseModel):
 
 
 def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
-    """Return the error responses of a verb: those that every verb may give, and `statuses`.
-
-    Args:
-        statuses: Further statuses of this verb.
-        body: Whether the verb reads a body, which may be too large, too slow or malformed.
-        form: Model of the error body.
-    """
+    """Return the error responses of a verb: the common ones, those of a verb with a body, and `statuses`."""
     found = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
     return {status: _response(status, form) for status in found}
 

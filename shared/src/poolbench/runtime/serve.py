@@ -72,11 +72,7 @@ class AppOptions(BaseModel):
 
 
 def app(options: AppOptions) -> Application:
-    """Build a service's application; a Serve configuration names it `poolbench.runtime.serve:app`.
-
-    Raises:
-        UnknownNameError: No service has this name.
-    """
+    """Build a service's application, `poolbench.runtime.serve:app` in Serve's configuration. Raise UnknownNameError."""
     if options.service not in SERVICES:
         raise UnknownNameError("service", options.service, SERVICES)
     from ray import serve

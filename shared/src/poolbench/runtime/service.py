@@ -37,11 +37,7 @@ class Service(Protocol):
 
 
 def load_service(name: str, module: str = "") -> Service:
-    """Import a service package, by default `poolbench_<name>.service`, and create its service.
-
-    Raises:
-        UnknownNameError: No service has this name.
-    """
+    """Import a service package, by default `poolbench_<name>.service`. Raise UnknownNameError for another name."""
     if name not in SERVICES:
         raise UnknownNameError("service", name, SERVICES)
     service: Service = importlib.import_module(module or f"poolbench_{name}.service").create()

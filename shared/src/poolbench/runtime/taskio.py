@@ -86,12 +86,7 @@ class TaskIO:
         self.missing: set[str] = {role for role, key in task.outputs.items() if not artifacts.exists(key)}
 
     def table(self, role: str) -> pa.Table:
-        """Return the table of an input.
-
-        Raises:
-            InputError: The task has no such input.
-            NotFoundError: The input was never committed.
-        """
+        """Return the table of an input. Raise InputError without such an input, NotFoundError if uncommitted."""
         return self._artifacts.read_table(self._input(role))
 
     def shards(self, role: str) -> Iterator[pa.Table]:

@@ -84,19 +84,12 @@ class Worker:
         self.num_failed = 0
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
-        """Execute the task in `message`.
-
-        Args:
-            message: A Task as JSON.
-            attempt: Which delivery of the task this is, from 1.
-            final: Whether the queue will not deliver it again.
-
-        Returns:
-            How it ended; a failure is recorded in the object store.
+        """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
+        object store.
 
         Raises:
-            RetryTaskError: The infrastructure failed; after the final delivery the failure is recorded too.
-            RefusedTaskError: The message is no task of this service; the failure is recorded.
+            RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
+            RefusedTaskError: The message is no task of this service.
         """
         restricted = _is_restricted(message)
         try:

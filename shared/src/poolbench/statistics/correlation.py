@@ -43,13 +43,10 @@ def kendall(x: np.ndarray, y: np.ndarray) -> float:
 def spearman_interval(
     x: np.ndarray, y: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """Percentile interval of the Spearman correlation of `x` and `y` [n], resampling their pairs.
+    """Return the percentile interval of the Spearman correlation of `x` and `y` [n], resampling their pairs.
 
-    None where fewer than half of the resamples have a correlation, e.g. where one side is constant.
-
-    Raises:
-        StatisticError: `too_few` below 2 pairs, `non_finite` where a value is NaN, `failed` where `x` and
-            `y` differ in length.
+    None if fewer than half of the resamples have a correlation. Raise StatisticError `too_few` below 2 pairs,
+    `non_finite` for NaN, `failed` if the lengths differ.
     """
     x, y = (finite_values(side, "pairs", minimum=2, allow_infinite=True) for side in (x, y))
     if len(x) != len(y):

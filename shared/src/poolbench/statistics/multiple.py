@@ -9,8 +9,7 @@ from scipy import stats
 def holm(p_values: np.ndarray) -> np.ndarray:
     """Return Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
 
-    Raises:
-        ValueError: A value is no probability.
+    Raise ValueError for a value that is no probability.
 
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """

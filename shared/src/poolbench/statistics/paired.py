@@ -13,9 +13,7 @@ from poolbench.statuses import Status
 def within_pair_accuracy(differences: np.ndarray, weights_RP: np.ndarray | None = None) -> np.ndarray:
     """Return the share of pairs whose positive scores above its negative, ties one half, [R] (R = 1 without weights).
 
-    Args:
-        differences: Score of the positive minus score of the negative [P].
-        weights_RP: Weights of the pairs, e.g. bootstrap counts.
+    `differences` are positive minus negative [P]; the weights may be bootstrap counts.
     """
     ordered = (np.sign(differences) + 1) / 2
     weights = np.ones((1, len(ordered))) if weights_RP is None else weights_RP

@@ -40,10 +40,7 @@ def nemenyi_critical_difference(num_treatments: int, num_blocks: int, alpha: flo
 
 
 def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
-    """Return the p-value of each pair of treatments, corrected for all pairs, [K, K] with ones on the diagonal.
-
-    Args:
-        scores_NK: N blocks by K treatments without NaN.
+    """Return the p-value of each pair over complete blocks, corrected for all pairs, [K, K] with ones on the diagonal.
 
     Raises:
         StatisticError: `too_few` below 2 blocks or treatments, `non_finite` if a score is NaN.
@@ -63,12 +60,8 @@ def nemenyi_test(scores_NK: np.ndarray) -> np.ndarray:
 def tie_groups(mean_ranks: Sequence[float] | np.ndarray, critical_difference: float) -> list[tuple[int, ...]]:
     """Return the largest sets of treatments in which no two differ by the critical difference: the bars of the diagram.
 
-    Args:
-        mean_ranks: Mean rank of each treatment [K]; NaN belongs to no group.
-        critical_difference: Smallest significant difference.
-
-    Returns:
-        Indices into `mean_ranks`, best first; a treatment that differs from all others is a group of its own.
+    The sets are indices into `mean_ranks` [K], best first; NaN belongs to none. A treatment that differs from all
+    others is a group of its own.
     """
     ranks = np.asarray(mean_ranks, dtype=np.float64)
     order = [int(k) for k in np.argsort(ranks, kind="stable") if not math.isnan(ranks[k])]
@@ -94,14 +87,10 @@ class RankTestResult(NamedTuple):
 
 
 def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
-    """Return Friedman's chi-square with correction for ties.
+    """Return Friedman's chi-square over complete blocks, with correction for ties.
 
-    Args:
-        scores_NK: N blocks by K treatments without NaN.
-
-    Returns:
-        Statistic and p-value from the chi-square distribution with K - 1 degrees of freedom; NaN if all blocks tie all
-        treatments.
+    The p-value is that of the chi-square distribution with K - 1 degrees of freedom; NaN if all blocks tie all
+    treatments.
 
     Raises:
         StatisticError: `too_few` below 2 blocks or 3 treatments, `non_finite` if a score is NaN.
@@ -118,13 +107,9 @@ def friedman_test(scores_NK: np.ndarray) -> RankTestResult:
 def iman_davenport_test(scores_NK: np.ndarray) -> RankTestResult:
     """Return Iman and Davenport's F from Friedman's chi-square, which is less conservative.
 
-    Args:
-        scores_NK: N blocks by K treatments without NaN.
-
-    Returns:
-        Statistic and p-value from the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. If all blocks
-        agree, the statistic is infinite and the p-value exact: the chance that the other blocks repeat the order of the
-        first. NaN if all blocks tie all treatments.
+    The p-value is that of the F distribution with K - 1 and (K - 1)(N - 1) degrees of freedom. If all blocks
+    agree, the statistic is infinite and the p-value exact: the chance that the other blocks repeat the order of the
+    first. NaN if all blocks tie all treatments.
 
     Raises:
         StatisticError: As `friedman_test`.

@@ -68,11 +68,7 @@ def required_training_size(effect: float, width: int, protocol: str = "corrected
 
 
 def total_size(num_train: int, split: tuple[float, ...] = (4, 1, 1)) -> int:
-    """Return the passages in all if `num_train` are the first share of `split`.
-
-    Raises:
-        ValueError: A share is not positive, or training is less than a millionth of all.
-    """
+    """Return the passages if `num_train` are the first share of `split`. Raise ValueError for wrong shares."""
     if not split or not all(share > 0 for share in split) or not sum(split) <= 1e6 * split[0] < math.inf:
         raise ValueError(f"split {split} must be positive shares, training first and at least a millionth of all")
     return math.ceil(num_train * sum(split) / split[0])

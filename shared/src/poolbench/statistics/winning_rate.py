@@ -15,14 +15,8 @@ from poolbench.statuses import Status
 def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
     """Return the share of (dataset, other model) pairs that each model wins, ties one half, missing ones skipped, [M].
 
-    Args:
-        scores: M models by N datasets, higher is better; NaN for a missing score.
-
-    Returns:
-        Rates from 0 to 1; NaN for a model that shares no dataset with another.
-
-    Raises:
-        StatisticError: `too_few` unless `scores` has two dimensions.
+    Scores are models by datasets, higher is better, NaN if missing. A model without a common dataset gets NaN. Raise
+    StatisticError `too_few` unless `scores` has two dimensions.
 
     Reference: Waldis et al. (2024), "Holmes: a benchmark to assess the linguistic competence of language models".
     """
@@ -46,15 +40,8 @@ def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.ndarray:
     """Return Kendall's tau-b of each dataset's order of the models with the overall order [N].
 
-    The overall order is by mean winning rate. It includes the dataset itself, which raises the figure slightly if
-    datasets are few.
-
-    Args:
-        scores: M models by N datasets, higher is better; NaN for a missing score.
-        leave_one_out: Compare each dataset with the order of the others.
-
-    Returns:
-        Correlations from -1 to 1; NaN if a dataset ties all of its models or has fewer than two.
+    The overall order is by mean winning rate. It includes the dataset itself (unless `leave_one_out`), which raises the
+    figure slightly if datasets are few. NaN if a dataset ties all of its models or has fewer than two.
 
     Reference: Waldis et al. (2024), "Holmes".
     """

@@ -88,13 +88,9 @@ class Step(Generic[Params]):
         return self.kind.partition(".")[0]
 
     def key(self, role: str, params: Params, inputs: Keys, *, restricted: bool = False) -> str:
-        """Return the key of the output `role` of a task with these parameters and inputs.
+        """Return the key of the output `role` of a task. Inputs that it does not depend on are left out.
 
-        Args:
-            role: Role of the output.
-            params: Parameters of the task.
-            inputs: Keys of the task's inputs by role; those that the output does not depend on are left out.
-            restricted: Whether the artifact belongs to a sensitive concept; restricted inputs make it so too.
+        `restricted` marks an artifact of a sensitive concept; restricted inputs make it so too.
         """
         output, address = self._output(role)
         return derive_key(
@@ -113,8 +109,7 @@ class Step(Generic[Params]):
     def params_of(self, task: Task) -> Params:
         """Return the parameters of a task, after a check of its parameters and roles.
 
-        Raises:
-            ConfigError: A parameter is unknown or wrong, or a role is unknown; names each, and what is allowed.
+        Raise ConfigError for each that is unknown or wrong, with what is allowed.
         """
         self._require_known("input", task.inputs, self.inputs)
         self._require_known("output", task.outputs, [output.role for output in self.outputs])

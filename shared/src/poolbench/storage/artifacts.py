@@ -135,11 +135,7 @@ class Artifacts:
         return without_texts(self.read_table(key))
 
     def read_shards(self, key: str) -> Iterator[pa.Table]:
-        """Yield the shards of a table, each read when it is needed; most tables have one.
-
-        Raises:
-            ErasedError: Its texts were deleted.
-        """
+        """Yield the shards of a table as they are needed. Raise ErasedError if its texts were deleted."""
         manifest = self.manifest(key)
         if manifest.erased:
             raise ErasedError(f"the texts of {key} were deleted after they had been scored; run the same command again")

@@ -20,11 +20,7 @@ _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def damage_of(artifacts: Artifacts, key: str) -> str | None:
-    """Return what is damaged in a committed artifact; None if every file is as its manifest says.
-
-    Raises:
-        NotFoundError: It is not committed.
-    """
+    """Return what is damaged in a committed artifact, or None. Raise NotFoundError if it is not committed."""
     try:
         artifacts.verify(key)
     except DamagedError as error:
@@ -33,11 +29,7 @@ def damage_of(artifacts: Artifacts, key: str) -> str | None:
 
 
 def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
-    """Move a damaged artifact away, so that it can be computed again.
-
-    Returns:
-        What was wrong, and the new place; the place is "" if the artifact is sound or already gone.
-    """
+    """Move a damaged artifact away. Return the damage, and the new place ("" if it is sound or already gone)."""
     store, folder = artifacts.store, folder_of(key)
     try:
         damage = damage_of(artifacts, key)

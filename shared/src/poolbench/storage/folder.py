@@ -78,11 +78,7 @@ class FolderStore:
         return True
 
     def make_private(self, name: str) -> None:
-        """Create a folder of the store that only its owner may enter, or close an existing one to others.
-
-        Raises:
-            AccessDeniedError: Another user's folder has this name.
-        """
+        """Create a folder for its owner only, or close one to others. Raise AccessDeniedError if it is not ours."""
         folder = self._file(name)
         with _store_errors(name):
             folder.mkdir(mode=0o700, exist_ok=True)

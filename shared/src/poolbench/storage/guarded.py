@@ -24,13 +24,7 @@ class GuardedStore:
     """
 
     def __init__(self, ordinary: ObjectStore, restricted: Opener | None, remedy: str) -> None:
-        """Combine two stores.
-
-        Args:
-            ordinary: Holds all else.
-            restricted: Opens the store of restricted paths; None if this process has no access.
-            remedy: What a refused operator can do.
-        """
+        """Combine two stores. `restricted` is None without access; `remedy` says what a refused operator can do."""
         self.uri = ordinary.uri
         self._ordinary, self._open, self._remedy = ordinary, restricted, remedy
         self._restricted: ObjectStore | None = None
@@ -98,15 +92,8 @@ def open_store(uri: str, restricted: str = "") -> ObjectStore:
 
     S3 endpoint and credentials come from the environment, never from a configuration file. What lies below
     `restricted/` needs credentials of its own (endpoint and region are the ordinary ones unless given), or lies in a
-    folder of mode 0700.
-
-    Args:
-        uri: URI of the ordinary store.
-        restricted: Store of what lies below `restricted/`; `none` for no access. By default what
-            POOLBENCH_RESTRICTED_STORE names, else `uri` itself.
-
-    Raises:
-        ConfigError: A URI or setting is wrong.
+    folder of mode 0700. Its store is `restricted` (`none` for no access), else POOLBENCH_RESTRICTED_STORE, else `uri`.
+    Raise ConfigError for a wrong URI or setting.
     """
     place = restricted or PlaceSettings.load().restricted_store or uri
     opener, remedy = _restricted_opener(place)

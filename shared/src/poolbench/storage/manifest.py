@@ -21,14 +21,9 @@ def seal(content: str | bytes) -> bytes:
 
 
 def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
-    """Return the fields of a sealed JSON object, without the checksum.
+    """Return the fields of a sealed JSON object, without the checksum, which earlier versions did not write.
 
-    Args:
-        data: Bytes of the object.
-        required: Refuse an object without checksum. Earlier versions wrote none.
-
-    Raises:
-        ValueError: The bytes are no JSON object, or the checksum is missing or wrong.
+    Raise ValueError if the bytes are no JSON object, or the checksum is wrong, or missing although `required`.
     """
     fields = from_json(data)
     if not isinstance(fields, dict):
@@ -87,11 +82,7 @@ class Manifest(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Self:
-        """Parse the manifest that was stored under `key`.
-
-        Raises:
-            ValueError: It is damaged, or belongs to another artifact. pydantic's ValidationError is one.
-        """
+        """Parse the manifest of `key`. Raise ValueError if it is damaged, or belongs to another artifact."""
         content = unseal(data)
         manifest = cls.model_validate(content)
         if manifest.schema_version > 1:

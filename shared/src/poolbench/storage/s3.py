@@ -36,17 +36,10 @@ class S3Store:
     """ObjectStore over one bucket and prefix of an S3 service."""
 
     def __init__(self, uri: str, client: Minio, http: urllib3.PoolManager, *, existing: bool = False) -> None:
-        """Open `uri`, creating its bucket if there is none.
+        """Open `uri`, creating its bucket if there is none. Conditional writes go through the client's pool `http` too.
 
-        Args:
-            uri: `s3://bucket/prefix`.
-            client: Holds endpoint and credentials.
-            http: Connection pool of the client, also for conditional writes.
-            existing: The bucket is neither looked for nor created; narrow credentials may do neither.
-
-        Raises:
-            ConfigError: The URI names no bucket.
-            StoreError: The service does not answer or refuses the credentials.
+        With `existing` the bucket is neither looked for nor created, because narrow credentials may do neither. Raise
+        ConfigError if the URI names no bucket, StoreError if the service does not answer or refuses the credentials.
         """
         parts = urlparse(uri)
         if parts.scheme != "s3" or not parts.netloc:
@@ -60,16 +53,7 @@ class S3Store:
 
     @classmethod
     def open(cls, uri: str, service: S3Settings, *, existing: bool = False) -> S3Store:
-        """Return the store that `uri` names.
-
-        Args:
-            uri: `s3://bucket/prefix`.
-            service: Endpoint, credentials and region.
-            existing: As for the constructor.
-
-        Raises:
-            ConfigError: Endpoint or credentials are missing, or the endpoint is no address.
-        """
+        """Return the store that `s3://bucket/prefix` names. Raise ConfigError without endpoint or credentials."""
         if absent := [service.variable(name) for name in _NEEDED if not getattr(service, name)]:
             raise ConfigError(f"object store {uri}: set {', '.join(absent)}")
         parts = urlparse(service.endpoint)

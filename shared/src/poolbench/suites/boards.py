@@ -58,17 +58,11 @@ class RankAgreement:
 def boards_by(
     cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None], **settings: Any
 ) -> dict[str, RankBoard]:
-    """Return a board for each part of the cells, e.g. a concept family, model or layer. Parts without a board are left
-    out.
+    """Return a board for each part of the cells, e.g. a concept family, model or layer, with the arguments of
+    `rank_board`.
 
-    Args:
-        cells: Result rows, as in `rank_board`.
-        metric: Metric to rank.
-        part: Returns the part of a cell; None for none.
-        **settings: Keyword arguments of `rank_board`.
-
-    Raises:
-        ConfigError: As `rank_board`, within a part.
+    `part` returns the part of a cell, or None for none. Parts without a board are left out. Raise ConfigError as
+    `rank_board` does.
     """
     parts: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:

@@ -29,15 +29,7 @@ Unit = tuple[Any, Any]
 
 
 def require_one_quantity(cells: Iterable[Cell], metric: str) -> None:
-    """Refuse rows of one metric that measure different things.
-
-    Args:
-        cells: Result rows. Other metrics and columns without a value are ignored.
-        metric: The metric to rank.
-
-    Raises:
-        ConfigError: The rows differ in a column of `ONE_QUANTITY`, or a strategy has two versions.
-    """
+    """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or a strategy has two versions."""
     found: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for cell in cells:
         if cell["metric"] == metric:

@@ -14,14 +14,10 @@ Row = dict[str, Any]
 
 
 def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Return the shares of strategies that are saturated, raise an alarm, or collapse, per concept and layer.
+    """Return rows of `d1.saturation`, `d1.alarms` and `d1.collapses` per concept and layer, without strategy.
 
-    Args:
-        cells: Result rows of the protocol `corrected`. Only `d1.auroc` is read.
-
-    Returns:
-        Rows of `d1.saturation`, `d1.alarms` and `d1.collapses`, without strategy. If most strategies reach .99, the
-        first carries a flag as its reason.
+    Only corrected rows of `d1.auroc` are read. If most strategies reach .99, the first row carries a flag as its
+    reason.
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in cells:

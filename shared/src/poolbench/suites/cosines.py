@@ -20,15 +20,7 @@ from poolbench.suites.measure import Measure
 def d3_rep_measure(
     directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
 ) -> Measure:
-    """Return the cosine of the directions of a concept and its neighbour by one construction method.
-
-    Args:
-        directions: DIRECTIONS of the concept's (strategy, layer).
-        neighbour_directions: DIRECTIONS of the neighbour's same (strategy, layer).
-        neighbour: Id of the neighbour.
-        relation: `ld` or `lc`.
-        direction: Construction method.
-    """
+    """Return the cosine of the directions of a concept and its neighbour, by one construction, strategy and layer."""
     metric = f"d3.rep_{relation}"
     fields: dict[str, Any] = {"neighbour": neighbour, "direction": direction}
     try:
@@ -62,15 +54,9 @@ SAME = 0.99
 def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1") -> list[dict[str, Any]]:
     """Return the cosine of every pair of strategies' directions, for one construction, concept and layer.
 
-    Each pair of sorted names is computed on its own, so that a row does not depend on the other strategies.
-
-    Args:
-        tables: DIRECTIONS by strategy, or the error that replaced them.
-        direction: Construction method.
-
-    Returns:
-        Rows with direction, strategy_a, strategy_b, cosine, status, reason and quoted. If a side has no direction, the
-        cosine is null with the status of that side (of the first, if neither has one).
+    Each pair of sorted names is computed on its own, so that a row does not depend on the other strategies. `tables`
+    holds DIRECTIONS by strategy, or the error that replaced them. If a side has no direction, the cosine is null with
+    the status of that side (of the first, if neither has one).
     """
     found = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [

@@ -78,9 +78,7 @@ def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str
     """Return one grid per `direction_key` of the steered texts, with the unsteered texts as strength 0.
 
     Openings that lack a text, a score or a likelihood at some strength are left out, because the figures are paired.
-
-    Raises:
-        CellError: `too_few` if fewer than MIN_OPENINGS openings are complete.
+    Raise CellError `too_few` if fewer than MIN_OPENINGS openings are complete.
     """
     baseline = {(key[1], 0.0): cells for key, cells in _cells(unsteered, scorer).items()}
     by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
@@ -95,9 +93,7 @@ def single_grid(
 ) -> ResponseGrid:
     """Return the grid of one direction; the key is optional if the tables hold only one.
 
-    Raises:
-        InputError: The key is missing or ambiguous.
-        CellError: `too_few` if there are no texts, or too few openings are complete.
+    Raise InputError for a missing or ambiguous key, CellError `too_few` without texts or complete openings.
     """
     grids = response_grids(steered, unsteered, scorer)
     if not grids:
@@ -110,11 +106,7 @@ def single_grid(
 
 
 def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
-    """Restrict the grids to the openings that all of them have, in one order.
-
-    Raises:
-        CellError: `too_few` if they share fewer than MIN_OPENINGS.
-    """
+    """Restrict grids to the openings that all of them have. Raise CellError `too_few` below MIN_OPENINGS."""
     shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
     if len(shared) < MIN_OPENINGS:
         raise CellError(

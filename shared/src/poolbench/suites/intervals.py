@@ -46,7 +46,7 @@ def with_direction_spread(
     Args:
         excess_R: Value minus mean of the nulls; entry 0 is the figure, the rest resamples [1 + R].
         nulls_NR: The null directions' values in the same resamples [N, 1 + R].
-        num_openings: Resampled openings.
+        num_openings: Resampled openings, drawn within `num_strata`.
         num_strata: Groups that they were drawn within.
         seed: Seed of the errors.
         level: Level of the interval to take.

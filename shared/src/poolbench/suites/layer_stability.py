@@ -21,19 +21,10 @@ MIN_STRATEGIES = 3
 def layer_stability(
     cells: Iterable[Mapping[str, Any]], metric: str, *, num_resamples: int = 1000, seed: int = 0
 ) -> list[Measure]:
-    """Return `rank.layer_stability` of a metric for each pair of its layers.
+    """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
 
     Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
     rank; other nulls have none. Concepts and strategies of both layers are compared.
-
-    Args:
-        cells: Result rows; other metrics are ignored.
-        metric: Metric to rank.
-        num_resamples: Resamples of the concepts.
-        seed: Seed of the resamples.
-
-    Raises:
-        ConfigError: As `rank_board`.
     """
     better = metric_info(metric).higher_is_better is not False
     cells = list(cells)

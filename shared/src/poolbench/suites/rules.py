@@ -83,12 +83,10 @@ class GatedScorer:
 
     @classmethod
     def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> GatedScorer:
-        """Read the scorer of `concept` from its `scorer.gate` measures; `no_scorer` if there are none.
+        """Read the scorer of `concept` from MEASURES rows of its gate; `no_scorer` if there are none.
 
-        Args:
-            concept: Concept of the scorer.
-            rows: MEASURES rows. `scorer.gate` is 1 if the gate is passed (params with a `part` other than `verdict`
-                mark single checks); `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
+        `scorer.gate` is 1 if the gate is passed; rows with a `part` other than `verdict` in their params are single
+        checks. `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
         """
         values = {row["metric"]: row for row in rows if _is_verdict(row)}
         gate = values.get("scorer.gate")

@@ -24,9 +24,7 @@ def list_openings() -> list[str]:
 def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
     """Return the first `num_openings` of an opening set such as `neutral-54` as PROMPTS; all by default.
 
-    Raises:
-        UnknownNameError: No such set; offers the nearest.
-        CorpusError: The set has fewer openings than asked for.
+    Raise UnknownNameError with the nearest sets, or CorpusError if the set has fewer openings.
     """
     if name not in list_openings():
         raise UnknownNameError("opening set", name, list_openings())

@@ -29,13 +29,11 @@ def archives_folder(folder: str | Path | None = None) -> Path:
 
 
 def read_archive(folder: str | Path, name: str) -> dict[str, bytes]:
-    """Return every file of one archive of `ARCHIVE_NAMES`, by its path below the archive's root.
+    """Return every file of one archive of `ARCHIVE_NAMES`, by its path below the archive's root. Raise CorpusError
+    without it.
 
-    The unpacked folder is preferred if both exist. The result is kept in memory (about 95 MB for
-    `passages`), because xz streams cannot be read at random.
-
-    Raises:
-        CorpusError: The archive is absent or cannot be read.
+    The unpacked folder is preferred if both exist. The result is kept in memory (about 95 MB for `passages`), because
+    xz streams cannot be read at random.
     """
     return _read_archive(str(archives_folder(folder)), name)
 

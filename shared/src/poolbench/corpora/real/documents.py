@@ -108,12 +108,7 @@ def documents_from(files: Files, source: Source) -> Iterator[Document]:
 
 
 def read_documents(name: str, archives: str | Path | None = None) -> tuple[Document, ...]:
-    """Return all documents of one source, in a fixed order; `archives` is POOLBENCH_REAL_TEXT by default.
-
-    Raises:
-        UnknownNameError: No such source.
-        CorpusError: No archives.
-    """
+    """Return all documents of one source in a fixed order. Raise UnknownNameError, or CorpusError without archives."""
     return _read_documents(name, str(archives_folder(archives)))
 
 

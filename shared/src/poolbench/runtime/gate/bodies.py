@@ -47,9 +47,7 @@ class Bodies:
     async def read(self, scope: Scope, answer: Answer, body: Body) -> None:
         """Read the body of a request into `body`, which counts until it is released.
 
-        Raises:
-            RefusalError: 408, 413 or 429.
-            ClientGoneError: The client has left.
+        Raise RefusalError (408, 413 or 429), or ClientGoneError if the client has left.
         """
         if not sends_body(scope):
             return
@@ -86,12 +84,7 @@ class _Pace:
         self._started_s = time.monotonic()
 
     async def next_message(self, answer: Answer, size: int) -> Message:
-        """Return the next message.
-
-        Raises:
-            RefusalError: 408.
-            ClientGoneError: The client has left.
-        """
+        """Return the next message. Raise RefusalError (408), or ClientGoneError if the client has left."""
         allowed_s = self._settings.body_grace_s + size / (self._settings.body_min_kib_per_s * _KIB)
         ends_at = self._started_s + min(allowed_s, self._settings.body_timeout_s)
         try:

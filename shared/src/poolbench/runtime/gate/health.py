@@ -22,13 +22,7 @@ _MAX_BYTES = 1 << 20
 
 
 class HealthDesk:
-    """The last health response of each service.
-
-    Args:
-        app: The application behind the gate.
-        token: Bearer token, so that the services give details.
-        settings: Limits of the gate.
-    """
+    """The last health response of each service behind the gate, asked for with the bearer token to get details."""
 
     def __init__(self, app: ASGIApp, token: bytes, settings: GateSettings) -> None:
         self._app = app

@@ -25,8 +25,7 @@ EXTRA_DEADLINE_S = 30.0
 def middlewares() -> list[Middleware]:
     """Return the gate, and install bounded connections for the server that is about to start.
 
-    Raises:
-        ConfigError: There is no token, or a setting is wrong.
+    Raise ConfigError if there is no token, or a setting is wrong.
     """
     import uvicorn.config
     from starlette.middleware import Middleware
