@@ -12,21 +12,13 @@ NUM_FOLDS = 5
 
 @dataclass(frozen=True)
 class Protocol:
-    """One matrix and everything fitted on it.
+    """One matrix and everything fitted on it."""
 
-    Attributes:
-        vectors_ND: float32, as in the tables.
-        labels_NK: One column per probe: 6 labelings x 4 C.
-        c_K: Inverse regularisation of each column.
-        groups: Matched pairs.
-        folds: Grouped, stratified.
-    """
-
-    vectors_ND: np.ndarray
-    labels_NK: np.ndarray
-    c_K: np.ndarray
-    groups: np.ndarray
-    folds: np.ndarray
+    vectors_ND: np.ndarray  # float32, as in the tables
+    labels_NK: np.ndarray  # one column per probe: 6 labelings x 4 C
+    c_K: np.ndarray  # inverse regularisation of each column
+    groups: np.ndarray  # matched pairs
+    folds: np.ndarray  # grouped, stratified
 
     @property
     def training(self) -> list[np.ndarray]:

@@ -20,18 +20,12 @@ TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
 @dataclass(frozen=True)
 class Way:
-    """One configuration of scikit-learn.
-
-    Attributes:
-        tolerance: `tol`.
-        warm: Whether the C of a labeling are fitted in rising order, each from the last solution.
-        single: Whether the vectors are float32.
-    """
+    """One configuration of scikit-learn."""
 
     solver: str
-    tolerance: float = TOLERANCES[0]
-    warm: bool = False
-    single: bool = False
+    tolerance: float = TOLERANCES[0]  # `tol`
+    warm: bool = False  # whether the C of a labeling are fitted in rising order, each from the last solution
+    single: bool = False  # whether the vectors are float32
 
 
 #: liblinear penalises the intercept, so that its solution is another one; it is timed, and never chosen.

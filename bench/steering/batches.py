@@ -15,21 +15,13 @@ ORDINARY = (300, 1000)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is generated.
+    """How much is generated."""
 
-    Attributes:
-        batch: Requests in flight at once.
-        tokens: New tokens per request.
-        prompt_tokens: Tokens per prompt.
-        pairs: Interleaved pairs behind the median ratio.
-        settings: Numbers of distinct (vector, layer, strength) settings in a batch.
-    """
-
-    batch: int = 256
-    tokens: int = 64
-    prompt_tokens: int = 12
-    pairs: int = 9
-    settings: tuple[int, ...] = (1, 8, 64, 256)
+    batch: int = 256  # requests in flight at once
+    tokens: int = 64  # new tokens per request
+    prompt_tokens: int = 12  # tokens per prompt
+    pairs: int = 9  # interleaved pairs behind the median ratio
+    settings: tuple[int, ...] = (1, 8, 64, 256)  # numbers of distinct (vector, layer, strength) settings in a batch
 
 
 def unit_vectors(rng: np.random.Generator, count: int, width: int) -> list[np.ndarray]:

@@ -30,23 +30,14 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Level:
-    """Discounted counts of one order.
+    """Discounted counts of one order."""
 
-    Attributes:
-        keys: sorted n-gram keys.
-        counts: true counts at the highest order, numbers of left contexts below it.
-        contexts: sorted keys of the contexts (the n-grams without their last token).
-        totals: sum of the counts per context.
-        reserved: probability mass per context that goes to the next lower order.
-        cut: the three discounts.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-    contexts: np.ndarray
-    totals: np.ndarray
-    reserved: np.ndarray
-    cut: np.ndarray
+    keys: np.ndarray  # sorted n-gram keys
+    counts: np.ndarray  # true counts at the highest order, numbers of left contexts below it
+    contexts: np.ndarray  # sorted keys of the contexts (the n-grams without their last token)
+    totals: np.ndarray  # sum of the counts per context
+    reserved: np.ndarray  # probability mass per context that goes to the next lower order
+    cut: np.ndarray  # the three discounts
 
 
 def level(keys: np.ndarray, counts: np.ndarray, vocabulary: int) -> Level:

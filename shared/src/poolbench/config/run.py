@@ -48,17 +48,11 @@ class SteeringConfig(StrictModel):
 
 
 class SaeConfig(StrictModel):
-    """A sparse autoencoder of one layer, for direction C5.
+    """A sparse autoencoder of one layer, for direction C5."""
 
-    Attributes:
-        layer: Block index or depth; one of the run's layers.
-        path: Folder with one .safetensors file and cfg.json, that file itself, or the key of one in the object store.
-        num_features: Number of features that the direction is made of.
-    """
-
-    layer: int | float
-    path: str
-    num_features: int = Field(default=10, ge=1, le=10_000)
+    layer: int | float  # block index or depth; one of the run's layers
+    path: str  # folder with one .safetensors file and cfg.json, that file itself, or the key of one in the object store
+    num_features: int = Field(default=10, ge=1, le=10_000)  # number of features that the direction is made of
 
 
 class RunConfig(StrictModel):

@@ -24,25 +24,16 @@ MANIFEST_NAME = "manifest.json"
 
 
 class CorpusManifest(BaseModel):
-    """How a corpus was made; lies beside its concept folders.
-
-    Attributes:
-        revision: Name of this state of the corpus; enters the artifact keys.
-        tokenizer: Tokenizer that measured `token_count`, or `words` for words and punctuation.
-        window: Smallest and largest number of tokens asked for.
-        partition_version: The document partition of its splits; 0 for splits made elsewhere.
-        inferred_documents: Whether `doc_id` was inferred from shared 8-grams.
-        recipe: The command or function that made it.
-    """
+    """How a corpus was made; lies beside its concept folders."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    revision: str
-    tokenizer: str
-    window: tuple[int, int]
-    partition_version: int = PARTITION_VERSION
-    inferred_documents: bool = False
-    recipe: str = ""
+    revision: str  # name of this state of the corpus; enters the artifact keys
+    tokenizer: str  # tokenizer that measured `token_count`, or `words` for words and punctuation
+    window: tuple[int, int]  # smallest and largest number of tokens asked for
+    partition_version: int = PARTITION_VERSION  # the document partition of its splits; 0 for splits made elsewhere
+    inferred_documents: bool = False  # whether `doc_id` was inferred from shared 8-grams
+    recipe: str = ""  # the command or function that made it
 
 
 def read_manifest(folder: Path) -> CorpusManifest | None:

@@ -56,23 +56,15 @@ Construction = Callable[[DirectionContext], np.ndarray]
 
 @dataclass(frozen=True)
 class DirectionSpec:
-    """A registered construction.
+    """A registered construction."""
 
-    Attributes:
-        id: `C1` ...; value of `direction_id` and of the column `direction`.
-        version: Raised when its meaning changes.
-        construct: Returns the unnormalised direction [D].
-        draws: Whether it uses the seed.
-        needs: What the context must hold beyond vectors and labels.
-    """
-
-    id: str
-    version: int
+    id: str  # `C1` ...; value of `direction_id` and of the column `direction`
+    version: int  # raised when its meaning changes
     summary: str
     reference: str
-    construct: Construction
-    draws: bool = False
-    needs: tuple[str, ...] = ()
+    construct: Construction  # returns the unnormalised direction [D]
+    draws: bool = False  # whether it uses the seed
+    needs: tuple[str, ...] = ()  # what the context must hold beyond vectors and labels
 
 
 @dataclass(frozen=True)

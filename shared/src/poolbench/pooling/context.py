@@ -17,17 +17,11 @@ from poolbench.statuses import Status
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights over all positions of a passage; the pooled vector is their product with the states.
+    """Weights over all positions of a passage; the pooled vector is their product with the states."""
 
-    Attributes:
-        values: Float64 [T]; zero on special tokens unless a strategy reads them on purpose.
-        applied: False when the strategy found nothing to select and these are A1's weights.
-        token_share: Share of the passage's real tokens that the strategy selected.
-    """
-
-    values: np.ndarray
-    applied: bool = True
-    token_share: float = 1.0
+    values: np.ndarray  # float64 [T]; zero on special tokens unless a strategy reads them on purpose
+    applied: bool = True  # false when the strategy found nothing to select and these are A1's weights
+    token_share: float = 1.0  # share of the passage's real tokens that the strategy selected
 
 
 @dataclass(frozen=True)

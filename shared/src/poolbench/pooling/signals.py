@@ -19,19 +19,12 @@ Signals = Mapping[str, np.ndarray | CellError]
 
 @dataclass(frozen=True)
 class Signal:
-    """An array over all positions of a passage, at one layer unless it is made from counts.
+    """An array over all positions of a passage, at one layer unless it is made from counts."""
 
-    Attributes:
-        name: Its name in a strategy's `needs`.
-        source: What it is made from.
-        summary: One line for listings.
-        per_head: Whether it is [H, T] instead of [T].
-    """
-
-    name: str
-    source: Source
-    summary: str
-    per_head: bool = False
+    name: str  # its name in a strategy's `needs`
+    source: Source  # what it is made from
+    summary: str  # one line for listings
+    per_head: bool = False  # whether it is [H, T] instead of [T]
 
 
 SIGNALS: dict[str, Signal] = {

@@ -22,29 +22,19 @@ _MAX_REASON = 2000
 
 
 class DeadLetter(BaseModel):
-    """One dead letter.
-
-    Attributes:
-        letter_id: Name of the letter.
-        service: Service of the queue.
-        at: When the message was given up.
-        task_id: Id of the task if one was understood, else empty.
-        task: The task, if one was understood.
-        body: First bytes of a message that was not understood, in base64.
-        num_bytes: Size of the message.
-    """
+    """One dead letter."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     schema_version: Literal[1] = 1
-    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
-    service: str
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)  # name of the letter
+    service: str  # service of the queue
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))  # when the message was given up
     reason: str
-    task_id: str = ""
-    task: dict[str, Any] | None = None
-    body: str = ""
-    num_bytes: int = 0
+    task_id: str = ""  # id of the task if one was understood, else empty
+    task: dict[str, Any] | None = None  # the task, if one was understood
+    body: str = ""  # first bytes of a message that was not understood, in base64
+    num_bytes: int = 0  # size of the message
 
     @field_validator("letter_id", "service", "reason", "task_id")
     @classmethod

@@ -34,16 +34,11 @@ class Standardised:
 
     A shift changes no softmax and only the head's intercept. The scale gives the penalty the same meaning for any units
     and outlier coordinates.
-
-    Attributes:
-        states: Real-token states [T, D] of each passage.
-        mean_D: Mean token.
-        scale_D: Deviation of each coordinate; 1 where a coordinate is constant.
     """
 
-    states: Sequence[np.ndarray]
-    mean_D: np.ndarray
-    scale_D: np.ndarray
+    states: Sequence[np.ndarray]  # real-token states [T, D] of each passage
+    mean_D: np.ndarray  # mean token
+    scale_D: np.ndarray  # deviation of each coordinate; 1 where a coordinate is constant
 
     @classmethod
     def of(cls, states: Sequence[np.ndarray]) -> Standardised:

@@ -56,19 +56,13 @@ ReadoutFunction = Callable[[Training], Sequence[FittedReadout | CellError]]
 
 @dataclass(frozen=True)
 class ReadoutSpec:
-    """A registered readout.
+    """A registered readout."""
 
-    Attributes:
-        id: Value of a strategy's `readout`.
-        version: Raised when the meaning changes; part of the keys of probes that use it.
-        fit: Fits it on training rows.
-    """
-
-    id: str
-    version: int
+    id: str  # value of a strategy's `readout`
+    version: int  # raised when the meaning changes; part of the keys of probes that use it
     summary: str
     reference: str
-    fit: ReadoutFunction = field(compare=False)
+    fit: ReadoutFunction = field(compare=False)  # fits it on training rows
 
     def identity(self) -> dict[str, Any]:
         """Return what of it enters artifact keys."""

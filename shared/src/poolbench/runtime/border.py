@@ -29,17 +29,11 @@ _DISCONNECT = {"type": "http.disconnect"}
 
 @dataclass(frozen=True)
 class BorderLimits:
-    """Limits of one replica.
+    """Limits of one replica."""
 
-    Attributes:
-        running: Requests at once; `/health` is not counted.
-        waiting: Requests that wait for one of those to end; more are refused with 429.
-        deadline_s: Seconds after which a request is answered with 504 and its work cancelled.
-    """
-
-    running: int = 16
-    waiting: int = 1000
-    deadline_s: float = 1800.0
+    running: int = 16  # requests at once; `/health` is not counted
+    waiting: int = 1000  # requests that wait for one of those to end; more are refused with 429
+    deadline_s: float = 1800.0  # seconds after which a request is answered with 504 and its work cancelled
 
 
 class Border:

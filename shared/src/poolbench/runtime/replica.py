@@ -45,17 +45,12 @@ def keep_on_loopback() -> None:
 
 
 class Replica:
-    """One replica of one service; a plain class, so that tests run it without Ray.
-
-    Attributes:
-        num_running: HTTP requests at once.
-        num_waiting: HTTP requests that wait beyond those.
-    """
+    """One replica of one service; a plain class, so that tests run it without Ray."""
 
     _adapter: Any = None  # set by Serve's task consumer
 
-    num_running = 16
-    num_waiting = 1000
+    num_running = 16  # HTTP requests at once
+    num_waiting = 1000  # HTTP requests that wait beyond those
 
     def __init__(self, service: str, module: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -16,21 +16,13 @@ CLUSTER_FILE = "cluster.json"
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How to reach a cluster.
+    """How to reach a cluster."""
 
-    Attributes:
-        store_uri: Object store, a folder or `s3://bucket/prefix`.
-        restricted_uri: Store of sensitive concepts; empty for a part of `store_uri`.
-        broker_url: `filesystem:///folder` or `redis://...`.
-        http_address: Base address of the services, such as `http://127.0.0.1:8000`.
-        token: Bearer token of the services; never shown.
-    """
-
-    store_uri: str
-    broker_url: str
-    http_address: str = ""
-    token: str = field(default="", repr=False)
-    restricted_uri: str = ""
+    store_uri: str  # object store, a folder or `s3://bucket/prefix`
+    broker_url: str  # `filesystem:///folder` or `redis://...`
+    http_address: str = ""  # base address of the services, such as `http://127.0.0.1:8000`
+    token: str = field(default="", repr=False)  # bearer token of the services; never shown
+    restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
 
     @classmethod
     def load(cls) -> ClusterSettings:

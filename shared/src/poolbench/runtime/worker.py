@@ -39,19 +39,14 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed, as it is recorded.
-
-    Attributes:
-        damaged: The key of an artifact that could not be read.
-        quoted: The parts of the reason that come from data; None where that is unknown.
-    """
+    """Why a task failed, as it is recorded."""
 
     code: str
     status: Status
     reason: str
     retryable: bool
-    damaged: str = ""
-    quoted: tuple[str, ...] | None = None
+    damaged: str = ""  # the key of an artifact that could not be read
+    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None where that is unknown
 
     @classmethod
     def of(cls, error: Exception) -> Failure:

@@ -14,17 +14,11 @@ MAX_PASSAGES = 10**9
 
 
 class McNemarPower(NamedTuple):
-    """Power of McNemar's test.
+    """Power of McNemar's test."""
 
-    Attributes:
-        power: Probability of a significant difference of the right sign.
-        type_m: Mean of |estimated difference| over the true one, given significance: the exaggeration.
-        type_s: Probability of the wrong sign, given significance.
-    """
-
-    power: float
-    type_m: float
-    type_s: float
+    power: float  # probability of a significant difference of the right sign
+    type_m: float  # mean of |estimated difference| over the true one, given significance: the exaggeration
+    type_s: float  # probability of the wrong sign, given significance
 
 
 def mcnemar_test(n01: int, n10: int) -> float:

@@ -19,19 +19,12 @@ _SMALLEST_HALF_EFFECT = 1e-5
 
 
 class TrainingSize(NamedTuple):
-    """A recommendation, or null with a status.
+    """A recommendation, or null with a status."""
 
-    Attributes:
-        num_train: Training passages; None unless the status is ok.
-        num_total: Passages of the training, development and test shares together.
-        status: `ok`, `no_effect`, or `collapsed` (the pilot cannot distinguish the two).
-        reason: Why there is no size.
-    """
-
-    num_train: int | None
-    num_total: int | None
-    status: Status = Status.OK
-    reason: str = ""
+    num_train: int | None  # training passages; None unless the status is ok
+    num_total: int | None  # passages of the training, development and test shares together
+    status: Status = Status.OK  # `ok`, `no_effect`, or `collapsed` (the pilot cannot distinguish the two)
+    reason: str = ""  # why there is no size
 
 
 def required_training_size(effect: float, width: int, protocol: str = "corrected") -> int | None:

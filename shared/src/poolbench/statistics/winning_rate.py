@@ -59,17 +59,11 @@ def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.n
 
 
 class RankResolution(NamedTuple):
-    """Rank resolution: smaller differences of ranks mean nothing.
+    """Rank resolution: smaller differences of ranks mean nothing."""
 
-    Attributes:
-        resolution: 95th percentile of |rank change| over models and resamples.
-        tau: Mean Kendall's tau-b of the compared rankings; NaN if all of them tie all models.
-        published: The published figure: 1.96 standard deviations of the rank changes over the root of the models.
-    """
-
-    resolution: float
-    tau: float
-    published: float
+    resolution: float  # 95th percentile of |rank change| over models and resamples
+    tau: float  # mean Kendall's tau-b of the compared rankings; NaN if all of them tie all models
+    published: float  # the published figure: 1.96 standard deviations of the rank changes over the root of the models
 
 
 def rank_resolution(

@@ -42,21 +42,13 @@ def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a step, or a family of them.
+    """One output of a step, or a family of them."""
 
-    Attributes:
-        role: Its roles.
-        params: Which parameters enter its key.
-        inputs: Which inputs enter its key, and under which role.
-        kind: Name of the derivation, if it is not the kind of the step.
-        version: Version of the derivation, if it has a name of its own.
-    """
-
-    role: Role[Any]
-    params: KeyParams = all_params
-    inputs: KeyInputs = all_inputs
-    kind: str = ""
-    version: int = 0
+    role: Role[Any]  # its roles
+    params: KeyParams = all_params  # which parameters enter its key
+    inputs: KeyInputs = all_inputs  # which inputs enter its key, and under which role
+    kind: str = ""  # name of the derivation, if it is not the kind of the step
+    version: int = 0  # version of the derivation, if it has a name of its own
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,9 @@ class TrainParams(StrictModel):
 
 
 class FoundParams(TrainParams):
-    """Parameters of an import on request, with what it found.
+    """Parameters of an import on request, with what it found."""
 
-    Attributes:
-        weights: Revision of the weights; other weights under the same name are another scorer.
-    """
-
-    weights: str | None = None
+    weights: str | None = None  # revision of the weights; other weights under the same name are another scorer
 
 
 class GateParams(StrictModel):

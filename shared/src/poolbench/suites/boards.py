@@ -38,21 +38,14 @@ class FamilyRank:
 
 @dataclass(frozen=True)
 class RankAgreement:
-    """Spearman correlation of the strategies' mean ranks on two boards, e.g. of two layers.
-
-    Attributes:
-        value: Correlation over the strategies on both boards; None if it cannot be computed.
-        interval: From a bootstrap over the blocks of both.
-        num_strategies: Strategies on both.
-        status: `ok`, `too_few` (under 3 strategies) or `collapsed` (all tied).
-    """
+    """Spearman correlation of the strategies' mean ranks on two boards, e.g. of two layers."""
 
     first: str
     second: str
-    value: float | None
-    interval: tuple[float, float] | None
-    num_strategies: int
-    status: Status = Status.OK
+    value: float | None  # correlation over the strategies on both boards; None if it cannot be computed
+    interval: tuple[float, float] | None  # from a bootstrap over the blocks of both
+    num_strategies: int  # strategies on both
+    status: Status = Status.OK  # `ok`, `too_few` (under 3 strategies) or `collapsed` (all tied)
 
 
 def boards_by(

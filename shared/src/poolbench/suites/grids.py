@@ -27,23 +27,14 @@ class SteeredTables(NamedTuple):
 
 @dataclass(frozen=True)
 class ResponseGrid:
-    """Scores and fluency of one direction under one scorer; column 0 is unsteered.
+    """Scores and fluency of one direction under one scorer; column 0 is unsteered."""
 
-    Attributes:
-        openings: Prompt ids, length P.
-        strengths: Ascending, in the run's unit, length S; `strengths[0] == 0`.
-        score: P(concept) of each text, averaged over an opening's samples [P, S].
-        nll: Mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S].
-        num_tokens: Generated tokens of all samples together [P, S].
-        repeated: Share of repeated 4-grams, mean over the samples [P, S].
-    """
-
-    openings: tuple[str, ...]
-    strengths: np.ndarray
-    score: np.ndarray
-    nll: np.ndarray
-    num_tokens: np.ndarray
-    repeated: np.ndarray
+    openings: tuple[str, ...]  # prompt ids, length P
+    strengths: np.ndarray  # ascending, in the run's unit, length S; `strengths[0] == 0`
+    score: np.ndarray  # P(concept) of each text, averaged over an opening's samples [P, S]
+    nll: np.ndarray  # mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S]
+    num_tokens: np.ndarray  # generated tokens of all samples together [P, S]
+    repeated: np.ndarray  # share of repeated 4-grams, mean over the samples [P, S]
 
     def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
         """Return the unsteered column and those of `strengths` that exist."""

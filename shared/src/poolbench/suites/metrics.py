@@ -5,21 +5,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """Metadata of one metric.
-
-    Attributes:
-        higher_is_better: None for figures that are neither (a chosen strength, a chance check).
-        low: Smallest possible value; None if unbounded.
-        high: Largest possible value; None if unbounded.
-        version: Raised when the definition changes.
-    """
+    """Metadata of one metric."""
 
     id: str
     summary: str
-    higher_is_better: bool | None
-    low: float | None = None
-    high: float | None = None
-    version: int = 1
+    higher_is_better: bool | None  # none for figures that are neither (a chosen strength, a chance check)
+    low: float | None = None  # smallest possible value; None if unbounded
+    high: float | None = None  # largest possible value; None if unbounded
+    version: int = 1  # raised when the definition changes
 
 
 _METRICS = (

@@ -8,23 +8,14 @@ from poolbench.suites.metrics import METRICS
 
 @dataclass(frozen=True)
 class Suite:
-    """A benchmark suite.
+    """A benchmark suite."""
 
-    Attributes:
-        id: Value of the column `suite`.
-        version: Raised when the suite's meaning changes.
-        summary: One sentence.
-        metrics: Metric ids (families such as `d1.direction` stand for their members).
-        protocols: Named protocols, the default first.
-        reference: Paper or other source.
-    """
-
-    id: str
-    version: int
-    summary: str
-    metrics: tuple[str, ...]
-    protocols: tuple[str, ...] = ("corrected",)
-    reference: str = ""
+    id: str  # value of the column `suite`
+    version: int  # raised when the suite's meaning changes
+    summary: str  # one sentence
+    metrics: tuple[str, ...]  # metric ids (families such as `d1.direction` stand for their members)
+    protocols: tuple[str, ...] = ("corrected",)  # named protocols, the default first
+    reference: str = ""  # paper or other source
 
 
 SUITES = Registry("suite", Suite, group="poolbench.suites", built_in=(), by_id=True)

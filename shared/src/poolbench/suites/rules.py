@@ -38,23 +38,14 @@ class SteeringRules:
 
 @dataclass(frozen=True)
 class GatedScorer:
-    """Gate and score range of a concept's scorer, as D2 and D3 need them.
+    """Gate and score range of a concept's scorer, as D2 and D3 need them."""
 
-    Attributes:
-        concept: Its concept; the value of `scorer` in SCORES.
-        status: `ok`, `no_scorer` or `scorer_invalid` (the gate failed).
-        reason: Why it is not ok.
-        quoted: The parts of the reason that come from data; None if unknown.
-        positive_mean: Mean score of held-out positive passages cut to generation length.
-        negative_mean: The same for negatives.
-    """
-
-    concept: str
-    status: Status = Status.OK
-    reason: str = ""
-    quoted: tuple[str, ...] | None = None
-    positive_mean: float = 1.0
-    negative_mean: float = 0.0
+    concept: str  # its concept; the value of `scorer` in SCORES
+    status: Status = Status.OK  # `ok`, `no_scorer` or `scorer_invalid` (the gate failed)
+    reason: str = ""  # why it is not ok
+    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None if unknown
+    positive_mean: float = 1.0  # mean score of held-out positive passages cut to generation length
+    negative_mean: float = 0.0  # the same for negatives
 
     @property
     def score_range(self) -> float:

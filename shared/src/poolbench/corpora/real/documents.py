@@ -48,27 +48,16 @@ class Document:
 
 @dataclass(frozen=True)
 class Source:
-    """A registered source of real text.
+    """A registered source of real text."""
 
-    Attributes:
-        name: Source part of its document ids.
-        archive: Archive that holds it.
-        prefix: Folder of its files in the archive.
-        domain: Kind of writing.
-        licence: As declared by the publisher.
-        origin: Repository and commit, or package and version.
-        permissive: May train a model that is released under a permissive licence.
-        reader: From files below the prefix (paths relative to it) to entries.
-    """
-
-    name: str
-    archive: str
-    prefix: str
-    domain: str
-    licence: str
-    origin: str
-    permissive: bool
-    reader: Reader
+    name: str  # source part of its document ids
+    archive: str  # archive that holds it
+    prefix: str  # folder of its files in the archive
+    domain: str  # kind of writing
+    licence: str  # as declared by the publisher
+    origin: str  # repository and commit, or package and version
+    permissive: bool  # may train a model that is released under a permissive licence
+    reader: Reader  # from files below the prefix (paths relative to it) to entries
 
 
 SOURCES: dict[str, Source] = {}
