@@ -172,7 +172,7 @@ async def _one(
         body["steering"] = {"vector_id": chance.choice(vector_ids), "layer": layer, "alpha": chance.uniform(-9, 9)}
     wrong = chance.random() < WRONG
     if wrong:
-        body["steering"] = {"vector_id": "nobody", "layer": 0, "alpha": 1.0}
+        body["steering"] = {"vector_id": "unknown", "layer": 0, "alpha": 1.0}
     asking = asyncio.create_task(_ask(client, body, outcomes))
     if chance.random() < GIVEN_UP:
         await asyncio.wait([asking], timeout=chance.expovariate(5))

@@ -33,7 +33,7 @@ DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-#: Nothing reports home and the gate stands before the services, whatever the caller's environment says.
+#: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {
     CALLBACK_VARIABLE: CALLBACK,
     "DO_NOT_TRACK": "1",

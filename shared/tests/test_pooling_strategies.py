@@ -79,7 +79,7 @@ PARAMS = {
     "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
 }
 
-# One row a strategy, computed by hand from the eight real tokens
+# One row per strategy, computed by hand from the eight real tokens
 #   The (1, 0)  cat (0, 2)  sat (3, 4)  . (-1, 0)  Do (2, 2)  gs (0, -2)  ran (6, 8)  home (5, 0)
 # with L2 norms 1, 2, 5, 1, sqrt 8, 2, 10, 5 and sum (16, 14).
 EXPECTED = {

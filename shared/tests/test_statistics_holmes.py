@@ -87,7 +87,7 @@ def test_rank_resolution_of_reduced_data():
 
 @pytest.mark.filterwarnings("error")
 def test_rank_resolution_of_nothing_measured():
-    for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # nobody meets anybody
+    for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # no two models meet
         with pytest.raises(StatisticError, match="common dataset") as caught:
             rank_resolution(scores)
         assert caught.value.status == "too_few"

@@ -28,33 +28,20 @@ class Neighbours:
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Concept:
-    """One concept of the registry.
-
-    Attributes:
-        summary: One line for listings.
-        definition: What makes a passage positive.
-        construction: How negatives are made.
-        matched_pairs: Whether each negative is a rewrite of a positive.
-        seed_words: Words and phrases that select positives and that no negative may contain.
-        triggers: Lemmas that express the concept, for strategies marked `uses_concept_lexicon`.
-        neighbours: Concepts of D3.
-        sensitive: Whether its passages, vectors and texts are restricted.
-        token_window: Smallest and largest number of tokens of a passage of the published corpus.
-        min_source_domains: How many source domains its corpus needs.
-    """
+    """One concept of the registry."""
 
     id: str
     family: Family
-    summary: str
-    definition: str
-    construction: str
-    matched_pairs: bool
-    neighbours: Neighbours
-    seed_words: tuple[str, ...] = ()
-    triggers: tuple[str, ...] = ()
-    sensitive: bool = False
-    token_window: tuple[int, int] = (300, 500)
-    min_source_domains: int = 3
+    summary: str  # one line for listings
+    definition: str  # what makes a passage positive
+    construction: str  # how negatives are made
+    matched_pairs: bool  # whether each negative is a rewrite of a positive
+    neighbours: Neighbours  # concepts of D3
+    seed_words: tuple[str, ...] = ()  # words and phrases that select positives and that no negative may contain
+    triggers: tuple[str, ...] = ()  # lemmas that express the concept, for strategies marked `uses_concept_lexicon`
+    sensitive: bool = False  # whether its passages, vectors and texts are restricted
+    token_window: tuple[int, int] = (300, 500)  # smallest and largest number of tokens of a published passage
+    min_source_domains: int = 3  # how many source domains its corpus needs
     version: int = 1
     reference: str = ""
 

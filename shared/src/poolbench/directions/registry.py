@@ -16,29 +16,17 @@ LARGEST = 1e70
 
 @dataclass(frozen=True)
 class DirectionContext:
-    """Inputs of a construction.
+    """Inputs of a construction."""
 
-    Attributes:
-        vectors_nD: Pooled vectors, float64 [n, D], finite.
-        labels: 1 positive, 0 negative [n].
-        pairs_P2: Row numbers (positive, negative) of matched pairs [P, 2]; empty if there are none.
-        seed: Seed of constructions that draw.
-        probe_weights: Weights [D] of the converged L2-logistic probe in the coordinates of `vectors_nD`.
-        background_mean: Mean vector [D] of other texts, for mean-centring; of `vectors_nD` if None.
-        sae: Sparse autoencoder of the layer, for C5.
-        features_nF: Its features of `vectors_nD`, if known already.
-        num_features: Number of features that C5 is made of.
-    """
-
-    vectors_nD: np.ndarray
-    labels: np.ndarray
-    pairs_P2: np.ndarray
-    seed: int = 0
-    probe_weights: np.ndarray | None = None
-    background_mean: np.ndarray | None = None
-    sae: SparseAutoencoder | None = None
-    features_nF: np.ndarray | None = None
-    num_features: int = 10
+    vectors_nD: np.ndarray  # pooled vectors, float64 [n, D], finite
+    labels: np.ndarray  # 1 positive, 0 negative [n]
+    pairs_P2: np.ndarray  # row numbers (positive, negative) of matched pairs [P, 2]; empty if there are none
+    seed: int = 0  # seed of constructions that draw
+    probe_weights: np.ndarray | None = None  # weights [D] of the converged L2-logistic probe, for `vectors_nD`
+    background_mean: np.ndarray | None = None  # mean vector [D] of other texts, for mean-centring
+    sae: SparseAutoencoder | None = None  # sparse autoencoder of the layer, for C5
+    features_nF: np.ndarray | None = None  # its features of `vectors_nD`, if known already
+    num_features: int = 10  # number of features that C5 is made of
 
     @property
     def positives(self) -> np.ndarray:

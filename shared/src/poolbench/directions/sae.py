@@ -35,27 +35,16 @@ _BLOCK_VALUES = 1 << 26
 
 @dataclass(frozen=True)
 class SparseAutoencoder:
-    """An encoder and decoder of one layer's vectors.
+    """An encoder and decoder of one layer's vectors."""
 
-    Attributes:
-        id: Hash of weights and configuration.
-        architecture: One of `ARCHITECTURES`.
-        w_enc: [d_in, d_sae].
-        w_dec: [d_sae, d_in].
-        b_dec: [d_in].
-        vectors: The other tensors of the architecture by name, [d_sae] each.
-        k: Features that a vector keeps, of topk.
-        apply_b_dec_to_input: Whether `b_dec` is subtracted before encoding.
-    """
-
-    id: str
-    architecture: str
-    w_enc: np.ndarray
-    w_dec: np.ndarray
-    b_dec: np.ndarray
-    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    k: int | None = None
-    apply_b_dec_to_input: bool = False
+    id: str  # hash of weights and configuration
+    architecture: str  # one of `ARCHITECTURES`
+    w_enc: np.ndarray  # [d_in, d_sae]
+    w_dec: np.ndarray  # [d_sae, d_in]
+    b_dec: np.ndarray  # [d_in]
+    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)  # other tensors by name, [d_sae] each
+    k: int | None = None  # features that a vector keeps, of topk
+    apply_b_dec_to_input: bool = False  # whether `b_dec` is subtracted before encoding
 
     @classmethod
     def from_bytes(cls, weights: bytes, config: bytes) -> Self:

@@ -79,23 +79,14 @@ class Words:
 
 @dataclass(frozen=True)
 class TokenContext:
-    """One tokenised passage with whatever its strategies need.
+    """One tokenised passage with whatever its strategies need."""
 
-    Attributes:
-        passage_id: Seeds strategies that draw at random.
-        offsets: Character range of each position in the text, [T, 2]; [0, 2] if unknown.
-        special: True at tokens the tokenizer added ([T]); they are no real tokens.
-        token_ids: Vocabulary ids, [T].
-        words: Annotation of the passage, if there is one.
-        signals: Signals of each position by name: from counts, and at the current layer (see `signals.py`).
-    """
-
-    passage_id: str
-    offsets: np.ndarray
-    special: np.ndarray
-    token_ids: np.ndarray | None = None
-    words: Words | None = None
-    signals: Signals = field(default_factory=dict)
+    passage_id: str  # seeds strategies that draw at random
+    offsets: np.ndarray  # character range of each position in the text, [T, 2]; [0, 2] if unknown
+    special: np.ndarray  # true at tokens the tokenizer added ([T]); they are no real tokens
+    token_ids: np.ndarray | None = None  # vocabulary ids, [T]
+    words: Words | None = None  # annotation of the passage, if there is one
+    signals: Signals = field(default_factory=dict)  # signals by name (see `signals.py`)
 
     @property
     def num_positions(self) -> int:

@@ -34,39 +34,22 @@ _BUILT_IN = ("basic", "saliency", "linguistic", "extended", "linguistic_extended
 
 @dataclass(frozen=True)
 class StrategySpec:
-    """A registered pooling strategy.
+    """A registered pooling strategy."""
 
-    Attributes:
-        id: The card's id, e.g. `W2_last_k`.
-        version: Raised when the meaning changes; part of artifact keys.
-        family: `position`, `uniform`, `window`, `saliency` or `linguistic`.
-        summary: One line for listings.
-        function: `(context, **params) -> Weights | Parts | Reduction`.
-        needs: What the function reads from the context, out of `NEEDS`.
-        reference: Source of the definition.
-        board: `card` for the 19 published ones, `extended` for the others.
-        params: Keyword parameters with their defaults; the function's annotations give their bounds.
-        uses_concept_lexicon: Whether it reads the concept's own words, given in its parameter `triggers`.
-        collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
-        readout: Readout of its parts, out of `poolbench.readouts`; None for weights or a reduction.
-        on_request: Whether it runs only if it is named, because of its cost.
-        common_component: Whether the prober first removes the common component of the train vectors of all concepts.
-    """
-
-    id: str
-    version: int
-    family: str
-    summary: str
-    function: StrategyFunction = field(compare=False)
-    needs: tuple[str, ...] = ()
-    reference: str = ""
-    board: Board = "card"
-    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    uses_concept_lexicon: bool = False
-    collapses_with_bos: bool = False
-    readout: str | None = None
-    on_request: bool = False
-    common_component: bool = False
+    id: str  # the card's id, e.g. `W2_last_k`
+    version: int  # raised when the meaning changes; part of artifact keys
+    family: str  # `position`, `uniform`, `window`, `saliency` or `linguistic`
+    summary: str  # one line for listings
+    function: StrategyFunction = field(compare=False)  # `(context, **params) -> Weights | Parts | Reduction`
+    needs: tuple[str, ...] = ()  # what the function reads from the context, out of `NEEDS`
+    reference: str = ""  # source of the definition
+    board: Board = "card"  # `card` for the 19 published ones, `extended` for the others
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keyword parameters and their defaults
+    uses_concept_lexicon: bool = False  # whether it reads the concept's own words, given in its parameter `triggers`
+    collapses_with_bos: bool = False  # whether its vector is constant for a causal model whose tokenizer adds a BOS
+    readout: str | None = None  # readout of its parts, out of `poolbench.readouts`; None for weights or a reduction
+    on_request: bool = False  # whether it runs only if it is named, because of its cost
+    common_component: bool = False  # whether the prober first removes the common component of all train vectors
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.needs) - set(NEEDS))

@@ -13,7 +13,7 @@ from poolbench.errors import CellError
 #: train texts are the same at all layers, and known before the forward pass.
 Source = Literal["states", "attention", "loss", "counts"]
 
-#: The signals of one passage, [T] or [H, T] each; an error where one cannot be given says why.
+#: The signals of one passage, [T] or [H, T] each; an error if one cannot be computed.
 Signals = Mapping[str, np.ndarray | CellError]
 
 

@@ -22,26 +22,16 @@ _DTYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.
 
 @dataclass(frozen=True)
 class KeptPassage:
-    """The states of one passage at one layer, or the error instead.
+    """The states of one passage at one layer, or the error instead."""
 
-    Attributes:
-        position: Row of the passage in its table of passages.
-        hidden_TD: States over all positions: float32, float16, or the bits of bfloat16 as uint16.
-        special: True at tokens that the tokenizer added, [T].
-        token_ids: Vocabulary ids, [T]; None if unknown.
-        offsets: Character range of each position, [T, 2]; [0, 2] if unknown.
-        signals: Other captured signals of each position, by name; [T] or [H, T].
-        error: Why the passage has no states.
-    """
-
-    position: int
+    position: int  # row of the passage in its table of passages
     passage_id: str
-    hidden_TD: np.ndarray | None = None
-    special: np.ndarray | None = None
-    token_ids: np.ndarray | None = None
-    offsets: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    signals: Mapping[str, np.ndarray] = field(default_factory=dict)
-    error: CellError | None = None
+    hidden_TD: np.ndarray | None = None  # states over all positions: float32, float16, or bits of bfloat16 as uint16
+    special: np.ndarray | None = None  # true at tokens that the tokenizer added, [T]
+    token_ids: np.ndarray | None = None  # vocabulary ids, [T]; None if unknown
+    offsets: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))  # character ranges [T, 2]
+    signals: Mapping[str, np.ndarray] = field(default_factory=dict)  # other signals by name; [T] or [H, T]
+    error: CellError | None = None  # why the passage has no states
 
 
 class ShardWriter:

@@ -53,7 +53,7 @@ MAX_ETA = timedelta(minutes=10)
 """A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
 
 KEPT_BYTES = 64 * 1024
-"""How much of a message that nobody understands its dead letter keeps."""
+"""Bytes of a message that its dead letter keeps if it is not understood."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
 
-# Entries beyond the limit are cut on the server: nobody is to receive half a gigabyte to learn that it is too much.
+# Entries beyond the limit are cut on the server, so that no client receives half a gigabyte for an error message.
 _READ = """
 local items = redis.call('lrange', KEYS[1], ARGV[1], ARGV[2])
 local found = {}

@@ -39,15 +39,10 @@ class Training:
 
 @dataclass(frozen=True)
 class FittedReadout:
-    """A readout fitted under one labeling.
+    """A readout fitted under one labeling."""
 
-    Attributes:
-        apply: From parts [m, P, D] to vectors [m, D], row by row.
-        details: What was chosen, as JSON values, for readers of the results.
-    """
-
-    apply: Callable[[np.ndarray], np.ndarray]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    apply: Callable[[np.ndarray], np.ndarray]  # from parts [m, P, D] to vectors [m, D], row by row
+    details: Mapping[str, Any] = field(default_factory=dict)  # what was chosen, as JSON values, for readers of results
 
 
 #: One fitted readout for each labeling of the training rows, or why there is none.

@@ -53,26 +53,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Step(Generic[Params]):
-    """A step of the pipeline. The driver plans its tasks and keys from it; the service reads its tasks by it.
+    """A step of the pipeline. The driver plans its tasks and keys from it; the service reads its tasks by it."""
 
-    Attributes:
-        kind: `<service>.<verb>`.
-        version: Raised when the meaning changes, or a default. It invalidates the artifacts of the step and all
-            that depend on them.
-        params: Model of the parameters.
-        inputs: Roles that a task may read.
-        outputs: Roles that a task may write.
-        summary: One line for the documentation.
-        keyed_by: Kind of another step that makes the same artifacts under the same keys. The plan passes the keys.
-    """
-
-    kind: str
-    version: int
-    params: type[Params]
-    inputs: tuple[Role[Any], ...]
-    outputs: tuple[Output, ...]
-    summary: str
-    keyed_by: str = ""
+    kind: str  # `<service>.<verb>`
+    version: int  # raised with the meaning or a default; moves the keys of all that depends on it
+    params: type[Params]  # model of the parameters
+    inputs: tuple[Role[Any], ...]  # roles that a task may read
+    outputs: tuple[Output, ...]  # roles that a task may write
+    summary: str  # one line for the documentation
+    keyed_by: str = ""  # kind of another step that makes the same artifacts under the same keys
 
     @property
     def service(self) -> str:

@@ -46,21 +46,13 @@ class ExtractParams(CalibrateParams):
 
 
 class ImportedParams(StrictModel):
-    """What vectors of imported activations depend on: the import, and the strategies.
+    """What vectors of imported activations depend on: the import, and the strategies."""
 
-    Attributes:
-        model: `import:<name>`.
-        model_revision: Hash of the import.
-        dtype: A note of the import.
-        include_bos: Whether a BOS counts as a real token.
-        strategies: Strategies and their parameters.
-    """
-
-    model: ModelName
-    model_revision: str | None = None
-    dtype: str | None = None
-    include_bos: Flag = False
-    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+    model: ModelName  # `import:<name>`
+    model_revision: str | None = None  # hash of the import
+    dtype: str | None = None  # A note of the import
+    include_bos: Flag = False  # whether a BOS counts as a real token
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)  # strategies
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:

@@ -53,17 +53,11 @@ class GenerateParams(ModelParams):
 
 
 class ContinueParams(ModelParams):
-    """Parameters of `steerer.continue`.
+    """Parameters of `steerer.continue`."""
 
-    Attributes:
-        num_passages: Passages that are continued, half of each class.
-        prompt_tokens: Tokens of a passage that are given; None gives its first half.
-        max_tokens: New tokens of one text.
-    """
-
-    num_passages: Whole = Field(gt=0, le=1_000_000)
-    prompt_tokens: Whole | None = Field(default=None, gt=0, le=1_000_000)
-    max_tokens: MaxTokens
+    num_passages: Whole = Field(gt=0, le=1_000_000)  # passages that are continued, half of each class
+    prompt_tokens: Whole | None = Field(default=None, gt=0, le=1_000_000)  # given tokens; None gives the first half
+    max_tokens: MaxTokens  # new tokens of one text
     seed: Seed = 0
     ignore_eos: Flag = False
 

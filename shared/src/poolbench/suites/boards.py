@@ -20,20 +20,13 @@ Cell = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FamilyRank:
-    """Mean rank of a family's strategies on a board.
-
-    Attributes:
-        strategies: Its strategies on the board, best first.
-        mean_rank: Mean over blocks of its strategies' mean rank in the block; None if no strategy has a rank.
-        interval: From the cluster bootstrap over blocks; None with fewer than two.
-        num_blocks: Blocks in which it has a rank.
-    """
+    """Mean rank of a family's strategies on a board."""
 
     family: str
-    strategies: tuple[str, ...]
-    mean_rank: float | None
-    interval: tuple[float, float] | None
-    num_blocks: int
+    strategies: tuple[str, ...]  # its strategies on the board, best first
+    mean_rank: float | None  # mean over blocks of its strategies' mean rank in the block; None without ranks
+    interval: tuple[float, float] | None  # from the cluster bootstrap over blocks; None with fewer than two
+    num_blocks: int  # blocks in which it has a rank
 
 
 @dataclass(frozen=True)

@@ -92,19 +92,12 @@ def _null(status: Status, reason: str, quoted: tuple[str, ...] | None = ()) -> d
 
 @dataclass(frozen=True)
 class CosineBoard:
-    """Mean cosine over concepts of each pair of strategies.
+    """Mean cosine over concepts of each pair of strategies."""
 
-    Attributes:
-        strategies: S strategies, similar ones next to each other.
-        mean_SS: Mean over the concepts in which both have a direction; NaN if there is none, 1 on the diagonal.
-        lowest: Lowest cosine and its concept, by pair of strategies in either order.
-        without: Status by strategy that has no direction in any concept.
-    """
-
-    strategies: list[str]
-    mean_SS: np.ndarray
-    lowest: dict[tuple[str, str], tuple[float, str]]
-    without: dict[str, str]
+    strategies: list[str]  # S strategies, similar ones next to each other
+    mean_SS: np.ndarray  # mean over the concepts in which both have a direction; NaN if none, 1 on the diagonal
+    lowest: dict[tuple[str, str], tuple[float, str]]  # lowest cosine and its concept, by pair in either order
+    without: dict[str, str]  # status by strategy that has no direction in any concept
 
     def nearest(self, strategy: str) -> tuple[str, float] | None:
         """Return the most parallel other strategy and their mean cosine; None without a cosine."""

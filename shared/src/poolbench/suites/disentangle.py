@@ -21,13 +21,8 @@ RELATIONS = ("ld", "lc")
 class Shifts:
     """Shifts of target and neighbour at the target's best strength.
 
-    The strength is chosen on one half of the openings, the shifts are read on the other.
-
-    Attributes:
-        strength: The chosen strength.
-        num_read: Openings on which the shifts are read.
-        target: Shift of the target: entry 0 is the value, the rest are resamples [1 + R].
-        neighbour: Shift of the neighbour in the same resamples [1 + R].
+    The strength is chosen on one half of the openings, the shifts are read on the other (`num_read` openings). Entry 0
+    of a shift is the value, the rest are resamples [1 + R].
     """
 
     def __init__(

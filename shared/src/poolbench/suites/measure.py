@@ -47,8 +47,7 @@ class Measure:
     def of(cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any) -> Self:
         """Return a measure of `value`, or a null with status `non_finite` if the value is not finite."""
         if not math.isfinite(value):
-            told = {**fields, "reason": f"{metric} came out as {value}"}
-            return cls.null(metric, "non_finite", **told)
+            return cls.null(metric, "non_finite", **{**fields, "reason": f"{metric} came out as {value}"})
         if interval is None:
             return cls(metric, float(value), **{**fields, "ci_method": None})
         return cls(metric, float(value), ci_low=float(interval[0]), ci_high=float(interval[1]), **fields)

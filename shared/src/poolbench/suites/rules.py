@@ -13,27 +13,16 @@ from poolbench.statuses import Status
 
 @dataclass(frozen=True)
 class SteeringRules:
-    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version.
+    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version."""
 
-    Attributes:
-        reference_strength: Strength of `d2.scp_1` and `d2.fluency`, in the run's unit of strength.
-        null_strengths: Strengths of the null directions; excess figures use only these, on both sides.
-        min_perplexity_ratio: Smallest perplexity ratio of a fluent strength to unsteered (loops are cheap to predict).
-        max_perplexity_ratio: Largest perplexity ratio of a fluent strength.
-        max_added_repetition: Bound on the share of repeated 4-grams of a fluent strength, minus the unsteered share.
-        num_bootstrap: Paired resamples of the openings.
-        seed: Seed of the resamples and of the halves of the openings.
-        level: Level of the intervals.
-    """
-
-    reference_strength: float = 0.125
-    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)
-    min_perplexity_ratio: float = 0.67
-    max_perplexity_ratio: float = 1.5
-    max_added_repetition: float = 0.1
-    num_bootstrap: int = 1000
-    seed: int = 0
-    level: float = 0.95
+    reference_strength: float = 0.125  # strength of `d2.scp_1` and `d2.fluency`, in the run's unit of strength
+    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)  # of the null directions and excess figures
+    min_perplexity_ratio: float = 0.67  # smallest perplexity ratio of a fluent strength (loops are cheap)
+    max_perplexity_ratio: float = 1.5  # largest perplexity ratio of a fluent strength
+    max_added_repetition: float = 0.1  # bound on the added share of repeated 4-grams of a fluent strength
+    num_bootstrap: int = 1000  # paired resamples of the openings
+    seed: int = 0  # seed of the resamples and of the halves of the openings
+    level: float = 0.95  # level of the intervals
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,13 @@ class Pool:
 
 @dataclass(frozen=True)
 class WeakLabels:
-    """How a concept's real corpus is made.
+    """How a concept's real corpus is made."""
 
-    Attributes:
-        positives: Pool of the positives.
-        negatives: Pool of the negatives; None for matched concepts, whose negatives are rewrites.
-        rewrite: From a positive to its negative; None for independent concepts.
-        same_domains: Take as many positives as negatives from each domain, so that it carries no label.
-        limits: Rules of the validator that the available text cannot meet, with the reason.
-    """
-
-    positives: Pool
-    negatives: Pool | None = None
-    rewrite: Rewrite | None = None
-    same_domains: bool = False
-    limits: dict[str, str] = field(default_factory=dict)
+    positives: Pool  # pool of the positives
+    negatives: Pool | None = None  # pool of the negatives; None for matched concepts, whose negatives are rewrites
+    rewrite: Rewrite | None = None  # from a positive to its negative; None for independent concepts
+    same_domains: bool = False  # take as many positives as negatives from each domain, so that it carries no label
+    limits: dict[str, str] = field(default_factory=dict)  # rules that the available text cannot meet, with the reason
 
 
 def at_least(pattern: re.Pattern[str], number: int) -> PassageTest:

@@ -7,7 +7,7 @@ waiting for a busy service.
 """
 
 CALLBACK_VARIABLE = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
-"""What Ray Serve's proxy reads at its start, on every node that has a proxy."""
+"""Variable that Ray Serve's proxy reads at its start, on every node that has a proxy."""
 
 CALLBACK = "poolbench.runtime.gate.serve.middlewares"
 """Its value, with which the proxy gets the gate."""

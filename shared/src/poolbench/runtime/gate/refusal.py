@@ -15,13 +15,7 @@ _MAX_SAID = 1000
 
 
 class RefusalError(Exception):
-    """A request that is refused.
-
-    Attributes:
-        status: HTTP status.
-        code: Code in the body.
-        closes: Whether the connection is closed after the response, because more of the request may come.
-    """
+    """A request that is refused; `closes` the connection after the response if more of the request may come."""
 
     def __init__(self, status: int, code: str, said: str, *, closes: bool = False) -> None:
         super().__init__(said)
