@@ -22,9 +22,7 @@ _LIST = "model-folders"
 def requested_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
     """Return the model that a request names: `resolve_model`, restricted to permitted folders.
 
-    Raises:
-        UnknownModelError: With the nearest presets.
-        ModelError: The folder is not allowed.
+    Raise UnknownModelError with the nearest presets, or ModelError for a folder that is not allowed.
     """
     require_permitted(model, MODEL_PRESETS)
     return resolve_model(model, revision=revision, dtype=dtype)

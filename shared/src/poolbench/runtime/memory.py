@@ -74,14 +74,10 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
 def memory_limit(
     service: str, services: Collection[str], num_replicas: int, settings: MemorySettings, machine: int = 0
 ) -> int | None:
-    """Return the bytes that one replica may use; None for no limit.
+    """Return the bytes that one of `num_replicas` may use; None for no limit. `services` share the machine.
 
-    Args:
-        service: Its service.
-        services: Services that share the machine.
-        num_replicas: Replicas of this service on this machine.
-        settings: The memory of the service, else that of all services, overrides the derived one.
-        machine: Bytes of the machine; by default this one's, or those that its container may use.
+    The setting of the service, else that of all services, overrides the derived limit. `machine` is by default the
+    memory of this machine, or of its container.
     """
     own = _own_gib(settings, service)
     if own is not None:
@@ -159,14 +155,9 @@ def limit_replica(service: str, num_replicas: int) -> None:
 def neighbours(
     service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
 ) -> tuple[list[str], int]:
-    """Return the services of a replica's machine, and the largest number of replicas of its own service there.
+    """Return the services of a replica's node, and the largest number of replicas of its own service there.
 
-    Args:
-        service: Service of the replica.
-        num_replicas: Replicas on all nodes together.
-        node_id: The replica's node.
-        offers: Resources by node; nodes offer places for services under the services' names.
-        shared: Whether other nodes run on the same machine.
+    Nodes offer places for services as resources of the services' names. `shared`: other nodes run on the same machine.
     """
     nodes = sum(1 for resources in offers.values() if resources.get(service))
     here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]

@@ -28,8 +28,7 @@ class ClusterSettings:
     def load(cls) -> ClusterSettings:
         """Return the cluster that the environment names, else the one recorded in the state folder.
 
-        Raises:
-            ConfigError: Neither says where store and broker are, or a variable is wrong.
+        Raise ConfigError if neither says where store and broker are, or a variable is wrong.
         """
         given, recorded = PlaceSettings.load(), read_cluster(state_folder())
         store = given.store or recorded.get("store", "")

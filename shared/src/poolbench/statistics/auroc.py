@@ -12,13 +12,10 @@ from poolbench.statuses import Status
 
 
 def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
-    """Return the AUROC of `scores` [n] for binary `labels` [n]; NaN if no pair exists or a score is NaN.
+    """Return the AUROC of `scores` [n] for labels 0 and 1 [n]; NaN if no pair exists or a score is NaN.
 
-    Args:
-        labels: 1 positive, 0 negative.
-        scores: Higher means more positive.
-        strata: Only pairs inside one stratum count, e.g. the fold of each unit: scores of models of different folds
-            have different offsets and cannot be compared.
+    Only pairs inside one stratum count, e.g. the fold of each unit: scores of models of different folds have different
+    offsets and cannot be compared.
     """
     return float(auroc_resamples(labels, scores, np.ones((1, len(labels))), strata=strata)[0])
 

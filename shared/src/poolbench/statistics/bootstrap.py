@@ -59,10 +59,7 @@ def group_mean_interval(
 ) -> tuple[float, float] | None:
     """Return the percentile interval of the mean of `values` [n] under a bootstrap over groups.
 
-    None if fewer than two groups have a value.
-
-    Raises:
-        StatisticError: As `group_mean_resamples`.
+    None if fewer than two groups have a value. Raise StatisticError as `group_mean_resamples` does.
     """
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
     samples = group_mean_resamples(column, groups, num_resamples=num_resamples, seed=seed)
@@ -75,8 +72,7 @@ def group_mean_interval(
 def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """Return the interval of the mean of `values` [n], taken as normal with unknown variance.
 
-    Raises:
-        StatisticError: `too_few` below 2 values, `non_finite` if one is NaN or infinite.
+    Raise StatisticError `too_few` below 2 values, `non_finite` if one is NaN or infinite.
 
     Reference: Student (1908), "The probable error of a mean".
     """

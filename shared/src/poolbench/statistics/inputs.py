@@ -34,8 +34,7 @@ def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infi
 def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatments: int = 3) -> np.ndarray:
     """Return `scores_NK` [N, K] as float64.
 
-    Raises:
-        StatisticError: `non_finite` if a score is NaN, `too_few` if there are too few blocks or treatments.
+    Raise StatisticError `non_finite` if a score is NaN, `too_few` if there are too few blocks or treatments.
     """
     scores = np.asarray(scores_NK, dtype=np.float64)
     if scores.ndim != 2:

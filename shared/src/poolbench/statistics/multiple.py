@@ -19,8 +19,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
     """Return Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
 
-    Raises:
-        ValueError: A value is no probability.
+    Raise ValueError for a value that is no probability.
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """

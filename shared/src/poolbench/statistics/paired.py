@@ -26,9 +26,8 @@ def paired_differences(
 ) -> np.ndarray:
     """Return `second` minus `first` of the same id [n], in the order of `first_ids`.
 
-    Raises:
-        StatisticError: `failed` if an id is repeated on one side, or has no partner: the remaining pairs would answer
-            another question. `non_finite` if a value is NaN or infinite.
+    Raise StatisticError `failed` if an id is repeated on one side, or has no partner (the remaining pairs would answer
+    another question), `non_finite` if a value is NaN or infinite.
     """
     if (len(first_ids), len(second_ids)) != (len(first), len(second)):
         raise StatisticError(Status.FAILED, "as many ids as values are needed on both sides")

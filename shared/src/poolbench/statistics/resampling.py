@@ -13,8 +13,7 @@ from poolbench.statuses import Status
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
     """Return how often each unit is drawn, int [num_resamples, num_units]; rows sum to `num_units`.
 
-    Raises:
-        StatisticError: `too_few` without a unit.
+    Raise StatisticError `too_few` without a unit.
     """
     if num_units < 1:
         raise StatisticError(Status.TOO_FEW, "nothing to resample: there is no unit")
@@ -28,13 +27,8 @@ def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarra
 def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
     """Return the weights of the units under a bootstrap over their groups, float32 [num_resamples, n].
 
-    Args:
-        groups: Group of each unit [n], integers or strings; the members of a group are drawn together.
-        num_resamples: Number of resamples.
-        seed: Seed; equal groups and seed give equal resamples.
-
-    Raises:
-        StatisticError: `too_few` without a unit.
+    The members of a group (integers or strings [n]) are drawn together; equal groups and seed give equal resamples.
+    Raise StatisticError `too_few` without a unit.
     """
     names, codes = np.unique(groups, return_inverse=True)
     counts = bootstrap_counts(len(names), num_resamples, seed)

@@ -34,8 +34,7 @@ def d3_rep_measure(
 def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
     """Return one construction's direction in a DIRECTIONS table, float64 [D].
 
-    Raises:
-        CellError: With the status of a direction that could not be computed; `failed` if the table lacks it.
+    Raise CellError with the status of a direction that could not be computed; `failed` if the table lacks it.
     """
     ids = table["direction_id"].to_pylist()
     if direction not in ids:
