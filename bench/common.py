@@ -1,6 +1,4 @@
-"""What every benchmark shares: where it ran, and the JSON it writes."""
-
-from __future__ import annotations
+"""Shared by all benchmarks: the machine they ran on, and their JSON reports."""
 
 import json
 import os
@@ -17,13 +15,7 @@ PACKAGES = ("torch", "transformers", "numpy", "pyarrow")
 
 
 def write_report(name: str, ratios: Mapping[str, float | None], figures: dict[str, Any]) -> Path:
-    """Writes ``bench/out/<name>.json`` and prints its ratios.
-
-    Args:
-        name: Name of the benchmark.
-        ratios: Value by ratio id; None where the figures say why there is none.
-        figures: Everything a reader needs to judge them.
-    """
+    """Write `bench/out/<name>.json` and print its ratios; a ratio is None if the figures say why there is none."""
     report = {
         "name": name,
         "command": " ".join(["python", *sys.argv]),
@@ -42,7 +34,7 @@ def write_report(name: str, ratios: Mapping[str, float | None], figures: dict[st
 
 
 def commit() -> str:
-    """The commit that ran, with a mark when the working tree differs from it."""
+    """Return the current commit, marked if the working tree differs from it."""
     git = ["git", "-C", str(Path(__file__).parent)]
     head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
     changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=False)
@@ -50,7 +42,7 @@ def commit() -> str:
 
 
 def device() -> str:
-    """The accelerator, or the processor with the threads torch may use."""
+    """Return the accelerator, or the processor with the threads torch may use."""
     import torch
 
     if torch.cuda.is_available():
@@ -59,7 +51,7 @@ def device() -> str:
 
 
 def processor() -> str:
-    """The processor's own name where the system tells it."""
+    """Return the processor's own name if the system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,10 +1,8 @@
-"""How often do 95 % intervals hold the truth, and tests at .05 reject it? The figures stand in docs/metrics.md.
+"""Coverage of 95 % intervals, and levels of tests at .05. docs/metrics.md has the figures.
 
 Nothing is timed: the ratios are shares of simulated data sets, by number of groups. The bootstrap intervals are
 percentile intervals, as everywhere in PoolBench.
 """
-
-from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
@@ -38,17 +36,17 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def normal(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
-    """Values of groups around 0."""
+    """Draw values of groups around 0."""
     return rng.normal(size=size)
 
 
 def skewed(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:
-    """The same from an exponential distribution, whose skewness is 2."""
+    """Draw values from an exponential distribution with mean 0 and skewness 2."""
     return rng.exponential(size=size) - 1
 
 
 def of_means(draw: Draw, num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
-    """Coverage of the mean of groups of 1 to 5 units that share most of their value."""
+    """Return the coverage of the mean of groups of 1 to 5 units that share most of their value."""
     sizes = rng.integers(1, 6, size=num_groups)
     shared = np.repeat(draw(rng, (num_groups, num_runs)), sizes, axis=0)
     values = shared + 0.3 * rng.normal(size=shared.shape)
@@ -58,7 +56,7 @@ def of_means(draw: Draw, num_groups: int, num_runs: int, rng: np.random.Generato
 
 
 def of_auroc(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
-    """Coverage of the AUROC of matched pairs, whose two scores share half of their variance."""
+    """Return the coverage of the AUROC of matched pairs, whose two scores share half of their variance."""
     labels, groups = np.repeat([1, 0], num_groups), np.tile(np.arange(num_groups), 2)
     truth = stats.norm.cdf(LIFT / np.sqrt(2))  # of two units drawn from different pairs
     hits = 0
@@ -72,7 +70,7 @@ def of_auroc(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
 
 
 def of_ranks(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
-    """Coverage of the mean ranks of 19 strategies over concepts, averaged over strategies."""
+    """Return the coverage of the mean ranks of 19 strategies over concepts, averaged over strategies."""
     truth = _ranks(rng, 200_000, GOODNESS).mean(axis=0)
     hits = []
     for run in range(num_runs):
@@ -82,7 +80,7 @@ def of_ranks(num_groups: int, num_runs: int, rng: np.random.Generator) -> float:
 
 
 def levels(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str, float]:
-    """How often tests at .05 tell 19 strategies apart that are alike: Friedman, Iman-Davenport, any pair by Nemenyi."""
+    """Return how often tests at .05 reject 19 equal strategies: Friedman, Iman-Davenport, any pair by Nemenyi."""
     alike = np.zeros_like(GOODNESS)
     difference = nemenyi_critical_difference(len(alike), num_groups, 0.05)
     found = np.zeros(3)
@@ -94,7 +92,7 @@ def levels(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str
 
 
 def agreement(num_groups: int, num_runs: int, rng: np.random.Generator) -> dict[str, float]:
-    """Spearman correlation of the mean ranks on two layers of one true order, and whether intervals hold its 1."""
+    """Return the mean Spearman correlation of the mean ranks on two layers of one true order, and its coverage."""
     values, held = [], 0
     for run in range(num_runs):
         sides = [_ranks(rng, num_groups, 2 * GOODNESS) for _ in range(2)]
@@ -111,7 +109,7 @@ def _ranks(rng: np.random.Generator, num_blocks: int, goodness: np.ndarray) -> n
 
 
 def main() -> None:
-    """Simulates every statistic at every number of groups."""
+    """Simulate every statistic at every number of groups."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=2000, help="simulated data sets")
     parser.add_argument("--seed", type=int, default=0)

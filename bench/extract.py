@@ -1,12 +1,9 @@
-"""Extraction with all strategies against the plain forward pass, and against the reference's way.
+"""Extraction with all strategies against the plain forward pass, and against the reference code.
 
     python bench/extract.py [--quick] [--passages N] [--tokens N] [--batch-tokens N] [--rounds N]
 
-A Llama of 134 M parameters with random weights, and the demo model beside it; what each ratio means stands in
-bench/README.md.
+A Llama of 134 M parameters with random weights, and the demo model. bench/README.md explains each ratio.
 """
-
-from __future__ import annotations
 
 import argparse
 
@@ -15,7 +12,7 @@ from extraction.annotation import annotation_throughput
 from extraction.inputs import TINY, Shape, layers_of, random_passages
 from extraction.measure import measure, ratios_of
 from extraction.memory import Size, peaks_on_cpu, summary
-from extraction.ways import Work
+from extraction.ways import Workload
 
 from poolbench.config import resolve_model
 from poolbench.settings import ExtractorSettings
@@ -24,7 +21,7 @@ from poolbench_extractor.models.load import load_decoder
 
 
 def parse() -> argparse.Namespace:
-    """The command line; ``--quick`` replaces the sizes by the smallest that run everything."""
+    """Parse the command line; `--quick` replaces the sizes by the smallest that run everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny model and passages: a smoke test, no figures")
     parser.add_argument("--passages", type=int, default=8)
@@ -37,15 +34,15 @@ def parse() -> argparse.Namespace:
     return settings
 
 
-def demo_work(settings: argparse.Namespace) -> Work:
-    """The same work for the demo model."""
+def demo_work(settings: argparse.Namespace) -> Workload:
+    """Return the same work for the demo model."""
     decoder = load_decoder(resolve_model("demo"), ExtractorSettings(device="cpu"))
     passages = random_passages(settings.passages, settings.tokens, decoder.model.config.vocab_size)
-    return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=settings.batch_tokens))
+    return Workload(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=settings.batch_tokens))
 
 
 def main() -> None:
-    """Runs the benchmark and writes its report."""
+    """Run the benchmark and write its report."""
     settings = parse()
     size = Size(TINY if settings.quick else Shape(), settings.passages, settings.tokens, settings.batch_tokens)
     memory = summary(peaks_on_cpu(size))

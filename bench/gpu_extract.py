@@ -2,11 +2,9 @@
 
     python bench/gpu_extract.py [--device cuda|cpu] [--hidden N] [--blocks N] ... [--passages N] [--rounds N]
 
-It reads no file and needs no network: PyTorch, Transformers and this project's packages are enough. It writes
-``bench/out/gpu_extract.json``. With ``--device cpu`` and a small shape it runs anywhere, as a check of itself.
+It reads no file and needs no network, only PyTorch, Transformers and this project's packages. It writes
+`bench/out/gpu_extract.json`. With `--device cpu` and a small shape it runs anywhere, as a check of itself.
 """
-
-from __future__ import annotations
 
 import argparse
 from dataclasses import fields
@@ -23,7 +21,7 @@ SLOW_SHARE = 0.25
 
 
 def parse() -> argparse.Namespace:
-    """The command line; every field of the shape is a flag."""
+    """Parse the command line; every field of the shape is a flag."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
     for part in fields(Shape):
@@ -37,7 +35,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs the benchmark and writes its report."""
+    """Run the benchmark and write its report."""
     settings = parse()
     shape = Shape(**{part.name: getattr(settings, part.name) for part in fields(Shape)})
     size = Size(shape, settings.passages, settings.tokens, settings.batch_tokens)

@@ -2,12 +2,10 @@
 
     python bench/gpu_probe.py [--device cuda|cpu] [--small] [--matrices N] [--rows N] [--width N]
 
-It reads no file and needs no network: PyTorch, SciPy and this project's packages are enough. It writes
-``bench/out/gpu_probe.json``. The clock runs from vectors in host memory to weights in host memory. A part of the
-matrices is solved by NumPy too, and the two must agree. ``--device cpu --small`` runs anywhere, as a check of itself.
+It reads no file and needs no network, only PyTorch, SciPy and this project's packages. It writes
+`bench/out/gpu_probe.json`. The clock runs from vectors in host memory to weights in host memory. A part of the
+matrices is solved by NumPy too, and the two must agree. `--device cpu --small` runs anywhere, as a check of itself.
 """
-
-from __future__ import annotations
 
 import argparse
 import time
@@ -25,7 +23,7 @@ TARGET_S = 60.0
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--small", action="store_true", help="4 small matrices: a check, no figures")
@@ -39,14 +37,14 @@ def parse() -> argparse.Namespace:
 
 
 def problems_of(work: Protocol) -> list[Problem]:
-    """One problem a fold."""
+    """Return one problem per fold."""
     return [
         Problem(work.vectors_ND, rows, work.labels_NK[rows][..., None], work.c_K, "logistic") for rows in work.training
     ]
 
 
 def main() -> None:
-    """Runs the benchmark and writes its report."""
+    """Run the benchmark and write its report."""
     settings = parse()
     works = [protocol(settings.rows, settings.width, seed) for seed in range(settings.matrices)]
     problems = [problem for work in works for problem in problems_of(work)]
@@ -75,7 +73,7 @@ def main() -> None:
 
 
 def agreement(work: Protocol, solutions: list[Solution]) -> dict[str, Any]:
-    """Largest differences from NumPy over the probes of one matrix: coefficients (relative) and held-out AUROC."""
+    """Return the largest differences from NumPy on one matrix: coefficients (relative) and held-out AUROC."""
     expected = get_solver("numpy").solve(problems_of(work), TOLERANCE)
     coefficients, aurocs = 0.0, 0.0
     for fold, (found, other) in enumerate(zip(solutions, expected, strict=True)):
@@ -90,7 +88,7 @@ def agreement(work: Protocol, solutions: list[Solution]) -> dict[str, Any]:
 
 
 def peak_bytes(device: str) -> int | None:
-    """Peak memory of PyTorch's allocator; None on a processor."""
+    """Return the peak memory of PyTorch's allocator; None on a processor."""
     import torch
 
     return torch.cuda.max_memory_allocated() if device == "cuda" else None

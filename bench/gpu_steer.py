@@ -2,12 +2,10 @@
 
     python bench/gpu_steer.py [--device cuda|cpu] [--shape llama-3.1-8b|tiny] [--batches 256,512] [--tokens 200]
 
-It needs no network: vLLM (the pinned one or 0.25.x), PyTorch, Transformers and this project's packages are enough.
-It writes ``bench/out/gpu_steer.json``. The weights (16 GB at full shape) go into a folder of their own under
-``--scratch`` and are removed at the end. With ``--device cpu --shape tiny`` it runs anywhere, as a check of itself.
+It needs no network, only vLLM (the pinned one or 0.25.x), PyTorch, Transformers and this project's packages.
+It writes `bench/out/gpu_steer.json`. The weights (16 GB at full shape) go into a folder of their own under
+`--scratch` and are removed at the end. With `--device cpu --shape tiny` it runs anywhere, as a check of itself.
 """
-
-from __future__ import annotations
 
 import argparse
 import platform
@@ -34,7 +32,7 @@ MAIN_BATCH = 256
 
 
 def main() -> None:
-    """Runs the benchmark and writes its report."""
+    """Run the benchmark and write its report."""
     options = parse_options()
     with tempfile.TemporaryDirectory(prefix="poolbench-gpu-steer-", dir=options.scratch) as folder:
         model = random_model(Path(folder), SHAPES[options.shape], options.device)
@@ -51,13 +49,13 @@ def main() -> None:
 
 
 def named(batch: int, compared: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The comparisons by ratio id: ``steer.k256``, and ``steer.k256.batch512`` for other batches."""
+    """Return the comparisons by ratio id: `steer.k256`, and `steer.k256.batch512` for other batches."""
     suffix = "" if batch == MAIN_BATCH else f".batch{batch}"
     return [(f"steer.{name}{suffix}", value) for name, value in compared.items()]
 
 
 def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """Comparisons by batch, and what one engine took for all of them."""
+    """Return the comparisons by batch, and the figures of the engine that ran all of them."""
     most = max(options.batches)
     window = options.prompt_tokens + options.tokens + 8
     config = SteererSettings(
@@ -86,12 +84,12 @@ def measure_engine(model: ModelRef, options: argparse.Namespace) -> tuple[dict[i
 
 
 def sizes_of(options: argparse.Namespace, batch: int) -> Sizes:
-    """The sizes of one batch."""
+    """Return the sizes of one batch."""
     return Sizes(batch, options.tokens, options.prompt_tokens, options.pairs, options.settings)
 
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
-    """What the engine holds while it is up: of the device (KV cache included), and resident on the host."""
+    """Return the memory of the running engine: on the device (KV cache included), and resident on the host."""
     me = psutil.Process()
     resident = sum(each.memory_info().rss for each in (me, *me.children(recursive=True)))
     found: dict[str, Any] = {"host_resident_bytes": resident}
@@ -101,7 +99,7 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What ran: device, driver, and the versions that ratios depend on."""
+    """Return device, driver, and the versions that ratios depend on."""
     import torch
 
     found: dict[str, Any] = {"vllm": vllm_version(), "torch": torch.__version__, "python": platform.python_version()}
@@ -111,7 +109,7 @@ def environment() -> dict[str, Any]:
 
 
 def smi(query: str) -> str:
-    """A line of nvidia-smi; says so where it cannot be had."""
+    """Return a line of nvidia-smi, or its error."""
     command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
@@ -120,7 +118,7 @@ def smi(query: str) -> str:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="llama-3.1-8b")
@@ -137,7 +135,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Numbers with commas between."""
+    """Parse numbers separated by commas."""
     return tuple(int(part) for part in text.split(","))
 
 

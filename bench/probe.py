@@ -1,11 +1,9 @@
-"""The full D1 protocol's probes against scikit-learn at the same solution; bootstrap and memory beside it.
+"""The full D1 protocol's probes against scikit-learn at the same solution; also bootstrap and memory.
 
     python bench/probe.py [--quick] [--rows N] [--width N]
 
-What each figure means stands in bench/README.md. Takes several minutes: scikit-learn fits 120 probes.
+bench/README.md explains each figure. Takes several minutes: scikit-learn fits 120 probes.
 """
-
-from __future__ import annotations
 
 import argparse
 import time
@@ -32,7 +30,7 @@ NUM_RESAMPLES = 1000
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a small matrix: a smoke test, no figures")
     parser.add_argument("--rows", type=int, default=1400)
@@ -44,7 +42,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs the benchmark and writes its report."""
+    """Run the benchmark and write its report."""
     settings = parse()
     work = protocol(settings.rows, settings.width)
     print(f"{work.labels_NK.shape[1] * NUM_FOLDS} probes on {settings.rows} x {settings.width}", flush=True)
@@ -69,26 +67,26 @@ def main() -> None:
 
 
 def held_out_scores(work: Protocol, tolerance: float) -> list[np.ndarray]:
-    """Scores [m, K] of each held-out fold."""
+    """Return the scores [m, K] of each held-out fold."""
     fits = fit_folds(work.vectors_ND, work.labels_NK, work.c_K, work.training, tolerance)
     return [fit.scores(work.vectors_ND[work.folds == fold]) for fold, fit in enumerate(fits)]
 
 
 def solvers() -> dict[str, Solver]:
-    """What the choice of solver and precision rests on."""
+    """Return the compared solvers and precisions."""
     double = BatchSolver(numpy_backend(), max_batch=1, single=False)
     return {"numpy": get_solver("numpy"), "numpy, float64 alone": double, "torch:cpu": get_solver("torch:cpu")}
 
 
 def fit_all(work: Protocol, solver: Solver) -> float:
-    """CPU seconds of all probes in one call."""
+    """Return the CPU seconds of all probes in one call."""
     began = time.process_time()
     fit_folds(work.vectors_ND, work.labels_NK, work.c_K, work.training, solver=solver)
     return time.process_time() - began
 
 
 def bootstrap(work: Protocol, quick: bool) -> dict[str, Any]:
-    """Group bootstrap of the AUROC of 19 x 17 cells."""
+    """Time the group bootstrap of the AUROC of 19 x 17 cells."""
     cells = 5 if quick else NUM_CELLS
     rng, labels = np.random.default_rng(0), work.labels_NK[:, 0]
     scores = labels[:, None] + rng.standard_normal((len(labels), cells))

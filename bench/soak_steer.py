@@ -1,18 +1,15 @@
-"""Thousands of short requests, many of them given up half-way, must leave nothing behind.
+"""Thousands of short requests, many of them cancelled by the client, must leave nothing in use.
 
     python bench/soak_steer.py [--requests 10000] [--model demo] [--clients 64] [--warm 16000]
 
-Serves the steerer over HTTP in this process and asks it for texts of 1-4 tokens: steered by one of 48 vectors or
-not, whole or streamed. About a third are given up by the client at a random moment, some are wrong on purpose, and
-vectors are registered meanwhile so that the bank evicts. At the end no row, vector, place or engine request may be in
+Serves the steerer over HTTP in this process and requests texts of 1-4 tokens: steered by one of 48 vectors or
+not, whole or streamed. About a third are cancelled at a random moment, some are wrong on purpose, and vectors are
+registered meanwhile so that the bank evicts. At the end no row, vector, place or engine request may be in
 use, and the memory of this process and of the engine may have grown by no more than --max-growth-mib since a
-third of the requests was done. vLLM's own caches (kernels by shape, allocator) grow first: on CPUs by some 40 KiB a
-request, steered or not, and ever more slowly. So --warm unsteered requests go before, straight to the engine. Then
-1,000 vectors are registered over HTTP twice, and timed. Writes ``bench/out/soak_steer.json``; exit code 1
-when something leaked.
+third of the requests was done. vLLM's own caches (kernels by shape, allocator) grow first: on CPUs by some 40 KiB per
+request, ever more slowly. So --warm unsteered requests are sent before, straight to the engine. Then
+1,000 vectors are registered over HTTP twice, and timed. Writes `bench/out/soak_steer.json`; exit code 1 on a leak.
 """
-
-from __future__ import annotations
 
 import argparse
 import asyncio
@@ -47,7 +44,7 @@ TOKEN = "soak"
 
 
 def main() -> int:
-    """Runs the soak, prints and writes its figures."""
+    """Run the soak test, print and write its figures."""
     options = parse_options()
     config = SteererSettings(model=options.model, bank_slots=NUM_TIMED, max_steered_requests=64)
     service = SteererService(EngineHost(config))
@@ -68,7 +65,7 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=64)
@@ -80,7 +77,7 @@ def parse_options() -> argparse.Namespace:
 
 @contextmanager
 def served(service: SteererService) -> Iterator[str]:
-    """The service behind a real HTTP server; yields its address."""
+    """Run the service behind a real HTTP server; yield its address."""
     config = uvicorn.Config(build_api(service, TOKEN), port=0, log_level="error", timeout_keep_alive=600)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -95,7 +92,7 @@ def served(service: SteererService) -> Iterator[str]:
 
 
 async def warm(engine: SteeringEngine, num_requests: int) -> list[int]:
-    """Sends unsteered requests of the soak's lengths; returns the engine's MiB after every quarter of them."""
+    """Send unsteered requests of the soak's lengths; return the engine's MiB after every quarter of them."""
     chance, sizes = random.Random(0), []
     for number in range(0, num_requests, WARM_BATCH):
         prompts = [[chance.randrange(300, 1000) for _ in range(chance.randint(3, 30))] for _ in range(WARM_BATCH)]
@@ -108,7 +105,7 @@ async def warm(engine: SteeringEngine, num_requests: int) -> list[int]:
 
 
 def register_times(host: EngineHost, address: str) -> dict[str, float]:
-    """Seconds that registering 1,000 new vectors over HTTP takes, as JSON and as safetensors."""
+    """Return the seconds of registering 1,000 new vectors over HTTP, as JSON and as safetensors."""
     shape, times = (NUM_TIMED, host.health()["width"]), {}
     for seed, kind in ((1, "application/json"), (2, "application/octet-stream")):
         vectors = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
@@ -123,7 +120,7 @@ def register_times(host: EngineHost, address: str) -> dict[str, float]:
 
 
 async def soak(host: EngineHost, address: str, num_requests: int, num_clients: int, seed: int) -> dict[str, Any]:
-    """Sends all requests; returns what became of them, what is left in use, and how memory grew."""
+    """Send all requests; return their outcomes, what is left in use, and the growth of memory."""
     began, outcomes, numbers = time.monotonic(), Counter[str](), iter(range(num_requests))
     first: dict[str, float] = {}
     headers = {"Authorization": f"Bearer {TOKEN}"}
@@ -167,7 +164,7 @@ async def _register(client: httpx.AsyncClient, host: EngineHost, seed: int, coun
 async def _one(
     client: httpx.AsyncClient, chance: random.Random, vector_ids: list[str], num_layers: int, outcomes: Counter[str]
 ) -> str:
-    """One request and what became of it."""
+    """Send one request and return its outcome."""
     body: dict[str, Any] = {"prompt": "The report " * chance.randint(1, 8), "max_tokens": chance.randint(1, 4)}
     body |= {"n": chance.choice((1, 1, 1, 2)), "stream": chance.random() < 0.5, "temperature": chance.choice((0, 1))}
     if chance.random() < 0.8:
@@ -175,7 +172,7 @@ async def _one(
         body["steering"] = {"vector_id": chance.choice(vector_ids), "layer": layer, "alpha": chance.uniform(-9, 9)}
     wrong = chance.random() < WRONG
     if wrong:
-        body["steering"] = {"vector_id": "nobody", "layer": 0, "alpha": 1.0}
+        body["steering"] = {"vector_id": "unknown", "layer": 0, "alpha": 1.0}
     asking = asyncio.create_task(_ask(client, body, outcomes))
     if chance.random() < GIVEN_UP:
         await asyncio.wait([asking], timeout=chance.expovariate(5))
@@ -206,7 +203,7 @@ async def _send(client: httpx.AsyncClient, body: dict[str, Any]) -> int:
 
 
 async def _left(host: EngineHost, within_s: float = 10) -> dict[str, int]:
-    """What is in use once nothing is asked any more."""
+    """Return what is in use after all requests have ended."""
     deadline = time.monotonic() + within_s
     while any((left := host.in_use()).values()) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
@@ -214,7 +211,7 @@ async def _left(host: EngineHost, within_s: float = 10) -> dict[str, int]:
 
 
 def memory_mib() -> dict[str, float]:
-    """Resident memory of this process and of its engine."""
+    """Return the resident memory of this process and of its engine."""
     gc.collect()
     me = psutil.Process()
     engines = [process for process in me.children(recursive=True) if "EngineCore" in process.name()]

@@ -1,11 +1,9 @@
-"""Steered against unsteered throughput, against the reference's way, and D2 of a whole concept.
+"""Steered against unsteered throughput, against the reference code, and D2 of a whole concept.
 
     python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--no-bulk] [--quick]
 
-What each ratio means stands in bench/README.md. About 6 minutes on two quiet cores, of which the concept takes 3.
+bench/README.md explains each ratio. About 6 minutes on two quiet cores, of which the concept takes 3.
 """
-
-from __future__ import annotations
 
 import argparse
 from typing import Any
@@ -32,7 +30,7 @@ QUICK_BULK = {"tokens": 4, "num_strategies": 5, "strengths": (0.06, 0.125, 0.25)
 
 
 def main() -> None:
-    """Runs all measurements on one engine and writes ``bench/out/steer.json``."""
+    """Run all measurements on one engine and write `bench/out/steer.json`."""
     options = parse_options()
     model, sizes = resolve_model(options.model), options.sizes
     config = SteererSettings(max_num_seqs=sizes.batch, max_model_len=512, max_steered_requests=2 * sizes.batch)
@@ -64,14 +62,14 @@ def main() -> None:
 
 
 def vllm_version() -> str:
-    """The vLLM that ran, whichever package brought it."""
+    """Return the version of vLLM, whichever package brought it."""
     import vllm
 
     return str(vllm.__version__)
 
 
 def parse_options() -> argparse.Namespace:
-    """The command line; ``sizes`` and ``bulk`` are made of it."""
+    """Parse the command line, including `sizes` and `bulk`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--batch", type=int, default=Sizes.batch)

@@ -1,6 +1,4 @@
-"""Prints the ratios of every benchmark that has run, as one table."""
-
-from __future__ import annotations
+"""Print the ratios of every benchmark that has run, as one table."""
 
 import json
 import sys
@@ -13,7 +11,7 @@ OUTPUT = Path(__file__).parent / "out"
 
 
 def main() -> int:
-    """Reads `bench/out/*.json`."""
+    """Read and print `bench/out/*.json`."""
     table = Table(box=None)
     for name in ("benchmark", "ratio", "value", "device", "commit"):
         table.add_column(name)

@@ -1,1 +1,1 @@
-"""How PoolBench runs: on this machine, in Docker Compose."""
+"""Installation and deployment: on this machine, and in Docker Compose."""

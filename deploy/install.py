@@ -1,10 +1,8 @@
-"""Installs PoolBench into .venv: pinned requirements without their resolver, then the packages, editable.
+"""Install PoolBench into .venv: pinned requirements without their resolver, then the packages, editable.
 
-Only the standard library, because it runs before anything is installed. Where packages come from is pip's own
+Only the standard library, because it runs before anything is installed. Package sources come from pip's own
 configuration, read when it runs and never written to a file. `--lock` compiles the pins instead.
 """
-
-from __future__ import annotations
 
 import argparse
 import hashlib
@@ -31,7 +29,7 @@ _SOURCES = {"find-links": "--find-links", "extra-index-url": "--extra-index-url"
 
 
 def main() -> int:
-    """Installs, or compiles the pins."""
+    """Install, or compile the pins."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--lock", action="store_true", help="compile requirements/*.in into *.txt")
@@ -50,7 +48,7 @@ def main() -> int:
 
 
 def install(profile: str, packages: Sequence[str], *, dev: bool) -> None:
-    """Makes .venv hold the pins of a profile, and packages of this repository in place."""
+    """Install the pins of a profile into .venv, and packages of this repository in place."""
     files = [REQUIREMENTS / f"{profile}.txt"] + ([REQUIREMENTS / "dev.txt"] if dev else [])
     wanted = _stamp([*files, *(ROOT / package / "pyproject.toml" for package in packages)])
     if STAMP.exists() and STAMP.read_text() == wanted:
@@ -67,7 +65,7 @@ def install(profile: str, packages: Sequence[str], *, dev: bool) -> None:
 
 
 def lock() -> None:
-    """Compiles the pins of every profile."""
+    """Compile the pins of every profile."""
     if _uv() is None:
         _run([*_pip(), "install", "--quiet", UV])
     _compile("cpu", ["--override", "overrides.txt", *_sources("cpu")])
@@ -76,16 +74,7 @@ def lock() -> None:
 
 
 def _compile(name: str, options: Sequence[str]) -> None:
-    command = [
-        _uv() or "uv",
-        "pip",
-        "compile",
-        f"{name}.in",
-        "-o",
-        f"{name}.txt",
-        "--python-version",
-        PYTHON_VERSION,
-    ]
+    command = [_uv() or "uv", "pip", "compile", f"{name}.in", "-o", f"{name}.txt", "--python-version", PYTHON_VERSION]
     quiet = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
     as_pip = ["--index-strategy", "unsafe-best-match"]
     _run([*command, *quiet, *as_pip, *options], cwd=REQUIREMENTS)
@@ -105,7 +94,7 @@ def _create_environment() -> None:
 
 
 def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
-    """Installs with uv where it is there, else with pip; pins are complete, so dependencies stay out."""
+    """Install with uv if available, else with pip; pins are complete, so dependencies stay out."""
     options = ["--quiet", "--no-deps"]
     if uv := _uv():
         python = ["--python", str(VENV / "bin" / "python")]
@@ -127,7 +116,7 @@ def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
 
 
 def pip_sources() -> dict[str, set[str]]:
-    """pip's configured package sources by option: its configuration files and its environment variables."""
+    """Return pip's configured package sources by option: from its configuration files and its environment variables."""
     found: dict[str, set[str]] = {}
     for line in _pip_configuration():
         name, _, value = line.partition("=")
@@ -140,7 +129,7 @@ def pip_sources() -> dict[str, set[str]]:
 
 
 def _pip_configuration() -> list[str]:
-    """What `pip config list` says, by the first pip there is."""
+    """Return the output of `pip config list`, by the first pip there is."""
     pythons = [str(VENV / "bin" / "python"), sys.executable, shutil.which("python3") or ""]
     for python in filter(os.path.exists, pythons):
         command = [python, "-m", "pip", "config", "list"]
@@ -151,7 +140,7 @@ def _pip_configuration() -> list[str]:
 
 
 def _sources(profile: str) -> list[str]:
-    """pip's package sources as options of uv, which reads none of pip's configuration.
+    """Return pip's package sources as options of uv, which reads none of pip's configuration.
 
     The gpu profile leaves out link folders: a CPU build of torch there would satisfy its pin.
     """
@@ -161,7 +150,7 @@ def _sources(profile: str) -> list[str]:
 
 
 def _stamp(files: Sequence[Path]) -> str:
-    """Hash of everything that decides what is installed."""
+    """Return the hash of everything that decides what is installed."""
     found = hashlib.sha256(str(ROOT).encode())
     for path in [*files, Path(__file__)]:
         found.update(path.read_bytes())

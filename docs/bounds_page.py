@@ -1,7 +1,5 @@
 """The page of bounds: the allowed values of every field of every verb and task, read from the models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
@@ -51,11 +49,7 @@ _HEAD = ("field", "allowed values", "default")
 
 
 def parts(table: Table) -> Iterator[str]:
-    """Yield the parts of the page.
-
-    Args:
-        table: A function that makes a Markdown table from a head and rows.
-    """
+    """Yield the parts of the page; `table` makes a Markdown table from a head and rows."""
     yield "# Bounds"
     yield (
         "This page lists the allowed values of each field of a request and of each parameter of a task. A request "

@@ -3,8 +3,6 @@
 `python docs/generate.py` writes them. `--check` names those that are out of date, with exit code 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys
@@ -68,25 +66,15 @@ def concepts() -> str:
         "## Definitions",
     ]
     for concept in CONCEPTS.all():
-        parts += [
-            f"### {concept.id}",
-            f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}",
-        ]
+        parts += [f"### {concept.id}", f"{concept.definition.strip()} *Negatives:* {concept.construction.strip()}"]
         if concept.seed_words:
             parts.append("*Seed words:* " + ", ".join(concept.seed_words) + ".")
     return _page(parts)
 
 
 CONCEPT_HEAD = (
-    "id",
-    "family",
-    "matched pairs",
-    "tokens",
-    "domains",
-    "distant neighbour",
-    "close neighbour",
-    "sensitive",
-)
+    "id", "family", "matched pairs", "tokens", "domains", "distant neighbour", "close neighbour", "sensitive",
+)  # fmt: skip
 
 
 def _concept_row(concept: Concept) -> Sequence[str]:

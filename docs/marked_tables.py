@@ -1,7 +1,5 @@
 """Tables from the code inside pages that are otherwise written by hand: tasks, and settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
-from poolbench.queue import FolderLeases
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.http import build_api
 from poolbench.runtime.service import Service
 from poolbench.runtime.worker import RefusedTaskError, Worker

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.tables import PROBE_TARGETS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
-from poolbench.queue import FolderLeases
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.http import build_api
 from poolbench.runtime.worker import Worker
 from poolbench.storage.artifacts import Artifacts

@@ -11,7 +11,8 @@ from driver.tests.loop_bench import Consumer, Notes
 from tests.waiting import PATIENCE_S
 
 from poolbench.config import load_run_config
-from poolbench.queue import Broker, FolderLeases, TaskQueue
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.service import load_service
 from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts, open_store

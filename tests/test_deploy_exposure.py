@@ -68,7 +68,7 @@ def test_rays_folder_lies_in_a_folder_of_ours(tmp_path: Path) -> None:
 
 
 def test_serve_opens_the_port_of_a_replica_as_the_loopback_hook_expects() -> None:
-    """`poolbench.runtime.loopback` replaces this name; a new version of Ray may need another hook."""
+    """`poolbench.runtime.replica` replaces this name; a new version of Ray may need another hook."""
     from ray.serve._private import replica
 
     assert callable(replica.add_port_to_grpc_server)

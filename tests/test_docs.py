@@ -16,8 +16,8 @@ import pytest
 import typer
 from tests.pages import NAMES, PAGES, REPOSITORY
 
-from poolbench.suites import METRICS
 from poolbench.suites.metrics import _SUFFIXES as SUFFIXES
+from poolbench.suites.metrics import METRICS
 from poolbench_driver.cli import app
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -14,9 +14,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from poolbench.config import assets_folder
 from poolbench.errors import CellError, InputError
-from poolbench.pooling import STRATEGIES, Reduction, StrategySpec, TokenContext, Words
+from poolbench.pooling import STRATEGIES, Reduction, TokenContext, Words
 from poolbench.pooling.align import word_span_of_tokens
-from poolbench.pooling.batch import Outcome, Plan, Request, pool_layer
+from poolbench.pooling.batch import Outcome, Request, Weighing, pool_layer
+from poolbench.pooling.registry import StrategySpec
 from poolbench.pooling.signals import SIGNALS
 from poolbench_extractor.encode import encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
@@ -140,7 +141,7 @@ def test_vectors_of_any_text(texts: list[str], seed: int) -> None:
     states = [torch.from_numpy(rng.normal(size=(c.num_positions, 5)).astype(np.float32)) for c in contexts]
     requests = [request for request in REQUESTS if "labels" not in request.strategy.needs]
     signals = [context.signals for context in contexts]
-    vectors_BSD, outcomes = pool_layer(states, Plan.of(contexts, requests), signals)
+    vectors_BSD, outcomes = pool_layer(states, Weighing.of(contexts, requests), signals)
     for vectors_SD, row in zip(vectors_BSD, outcomes, strict=True):
         for vector, outcome in zip(vectors_SD, row, strict=True):
             assert np.isfinite(vector).all() != isinstance(outcome, CellError)

@@ -18,8 +18,7 @@ import pytest
 from poolbench.config import asset_path, load_run_config
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
-from poolbench.corpora.io import write_corpus
-from poolbench.corpora.manifest import CorpusManifest
+from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.states import read_states

@@ -74,7 +74,7 @@ def test_figures_of_a_known_repository(tool: ModuleType, repository: Path) -> No
 
 def test_too_long_functions_and_files_are_named(tool: ModuleType) -> None:
     body = "\n".join(["def long():", *["    x = 1"] * 50, "", *["y = 2"] * 300])
-    source = tool.Source(PurePosixPath("a.py"), body)
+    source = tool.SourceFile(PurePosixPath("a.py"), body)
     assert tool.find_too_long([source]) == [
         "a.py has 352 lines; the limit is 250: split it",
         "a.py:long has 51 lines; the limit is 50: split it",

@@ -12,8 +12,7 @@ import pytest
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
-from poolbench.runtime.memory import SHARES, is_out_of_memory, memory_limit
-from poolbench.runtime.placement import neighbours
+from poolbench.runtime.memory import SHARES, is_out_of_memory, memory_limit, neighbours
 from poolbench.settings import MemorySettings
 
 GIB = 2**30

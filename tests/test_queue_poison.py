@@ -19,8 +19,9 @@ import pytest
 from tests.poison import POISON, QUEUE, echo
 from tests.servers import redis as redis_server
 
-from poolbench.queue import Broker, DeadLetter, TaskQueue
+from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message, Misunderstood, understand
+from poolbench.queue.letters import DeadLetter
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]

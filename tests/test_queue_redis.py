@@ -15,8 +15,9 @@ from tests.waiting import wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
-from poolbench.queue import Broker, RedisLeases, TaskQueue, open_leases
+from poolbench.queue import Broker, TaskQueue, open_leases
 from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES
+from poolbench.queue.leases import RedisLeases
 
 pytestmark = [
     pytest.mark.cluster,

@@ -26,7 +26,7 @@ from poolbench.runtime.service import load_service
 from poolbench.runtime.worker import Failure
 from poolbench.storage import Artifacts, open_store
 from poolbench.suites import Measure
-from poolbench.suites.representation import direction_vector
+from poolbench.suites.cosines import direction_vector
 from poolbench_driver.assemble.disclosure import opaque, redacted
 from poolbench_driver.cli import app
 from poolbench_prober.inputs.corpus import Passages

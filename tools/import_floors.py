@@ -16,11 +16,7 @@ Graph = dict[str, set[str]]
 
 
 def measure_imports(trees: Mapping[PurePosixPath, ast.Module]) -> dict[str, Any]:
-    """Return floors, number of modules and modules in cycles of each package.
-
-    Args:
-        trees: The syntax tree of each file, by its path below the repository.
-    """
+    """Return floors, number of modules and modules in cycles of each package, from the trees by path."""
     packages: dict[str, dict[str, ast.Module]] = {}
     for path, tree in trees.items():
         if name := module_name(path):

@@ -10,8 +10,6 @@ with docstring and comments; a nested function is part of the one that holds it.
 length without docstrings, comments and blank lines (`code_lines`).
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json
@@ -23,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from import_floors import measure_imports
-from sources import Definition, Function, Source, count_lines_at, is_test, outer_functions, read_sources
+from sources import Definition, Function, SourceFile, count_lines_at, is_test, outer_functions, read_sources
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MAX_FUNCTION_LINES = 50
@@ -33,7 +31,7 @@ Measures = dict[str, Any]
 Size = tuple[int, str]
 
 
-def measure_functions(sources: Sequence[Source]) -> Measures:
+def measure_functions(sources: Sequence[SourceFile]) -> Measures:
     """Return median, 90th percentile and the longest of the functions."""
     sizes, code_sizes = [], []
     for source in sources:
@@ -44,7 +42,7 @@ def measure_functions(sources: Sequence[Source]) -> Measures:
     return _spread(sizes) | {"code_lines": _spread(code_sizes)}
 
 
-def measure_files(sources: Sequence[Source]) -> Measures:
+def measure_files(sources: Sequence[SourceFile]) -> Measures:
     """Return median, 90th percentile and the longest of the files."""
     return _spread([(source.num_lines, str(source.path)) for source in sources])
 
@@ -60,7 +58,7 @@ def _spread(sizes: Sequence[Size], num_shown: int = 5) -> Measures:
     }
 
 
-def find_too_long(sources: Sequence[Source]) -> list[str]:
+def find_too_long(sources: Sequence[SourceFile]) -> list[str]:
     """Return what `--check` refuses, longest first: each function and file beyond its limit."""
     files = [(source.num_lines, str(source.path), MAX_FILE_LINES) for source in sources]
     functions = [
@@ -75,7 +73,7 @@ def find_too_long(sources: Sequence[Source]) -> list[str]:
     ]
 
 
-def measure_types(sources: Sequence[Source]) -> Measures:
+def measure_types(sources: Sequence[SourceFile]) -> Measures:
     """Return the shares of arguments (`self` and `cls` left out) and of returns that have a type."""
     arguments, returns = [], []
     for node in (node for source in sources for node in ast.walk(source.tree) if isinstance(node, Function)):
@@ -87,7 +85,7 @@ def measure_types(sources: Sequence[Source]) -> Measures:
     return {"typed_arguments": _share(arguments), "typed_returns": _share(returns)}
 
 
-def measure_docstrings(sources: Sequence[Source], repository: Path) -> Measures:
+def measure_docstrings(sources: Sequence[SourceFile], repository: Path) -> Measures:
     """Return how many public modules, classes and functions have a docstring, and how many are imperative."""
     have: dict[str, list[bool]] = {"modules": [], "classes": [], "functions": []}
     num_functions = 0
@@ -123,12 +121,7 @@ def _share(found: Sequence[bool]) -> float:
 
 
 def measure(repository: Path, against: str | None = None) -> Measures:
-    """Return all figures of a repository.
-
-    Args:
-        repository: Its root folder.
-        against: A git revision to compare the numbers of lines with.
-    """
+    """Return all figures of a repository, compared with the git revision `against`."""
     everything = read_sources(repository)
     sources = [source for source in everything if not is_test(source.path)]
     num_lines = sum(source.num_lines for source in sources)

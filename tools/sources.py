@@ -1,7 +1,5 @@
 """Python files of a repository, and what counts as test code."""
 
-from __future__ import annotations
-
 import ast
 import io
 import subprocess
@@ -17,7 +15,7 @@ Definition = Function | ast.ClassDef
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """One Python file: its path below the repository, and its text."""
 
     path: PurePosixPath
@@ -53,11 +51,11 @@ def is_test(path: PurePosixPath) -> bool:
     return "tests" in path.parts or path.name.startswith("test_") or path.name == "conftest.py"
 
 
-def read_sources(repository: Path) -> list[Source]:
+def read_sources(repository: Path) -> list[SourceFile]:
     """Return the Python files that git tracks and that exist in the working tree."""
     listed = _git(repository, "ls-files", "-z", "--", "*.py").decode().split("\0")
     paths = [PurePosixPath(name) for name in listed if name and (repository / name).is_file()]
-    return [Source(path, (repository / path).read_text("utf-8")) for path in paths]
+    return [SourceFile(path, (repository / path).read_text("utf-8")) for path in paths]
 
 
 def count_lines_at(repository: Path, revision: str) -> dict[str, int]:
@@ -76,7 +74,7 @@ def _git(repository: Path, *arguments: str) -> bytes:
     return subprocess.run(["git", *arguments], cwd=repository, stdout=subprocess.PIPE, check=True).stdout
 
 
-def outer_functions(source: Source) -> Iterator[tuple[str, Function]]:
+def outer_functions(source: SourceFile) -> Iterator[tuple[str, Function]]:
     """Yield each function and method with its qualified name, without the functions inside of functions."""
 
     def visit(body: Iterable[ast.AST], prefix: str) -> Iterator[tuple[str, Function]]:

@@ -1,1 +1,1 @@
-"""Parts of the extraction benchmarks: inputs, the ways that are compared, and how they are measured."""
+"""Parts of the extraction benchmarks: inputs, the compared methods, and how they are measured."""

@@ -1,7 +1,5 @@
 """Throughput of annotation on one core, over planted passages."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 
@@ -15,12 +13,7 @@ WINDOW = (300, 400)
 
 
 def annotation_throughput(num: int, window: tuple[int, int] = WINDOW) -> dict[str, Any]:
-    """Passages and words a second of CPU time: what one core does while it has nothing else to do.
-
-    Args:
-        num: Passages; an even number.
-        window: Smallest and largest number of words of a passage.
-    """
+    """Measure passages and words per second of CPU time on one idle core; `num` passages is even."""
     table = build_planted(CONCEPT, seed=0, num_train=num, num_test=2, num_scorer=2, window=window).slice(0, num)
     texts, pipeline = table["text"].to_pylist(), load_pipeline(SHIPPED_PIPELINE)
     annotate_passages(pipeline, table.slice(0, 2), texts, AnnotateParams())

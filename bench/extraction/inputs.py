@@ -1,6 +1,4 @@
-"""Models with random weights and passages of random tokens: what the extraction benchmarks run on."""
-
-from __future__ import annotations
+"""Inputs of the extraction benchmarks: models with random weights and passages of random tokens."""
 
 from dataclasses import dataclass
 
@@ -36,7 +34,7 @@ TINY = Shape(64, 128, 4, 4, 2, 1000)
 
 
 def random_decoder(shape: Shape, device: str = "cpu") -> Decoder:
-    """A Llama of this shape, its weights drawn on the device itself."""
+    """Return a Llama of this shape, its weights drawn on the device itself."""
     torch.manual_seed(SEED)
     config = LlamaConfig(
         hidden_size=shape.hidden,
@@ -53,12 +51,12 @@ def random_decoder(shape: Shape, device: str = "cpu") -> Decoder:
 
 
 def layers_of(decoder: Decoder) -> list[int]:
-    """The layers at the default depths."""
+    """Return the layers at the default depths."""
     return [layer_at_depth(depth, decoder.num_blocks) for depth in DEPTHS]
 
 
 def random_passages(num: int, num_tokens: int, vocabulary: int) -> list[Encoded]:
-    """Token ids at random behind a BOS, with an annotation of three words to four tokens."""
+    """Return random token ids after a BOS, with an annotation of three words per four tokens."""
     rng = np.random.default_rng(SEED)
     passages = []
     for index in range(num):
@@ -71,7 +69,7 @@ def random_passages(num: int, num_tokens: int, vocabulary: int) -> list[Encoded]
 
 
 def random_words(rng: np.random.Generator, num_characters: int) -> Words:
-    """Words of 16/3 characters on average with plausible tags; clauses of 8 words, sentences of 20."""
+    """Return words of 16/3 characters on average with plausible tags; clauses of 8 words, sentences of 20."""
     cuts = np.sort(rng.choice(np.arange(1, num_characters), num_characters * 3 // 16, replace=False))
     start, end = cuts[:-1], cuts[1:]
     num = len(start)

@@ -1,6 +1,4 @@
-"""All figures of one model: overheads, the reference's ways, bytes."""
-
-from __future__ import annotations
+"""All figures of one model: overheads, the reference code, bytes."""
 
 from functools import partial
 from pathlib import Path
@@ -8,11 +6,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from extraction.timing import Lap, interleave, ratio, seconds, warm
-from extraction.ways import REFERENCE_BATCH, Reference, Work, ours, ours_written, plain, requests_of
+from extraction.ways import REFERENCE_BATCH, Reference, Workload, ours, ours_written, plain, requests_of
 
 
-def overheads(work: Work, rounds: int) -> dict[str, Any]:
-    """The plain forward pass against ours with the card's strategies, and with those of all boards."""
+def overheads(work: Workload, rounds: int) -> dict[str, Any]:
+    """Compare the plain forward pass with ours, for the card's strategies and for those of all boards."""
     sides = {
         "plain": partial(plain, work),
         "card": partial(ours, work, requests_of()),
@@ -24,8 +22,8 @@ def overheads(work: Work, rounds: int) -> dict[str, Any]:
     }
 
 
-def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
-    """As ``overheads``, with the strategies that need the loss; their names, or why there is no figure."""
+def gradient_overhead(work: Workload, rounds: int) -> dict[str, Any]:
+    """Measure the overhead with the strategies that need the loss; or give the reason why there is none."""
     added = {request.id for request in requests_of(gradient=True)} - {request.id for request in requests_of()}
     if not added:
         return {"reason": "no strategy of the card needs the loss gradient"}
@@ -33,8 +31,8 @@ def gradient_overhead(work: Work, rounds: int) -> dict[str, Any]:
     return _against_plain(work, sides, rounds) | {"added": sorted(added)}
 
 
-def against_reference(work: Work, rounds: int) -> dict[str, Any]:
-    """The reference's ways against ours with its tables written."""
+def against_reference(work: Workload, rounds: int) -> dict[str, Any]:
+    """Compare the reference code with ours, tables written."""
     with TemporaryDirectory() as folder:
         place = Path(folder)
         ways = {
@@ -51,8 +49,8 @@ def against_reference(work: Work, rounds: int) -> dict[str, Any]:
     return {"ratios": ratios, "laps": seconds(laps), "passages": len(work.passages)}
 
 
-def bytes_written(work: Work) -> dict[str, Any]:
-    """Bytes of the card's tables without S3, as written, against the states of the same layers."""
+def bytes_written(work: Workload) -> dict[str, Any]:
+    """Return the bytes of the card's tables without S3, against the states of the same layers."""
     with TemporaryDirectory() as folder:
         written = ours_written(work, requests_of(gradient=True), Path(folder))
     numbers = work.num_tokens * work.decoder.width * len(work.layers)
@@ -67,8 +65,8 @@ def bytes_written(work: Work) -> dict[str, Any]:
     }
 
 
-def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, Any]:
-    """All figures but memory. The slow sides get ``slow_share`` of the passages, and few rounds."""
+def measure(work: Workload, rounds: int, *, slow_share: float = 0.5) -> dict[str, Any]:
+    """Return all figures but memory. The slow sides get `slow_share` of the passages, and few rounds."""
     few = work.first(max(1, round(len(work.passages) * slow_share)))
     return {
         "model": describe(work),
@@ -80,7 +78,7 @@ def measure(work: Work, rounds: int, *, slow_share: float = 0.5) -> dict[str, An
 
 
 def ratios_of(figures: dict[str, Any], memory: dict[str, Any]) -> dict[str, float | None]:
-    """The ratios by id; None where a figure says why there is none."""
+    """Return the ratios by id; None if a figure has a reason instead."""
     gradient = figures["gradient"].get("ratios", {}).get("gradient", {})
     return {
         "extract.overhead": figures["overhead"]["ratios"]["card"]["median"],
@@ -91,7 +89,7 @@ def ratios_of(figures: dict[str, Any], memory: dict[str, Any]) -> dict[str, floa
     }
 
 
-def _against_plain(work: Work, sides: dict[str, partial], rounds: int) -> dict[str, Any]:
+def _against_plain(work: Workload, sides: dict[str, partial], rounds: int) -> dict[str, Any]:
     warm(sides)
     laps = interleave(sides, rounds)
     return {
@@ -102,12 +100,12 @@ def _against_plain(work: Work, sides: dict[str, partial], rounds: int) -> dict[s
     }
 
 
-def _rate(work: Work, laps: list[Lap]) -> float:
+def _rate(work: Workload, laps: list[Lap]) -> float:
     return work.num_tokens / min(item.wall_s for item in laps)
 
 
-def describe(work: Work) -> dict[str, Any]:
-    """Model, layers and passages, for the report."""
+def describe(work: Workload) -> dict[str, Any]:
+    """Return model, layers and passages, for the report."""
     model = work.decoder.model
     return {
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

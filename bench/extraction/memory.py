@@ -1,6 +1,4 @@
-"""Peak memory of one way: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
-
-from __future__ import annotations
+"""Peak memory of one method: on a GPU from PyTorch's allocator, on a CPU from a process of its own."""
 
 import ctypes
 import gc
@@ -15,15 +13,15 @@ from typing import Any
 import torch
 
 from extraction.inputs import Shape, layers_of, random_decoder, random_passages
-from extraction.ways import Work, ours, plain, requests_of
+from extraction.ways import Workload, ours, plain, requests_of
 from poolbench_extractor.config import BatchLimits
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
-#: Written to ``clear_refs`` it sets the peak resident set back to the present one.
+#: Written to `clear_refs` it sets the peak resident set back to the present one.
 RESET_PEAK = "5"
 
-SIDES: dict[str, Callable[[Work], object]] = {
+SIDES: dict[str, Callable[[Workload], object]] = {
     "plain": plain,
     "ours": lambda work: ours(work, requests_of()),
     "gradient": lambda work: ours(work, requests_of(gradient=True)),
@@ -39,28 +37,28 @@ class Peak:
 
     @property
     def growth(self) -> int:
-        """What the call itself needed at once."""
+        """Return the memory that the call itself needed."""
         return self.peak - self.before
 
 
 @dataclass(frozen=True)
 class Size:
-    """Model and passages that a process of its own builds for itself."""
+    """Model and passages that a process builds for itself."""
 
     shape: Shape
     passages: int
     tokens: int
     batch_tokens: int
 
-    def work(self, device: str = "cpu") -> Work:
-        """Builds both."""
+    def work(self, device: str = "cpu") -> Workload:
+        """Build both."""
         decoder = random_decoder(self.shape, device)
         passages = random_passages(self.passages, self.tokens, self.shape.vocabulary)
-        return Work(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
+        return Workload(decoder, passages, layers_of(decoder), BatchLimits(max_tokens=self.batch_tokens))
 
 
 def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
-    """Peak resident memory of each side in a process of its own; None where the system does not tell it.
+    """Return the peak resident memory of each side in a process of its own; None if the system does not report it.
 
     The processes are forked, which spares them the imports, so call it before this one has used a thread pool.
     """
@@ -73,13 +71,13 @@ def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
     return peaks
 
 
-def peaks_on_gpu(work: Work) -> dict[str, Peak]:
-    """Peak allocated memory of each side."""
+def peaks_on_gpu(work: Workload) -> dict[str, Peak]:
+    """Return the peak allocated memory of each side."""
     return {side: _allocated_peak(lambda run=run: run(work)) for side, run in SIDES.items()}
 
 
 def summary(peaks: dict[str, Peak] | None) -> dict[str, Any]:
-    """Ratios to the plain forward: of the whole peak, and of the growth above the loaded model."""
+    """Return the ratios to the plain forward: of the whole peak, and of the growth above the loaded model."""
     if peaks is None:
         return {"reason": "the system does not tell the peak resident memory of a process"}
     base = peaks["plain"]

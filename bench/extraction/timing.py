@@ -1,6 +1,4 @@
-"""Interleaved timing: every round runs each side once, in alternating order, so that drift hits all alike."""
-
-from __future__ import annotations
+"""Interleaved timing: every round runs each side once, in alternating order, so that drift affects all alike."""
 
 import statistics
 import time
@@ -13,14 +11,14 @@ import torch
 
 @dataclass(frozen=True)
 class Lap:
-    """One call: wall-clock seconds, and seconds of this process on all its threads."""
+    """One call: wall-clock seconds, and CPU seconds of this process on all its threads."""
 
     wall_s: float
     cpu_s: float
 
 
 def lap(run: Callable[[], object]) -> Lap:
-    """Times one call, device work included."""
+    """Time one call, device work included."""
     wall, cpu = time.perf_counter(), time.process_time()
     run()
     if torch.cuda.is_available():
@@ -29,7 +27,7 @@ def lap(run: Callable[[], object]) -> Lap:
 
 
 def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Lap]]:
-    """Times every side once a round; every second round runs them backwards."""
+    """Time every side once per round; every second round runs them backwards."""
     laps: dict[str, list[Lap]] = {name: [] for name in sides}
     for number in range(rounds):
         for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
@@ -38,13 +36,13 @@ def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def warm(sides: Mapping[str, Callable[[], object]]) -> None:
-    """Runs every side once, unmeasured."""
+    """Run every side once, unmeasured."""
     for run in sides.values():
         lap(run)
 
 
 def ratio(numerator: list[Lap], denominator: list[Lap]) -> dict[str, Any]:
-    """Wall-clock ratios of the pairs of each round: median, quartiles, and the median in CPU time beside it."""
+    """Return the wall-clock ratios of the pairs of each round: median, quartiles, and the median in CPU time."""
     pairs = list(zip(numerator, denominator, strict=True))
     wall = sorted(above.wall_s / below.wall_s for above, below in pairs)
     cpu = [above.cpu_s / below.cpu_s for above, below in pairs]
@@ -53,5 +51,5 @@ def ratio(numerator: list[Lap], denominator: list[Lap]) -> dict[str, Any]:
 
 
 def seconds(laps: Mapping[str, list[Lap]]) -> dict[str, list[dict[str, float]]]:
-    """All laps, for the report."""
+    """Return all laps, for the report."""
     return {name: [asdict(item) for item in items] for name, items in laps.items()}

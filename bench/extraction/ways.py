@@ -1,4 +1,4 @@
-"""The ways from tokens to pooled vectors that are compared: plain forward, ours, and the reference's."""
+"""The compared methods from tokens to pooled vectors: plain forward, ours, and the reference code."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ REFERENCE_BATCH = 8
 
 
 @dataclass(frozen=True)
-class Work:
-    """What every way is given: model, passages, layers, batch sizes."""
+class Workload:
+    """Inputs of every method: model, passages, layers, batch sizes."""
 
     decoder: Decoder
     passages: Sequence[Encoded]
@@ -41,35 +41,35 @@ class Work:
 
     @property
     def num_tokens(self) -> int:
-        """Positions of all passages."""
+        """Return the positions of all passages."""
         return sum(passage.num_positions for passage in self.passages)
 
-    def first(self, num: int) -> Work:
-        """The same work on the first ``num`` passages."""
-        return Work(self.decoder, self.passages[:num], self.layers, self.limits)
+    def first(self, num: int) -> Workload:
+        """Return the same work on the first `num` passages."""
+        return Workload(self.decoder, self.passages[:num], self.layers, self.limits)
 
 
 def requests_of(board: Any = "card", *, gradient: bool = False) -> tuple[Request, ...]:
-    """Every strategy of a board that needs no labels; those that need the loss only with ``gradient``."""
+    """Return every strategy of a board that needs no labels; those that need the loss only with `gradient`."""
     cheap = {"annotation", *from_source("states", ("norms",)), *from_source("attention", ("inflow",))}
     allowed = cheap | set(from_source("loss", ("gradient", "gradient_dot")) if gradient else ())
     return tuple(Request.of(spec.id) for spec in strategies_of(board) if allowed.issuperset(spec.needs))
 
 
-def plain(work: Work) -> None:
-    """The same batches to the deepest layer, without language-model head, keeping one layer's states."""
+def plain(work: Workload) -> None:
+    """Run the same batches to the deepest layer, without language-model head, keeping one layer's states."""
     for batch in make_batches(work.passages, work.limits):
         capture(work.decoder, batch, [max(work.layers)])
 
 
-def ours(work: Work, requests: Sequence[Request]) -> dict[str, pa.Table]:
-    """Forward, all strategies at all layers, tables."""
+def ours(work: Workload, requests: Sequence[Request]) -> dict[str, pa.Table]:
+    """Run the forward pass and all strategies at all layers, and make the tables."""
     wanted = dict.fromkeys(work.layers, tuple(requests))
     return extract_encoded(work.decoder, work.passages, wanted, limits=work.limits)
 
 
-def ours_written(work: Work, requests: Sequence[Request], folder: Path) -> int:
-    """As ``ours``, with the tables written as the object store gets them; the number of bytes."""
+def ours_written(work: Workload, requests: Sequence[Request], folder: Path) -> int:
+    """Run `ours`, write the tables as the object store gets them, and return the number of bytes."""
     total = 0
     for role, table in ours(work, requests).items():
         data = table_to_bytes(table)
@@ -80,15 +80,15 @@ def ours_written(work: Work, requests: Sequence[Request], folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Reference:
-    """Eager attention at all layers, states to the host as float32, then one strategy at a time in NumPy.
+    """Eager attention at all layers, states copied to the host as float32, then one strategy at a time in NumPy.
 
-    It runs the whole model, head included, because that is what the reference calls. As in the reference, the
-    attention is averaged over queries. Its linguistic strategies read the same ready annotation as ours.
+    It runs the whole model, head included, because the reference does. As in the reference, the
+    attention is averaged over queries. Its linguistic strategies read the same annotation as ours.
 
     Attributes:
         batch: Passages of a forward pass.
-        every_layer: Whether states and attention of all layers travel, or of the asked ones.
-        folder: Where its ``.npy`` files go, one a layer, object arrays of one dictionary a passage with states
+        every_layer: Whether states and attention of all layers are copied, or of the requested ones.
+        folder: Folder of its `.npy` files, one per layer, object arrays of one dictionary per passage with states
             and inflow in float16; they are read back once, before pooling. None keeps all in memory.
     """
 
@@ -96,16 +96,16 @@ class Reference:
     every_layer: bool
     folder: Path | None = None
 
-    def __call__(self, work: Work, requests: Sequence[Request]) -> None:
-        """All strategies at all layers of every passage."""
+    def __call__(self, work: Workload, requests: Sequence[Request]) -> None:
+        """Apply all strategies at all layers to every passage."""
         with eager(work.decoder):
             records = self._extract(work)
         for layer in work.layers:
             for passage, record in zip(work.passages, self._travelled(layer, records[layer]), strict=True):
                 pool_one_by_one(passage.context, record, requests)
 
-    def _extract(self, work: Work) -> dict[int, list[dict[str, Any]]]:
-        """Every passage's record by layer: ``hidden`` [T, D] and ``inflow`` [H, T], of whatever float type."""
+    def _extract(self, work: Workload) -> dict[int, list[dict[str, Any]]]:
+        """Return every passage's record by layer: `hidden` [T, D] and `inflow` [H, T], of any float type."""
         kept = range(work.decoder.num_blocks) if self.every_layer else work.layers
         records: dict[int, list[dict[str, Any]]] = {layer: [] for layer in kept}
         for start in range(0, len(work.passages), self.batch):
@@ -154,8 +154,10 @@ class Reference:
 
 @contextmanager
 def _to_host(block: nn.Module) -> Iterator[list[np.ndarray]]:
-    """Within it, each output [B, T, D] of a block is copied to the host; the model's own list of hidden states
-    would give the last block's behind the final norm."""
+    """Copy each output [B, T, D] of a block to the host inside the block.
+
+    The model's own list of hidden states would give the last block's behind the final norm.
+    """
     found: list[np.ndarray] = []
 
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
@@ -170,7 +172,7 @@ def _to_host(block: nn.Module) -> Iterator[list[np.ndarray]]:
 
 @contextmanager
 def eager(decoder: Decoder) -> Iterator[None]:
-    """Within it, the model uses its eager attention."""
+    """Switch the model to its eager attention inside the block."""
     fast = decoder.model.config._attn_implementation
     decoder.model.set_attn_implementation("eager")
     try:
@@ -180,7 +182,7 @@ def eager(decoder: Decoder) -> Iterator[None]:
 
 
 def pool_one_by_one(context: TokenContext, record: dict[str, Any], requests: Sequence[Request]) -> list[np.ndarray]:
-    """Every strategy on its own, in NumPy, on one passage at one layer."""
+    """Pool one passage at one layer with every strategy on its own, in NumPy."""
     h_TD = record["hidden"].astype(np.float32)
     norms, inflow = np.linalg.norm(h_TD, axis=1), record["inflow"].astype(np.float32).mean(axis=0)
     at_layer = context.at_layer({"norms": norms, "inflow": inflow})

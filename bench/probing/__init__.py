@@ -1,1 +1,1 @@
-"""Parts of the probe benchmarks: vectors, scikit-learn's way, and memory."""
+"""Parts of the probe benchmarks: vectors, scikit-learn, and memory."""

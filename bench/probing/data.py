@@ -1,7 +1,5 @@
 """Vectors with the statistics of pooled hidden states, and the probes of the D1 protocol on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,30 +12,22 @@ NUM_FOLDS = 5
 
 @dataclass(frozen=True)
 class Protocol:
-    """One matrix and everything fitted on it.
+    """One matrix and everything fitted on it."""
 
-    Attributes:
-        vectors_ND: float32, as the tables hold them.
-        labels_NK: One column a probe: 6 labelings x 4 C.
-        c_K: Inverse regularisation of each column.
-        groups: Matched pairs.
-        folds: Grouped, stratified.
-    """
-
-    vectors_ND: np.ndarray
-    labels_NK: np.ndarray
-    c_K: np.ndarray
-    groups: np.ndarray
-    folds: np.ndarray
+    vectors_ND: np.ndarray  # float32, as in the tables
+    labels_NK: np.ndarray  # one column per probe: 6 labelings x 4 C
+    c_K: np.ndarray  # inverse regularisation of each column
+    groups: np.ndarray  # matched pairs
+    folds: np.ndarray  # grouped, stratified
 
     @property
     def training(self) -> list[np.ndarray]:
-        """Row numbers of each training fold."""
+        """Return the row numbers of each training fold."""
         return [np.flatnonzero(self.folds != fold) for fold in range(NUM_FOLDS)]
 
 
 def states_like(num_rows: int, width: int, seed: int) -> np.ndarray:
-    """Vectors with a power-law spectrum, pairs that share a document, uneven columns and a few massive ones."""
+    """Draw vectors with a power-law spectrum, pairs that share a document, uneven columns and a few massive ones."""
     rng = np.random.default_rng(seed)
     rank = min(width, 1024)
     spectrum = np.arange(1, rank + 1, dtype=np.float32) ** -0.5
@@ -56,7 +46,7 @@ def states_like(num_rows: int, width: int, seed: int) -> np.ndarray:
 
 
 def protocol(num_rows: int, width: int, seed: int = 0) -> Protocol:
-    """The concept, two labelings permuted inside pairs and three control labelings, each at four C, in five folds."""
+    """Draw the concept, two labelings permuted inside pairs and three control ones, each at four C, in five folds."""
     rng = np.random.default_rng((seed, 1))
     concept = np.tile([1.0, 0.0], num_rows // 2)
     flips = [np.repeat(rng.random(num_rows // 2) < 0.5, 2) for _ in range(2)]

@@ -1,6 +1,4 @@
-"""Peak memory of the protocol in a process of its own, beside the vectors that it was given."""
-
-from __future__ import annotations
+"""Peak memory of the protocol in a process of its own, against the size of its vectors."""
 
 import json
 import os
@@ -16,12 +14,12 @@ from poolbench_prober.solver import fit_folds, fit_probes
 from probing.data import Protocol
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-#: Written to ``clear_refs`` it sets the peak resident set back to the present one.
+#: Written to `clear_refs` it sets the peak resident set back to the present one.
 RESET_PEAK = "5"
 
 
 def growth(work: Protocol) -> dict[str, Any] | None:
-    """Growth of the resident set while all probes are fitted; None where the system does not tell it."""
+    """Return the growth of the resident set while all probes are fitted; None if the system does not report it."""
     if not (STATUS.exists() and os.access(CLEAR, os.W_OK)):
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +33,7 @@ def growth(work: Protocol) -> dict[str, Any] | None:
 
 
 def child(folder: str) -> None:
-    """Loads the protocol, fits a small part (so that libraries are loaded), then all of it, and prints the growth."""
+    """Load the protocol, fit a small part (so that libraries are loaded), then all of it, and print the growth."""
     vectors, labels, c_values, folds = (
         np.load(Path(folder) / f"{name}.npy") for name in ("vectors_ND", "labels_NK", "c_K", "folds")
     )

@@ -1,6 +1,4 @@
-"""scikit-learn's way: one probe at a time, by whichever of its solvers reaches the solution soonest."""
-
-from __future__ import annotations
+"""scikit-learn's probes: one at a time, by whichever of its solvers reaches the solution first."""
 
 import time
 import warnings
@@ -22,19 +20,12 @@ TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
 @dataclass(frozen=True)
 class Way:
-    """How scikit-learn is asked.
-
-    Attributes:
-        solver: Its solver.
-        tolerance: ``tol``.
-        warm: Whether the C of a labeling are fitted in rising order, each from the last solution.
-        single: Whether the vectors are float32.
-    """
+    """One configuration of scikit-learn."""
 
     solver: str
-    tolerance: float = TOLERANCES[0]
-    warm: bool = False
-    single: bool = False
+    tolerance: float = TOLERANCES[0]  # `tol`
+    warm: bool = False  # whether the C of a labeling are fitted in rising order, each from the last solution
+    single: bool = False  # whether the vectors are float32
 
 
 #: liblinear penalises the intercept, so that its solution is another one; it is timed, and never chosen.
@@ -65,12 +56,12 @@ class Clock:
         self._began = time.perf_counter(), time.process_time()
 
     def read(self) -> Spent:
-        """The time so far."""
+        """Return the time so far."""
         return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
 
 
 def fit_fold(work: Protocol, fold: int, columns: np.ndarray, way: Way) -> tuple[np.ndarray, Spent]:
-    """Held-out scores [m, columns] of some probes of one fold, and the time that standardising and fitting took."""
+    """Return held-out scores [m, columns] of some probes of one fold, and the time of standardising and fitting."""
     rows, held = work.training[fold], np.flatnonzero(work.folds == fold)
     clock = Clock()
     kind = np.float32 if way.single else np.float64
@@ -97,22 +88,17 @@ def _models(
 
 
 def differences(work: Protocol, fold: int, columns: np.ndarray, ours: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Absolute difference of the held-out AUROC of two sets of scores [columns]."""
+    """Return the absolute difference of the held-out AUROC of two sets of scores [columns]."""
     labels = work.labels_NK[np.ix_(work.folds == fold, columns)]
     pairs = zip(labels.T, ours.T, other.T, strict=True)
     return np.array([abs(auroc(own, first) - auroc(own, second)) for own, first, second in pairs])
 
 
 def choose(work: Protocol, columns: np.ndarray, converged: np.ndarray) -> tuple[Way, list[dict[str, Any]]]:
-    """The candidate that reaches the converged held-out AUROCs soonest, each at the loosest tolerance that does.
+    """Return the fastest candidate that reaches the converged AUROCs, each at the loosest sufficient tolerance.
 
-    Args:
-        work: The protocol; fold 0 is tried.
-        columns: Probes to try.
-        converged: Held-out scores of those probes at the optimum.
-
-    Returns:
-        The way, and what was measured of each.
+    The given probes are tried on fold 0, against their held-out scores at the optimum. The measurements of each
+    candidate are returned too.
     """
     tried, matched = [], []
     for candidate in CANDIDATES:

@@ -1,4 +1,4 @@
-"""Both sides of the comparison, each in a process of its own, so that neither finds the other's threads and caches."""
+"""Both sides of the comparison, each in a process of its own, so that they share no threads and caches."""
 
 from __future__ import annotations
 
@@ -21,32 +21,25 @@ _held: dict[str, Any] = {}
 
 @dataclass(frozen=True)
 class Side:
-    """A process with the protocol in memory that fits one fold when asked."""
+    """A process with the protocol in memory that fits one fold per request."""
 
     pool: ProcessPoolExecutor
 
     @classmethod
     def start(cls, work: Protocol, way: Way | None, num_threads: int | None) -> Side:
-        """Ours where ``way`` is None, else scikit-learn's; what only a first fit pays is paid here."""
+        """Start ours if `way` is None, else scikit-learn's, and run a first small fit."""
         spawn = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(1, mp_context=spawn, initializer=_hold, initargs=(work, way, num_threads))
         pool.submit(_fit, 0, 4).result()
         return cls(pool)
 
     def fit(self, fold: int) -> tuple[np.ndarray, Spent]:
-        """Held-out scores [m, K] of all probes of a fold, and what they took."""
+        """Return held-out scores [m, K] of all probes of a fold, and their time."""
         return self.pool.submit(_fit, fold, None).result()
 
 
 def compare(work: Protocol, way: Way, converged: list[np.ndarray], num_threads: int | None = None) -> dict[str, Any]:
-    """All probes of all folds by both sides in alternating order.
-
-    Args:
-        work: The protocol.
-        way: How scikit-learn is asked.
-        converged: Held-out scores [m, K] of each fold at the optimum.
-        num_threads: Of the linear algebra of both sides; None for all.
-    """
+    """Fit all probes of all folds by both sides in alternating order; compare with the scores [m, K] at the optimum."""
     sides = {"ours": Side.start(work, None, num_threads), "scikit_learn": Side.start(work, way, num_threads)}
     spent: dict[str, list[Spent]] = {name: [] for name in sides}
     worst = dict.fromkeys(sides, 0.0)
@@ -65,7 +58,7 @@ def compare(work: Protocol, way: Way, converged: list[np.ndarray], num_threads: 
 
 
 def times(spent: dict[str, list[Spent]]) -> dict[str, Any]:
-    """Sums of both sides, and ratios by fold."""
+    """Return the sums of both sides, and ratios by fold."""
     wall = {name: [one.wall for one in took] for name, took in spent.items()}
     cpu = {name: sum(one.cpu for one in took) for name, took in spent.items()}
     ratios = [theirs / ours for ours, theirs in zip(wall["ours"], wall["scikit_learn"], strict=True)]

@@ -1,1 +1,1 @@
-"""Parts of the steering benchmarks: batches, how they are compared, the reference's way, and a whole concept."""
+"""Parts of the steering benchmarks: batches, their comparison, the reference code, and a whole concept."""

@@ -1,6 +1,4 @@
-"""What is generated: batches of distinct prompts, their requests steered by settings in turn."""
-
-from __future__ import annotations
+"""Batches of distinct prompts, their requests steered by settings in turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,37 +15,29 @@ ORDINARY = (300, 1000)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is generated.
+    """How much is generated."""
 
-    Attributes:
-        batch: Requests in flight at once.
-        tokens: New tokens of a request.
-        prompt_tokens: Tokens of its prompt.
-        pairs: Interleaved pairs that a ratio is the median of.
-        settings: Numbers of distinct (vector, layer, strength) settings in a batch.
-    """
-
-    batch: int = 256
-    tokens: int = 64
-    prompt_tokens: int = 12
-    pairs: int = 9
-    settings: tuple[int, ...] = (1, 8, 64, 256)
+    batch: int = 256  # requests in flight at once
+    tokens: int = 64  # new tokens per request
+    prompt_tokens: int = 12  # tokens per prompt
+    pairs: int = 9  # interleaved pairs behind the median ratio
+    settings: tuple[int, ...] = (1, 8, 64, 256)  # numbers of distinct (vector, layer, strength) settings in a batch
 
 
 def unit_vectors(rng: np.random.Generator, count: int, width: int) -> list[np.ndarray]:
-    """Random unit vectors."""
+    """Return random unit vectors."""
     matrix = rng.standard_normal((count, width)).astype(np.float32)
     return list(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
 
 
 def prompts(sizes: Sizes) -> list[tuple[int, ...]]:
-    """Distinct prompts of ordinary token ids."""
+    """Return distinct prompts of ordinary token ids."""
     ids = np.random.default_rng(1).integers(*ORDINARY, size=(sizes.batch, sizes.prompt_tokens))
     return [tuple(row) for row in ids.tolist()]
 
 
 def requests(engine: SteeringEngine, sizes: Sizes, ids: Sequence[str] | None) -> list[GenerationRequest]:
-    """A batch whose requests take the settings in turn: another vector, layer and strength each; None: unsteered."""
+    """Return a batch whose requests take the settings in turn: vector, layer and strength; unsteered without ids."""
     made = []
     for index, prompt in enumerate(prompts(sizes)):
         steering = None

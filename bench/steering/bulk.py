@@ -1,10 +1,8 @@
 """D2 of one concept from end to end, through the services' own handlers and an object store, by stage.
 
-19 directions (one a strategy; random here: the work is the same), 12 strengths, 10 openings, in the driver's
+19 directions (one per strategy; random here, because the work is the same), 12 strengths, 10 openings, in the driver's
 portions of four strategies, one after the other. A cluster overlaps the stages; here they are separate.
 """
-
-from __future__ import annotations
 
 import json
 import tempfile
@@ -29,7 +27,7 @@ from poolbench.pooling.registry import card_ids
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.suites import Scorer, SteeredTables, d2_measures
+from poolbench.suites import GatedScorer, SteeredTables, d2_measures
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import SteererService
 from steering.batches import unit_vectors
@@ -44,7 +42,7 @@ PARTS = ("texts", "scores", "fluency")
 
 @dataclass(frozen=True)
 class Bulk:
-    """How much of a concept: the issue's numbers by default."""
+    """The amount of work for a concept."""
 
     model: str
     tokens: int = 64
@@ -54,12 +52,12 @@ class Bulk:
 
     @property
     def names(self) -> list[str]:
-        """The strategies' ids."""
+        """Return the strategies' ids."""
         return card_ids()[: self.num_strategies]
 
     @property
     def portions(self) -> Iterator[list[str]]:
-        """As many strategies as one task takes."""
+        """Yield as many strategies as one task takes."""
         for start in range(0, self.num_strategies, STRATEGIES_PER_TASK):
             yield self.names[start : start + STRATEGIES_PER_TASK]
 
@@ -72,14 +70,14 @@ class Stages:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Counts what runs inside as ``stage``."""
+        """Add the time of the block to `stage`."""
         began = time.perf_counter()
         yield
         self.seconds[stage] += time.perf_counter() - began
 
 
 class StagedIO(TaskIO):
-    """A task's input and output that notes when each of its own stages last reported."""
+    """A task's input and output that records when each of its own stages last reported."""
 
     def __init__(self, task: Task, artifacts: Artifacts) -> None:
         super().__init__(task, artifacts)
@@ -87,12 +85,12 @@ class StagedIO(TaskIO):
         self.last: dict[str, float] = {}
 
     def progress(self, done: int, total: int, note: str = "") -> None:
-        """Keeps the time of the latest report by its note."""
+        """Keep the time of the latest report by its note."""
         self.last[note] = time.perf_counter()
 
 
 def measure_bulk(steerer: SteererService, mean_norm: float, width: int, num_layers: int, bulk: Bulk) -> dict[str, Any]:
-    """Runs one concept and says where the time went."""
+    """Run one concept and return the time of each stage."""
     stages = Stages()
     with tempfile.TemporaryDirectory(prefix="poolbench-bench-") as folder:
         artifacts = Artifacts(FolderStore(Path(folder)))
@@ -135,7 +133,7 @@ def _write_inputs(artifacts: Artifacts, bulk: Bulk, mean_norm: float, width: int
 
 
 def _files(head: torch.nn.Module, name: str) -> dict[str, bytes]:
-    """A scorer as it is stored: its trained tensors and its configuration."""
+    """Return a scorer as it is stored: its trained tensors and its configuration."""
     from poolbench_scorer.models.base import find_base
     from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, WEIGHTS
 
@@ -157,7 +155,7 @@ def _run(
     names: Sequence[str],
     stages: Stages,
 ) -> None:
-    """One portion: a task for the steerer, then one for the scorer; no names: the unsteered texts."""
+    """Run one portion: a task for the steerer, then one for the scorer; without names the unsteered texts."""
     params = {
         "model": bulk.model, "layer": layer, "strengths": list(bulk.strengths), "max_tokens": bulk.tokens,
         "direction_ids": ["C1"], "ignore_eos": True,
@@ -192,12 +190,12 @@ def _steer(steerer: SteererService, io: StagedIO, stages: Stages) -> None:
 
 
 def _figures(artifacts: Artifacts, bulk: Bulk) -> int:
-    """D2's figures of every strategy, without null directions; how many there are."""
+    """Compute D2 of every strategy, without null directions; return the number of figures."""
     unsteered = _tables(artifacts, "unsteered")
     found = [
         measure
         for name in bulk.names
-        for measure in d2_measures(_tables(artifacts, name), unsteered, None, scorer=Scorer("s0"))
+        for measure in d2_measures(_tables(artifacts, name), unsteered, None, scorer=GatedScorer("s0"))
     ]
     return sum(measure.status == "ok" for measure in found)
 

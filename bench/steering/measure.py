@@ -1,6 +1,4 @@
-"""Steered against unsteered batches in one engine, the cold burst, and the rates beside them."""
-
-from __future__ import annotations
+"""Steered against unsteered batches in one engine, a cold burst of new vectors, and other rates."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +15,7 @@ NUM_REGISTERED = 1000
 
 
 async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
-    """Every comparison by name (k1, k8, ... and cold), and how fast vectors register and texts are scored."""
+    """Return every comparison by name (k1, k8, ... and cold)."""
     rng, most = np.random.default_rng(0), max(sizes.settings)
     ids = await engine.register(unit_vectors(rng, most, engine.bank.width))
     plain = requests(engine, sizes, None)
@@ -48,7 +46,7 @@ async def measure(engine: SteeringEngine, sizes: Sizes) -> dict[str, Any]:
 
 
 async def registration_s(engine: SteeringEngine, num: int = NUM_REGISTERED) -> float:
-    """Seconds that ``num`` new vectors take until they can steer."""
+    """Return the seconds until `num` new vectors can steer."""
     vectors = unit_vectors(np.random.default_rng(3), num, engine.bank.width)
     began = time.perf_counter()
     await engine.register(vectors)
@@ -56,7 +54,7 @@ async def registration_s(engine: SteeringEngine, num: int = NUM_REGISTERED) -> f
 
 
 async def perplexity_rate(engine: SteeringEngine, sizes: Sizes) -> float:
-    """Scored tokens per second of texts as long as the generated ones."""
+    """Return scored tokens per second of texts as long as the generated ones."""
     texts = np.random.default_rng(2).integers(*ORDINARY, size=(sizes.batch, sizes.tokens)).tolist()
     await empty_prefix_cache(engine)
     began = time.perf_counter()

@@ -1,7 +1,5 @@
 """Models with random weights, saved so that vLLM and Transformers load them as they load any other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass
@@ -33,10 +31,10 @@ SHAPES = {
 
 
 def random_model(folder: Path, shape: Shape, device: str) -> ModelRef:
-    """A Llama of this shape whose weights are drawn on the device; its tokenizer is the demo model's.
+    """Save a Llama of this shape with weights drawn on the device and the demo model's tokenizer.
 
-    Real files instead of vLLM's dummy weights, which are so small that no next-token probability differs from
-    another: the engine's self-test could not tell steering from none, nor would anybody else.
+    These are real files, because vLLM's dummy weights are so small that no next-token probability differs from
+    another: the engine's self-test could not distinguish steered from unsteered text.
     """
     torch.manual_seed(0)
     config = LlamaConfig(

@@ -1,7 +1,5 @@
 """Rates of batches, and their comparison in interleaved pairs from the same, empty prefix cache."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,12 +28,12 @@ class Watch:
         self._began, self._used = time.perf_counter(), cpu_seconds()
 
     def rates(self, num_tokens: int) -> Rates:
-        """Of so many tokens made meanwhile."""
+        """Return the rates of `num_tokens` since then."""
         return Rates(num_tokens / (time.perf_counter() - self._began), num_tokens / (cpu_seconds() - self._used))
 
 
 async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rates:
-    """One batch from an empty prefix cache."""
+    """Run one batch from an empty prefix cache."""
     await empty_prefix_cache(engine)
     watch = Watch()
     made = await engine.generate(batch)
@@ -43,26 +41,22 @@ async def run(engine: SteeringEngine, batch: Sequence[GenerationRequest]) -> Rat
 
 
 async def empty_prefix_cache(engine: SteeringEngine) -> None:
-    """Empties it, so that every batch of a pair finds the same.
-
-    Raises:
-        RuntimeError: If vLLM could not: then the ratio would say nothing.
-    """
+    """Empty the prefix cache, so that every batch of a pair finds the same. Raise RuntimeError if vLLM fails to."""
     if await engine.llm.reset_prefix_cache() is False:
         raise RuntimeError("the prefix cache could not be emptied: something still runs in the engine")
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of the engine's so far."""
+    """Return the CPU time of this process and of the engine so far."""
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(each.user + each.system for each in times)
 
 
 async def interleaved(plain: Side, sides: Mapping[str, Side], num_pairs: int) -> dict[str, list[tuple[Rates, Rates]]]:
-    """Pairs of (unsteered, steered) by name; every other one runs in the other order.
+    """Return pairs of (unsteered, steered) by name; every other pair runs in the other order.
 
-    All names take turns, so that a machine that grows warm or busy meets them alike.
+    All names take turns, so that a machine that becomes warm or busy affects them alike.
     """
     pairs: dict[str, list[tuple[Rates, Rates]]] = {name: [] for name in sides}
     for index in range(num_pairs):
@@ -77,7 +71,7 @@ async def interleaved(plain: Side, sides: Mapping[str, Side], num_pairs: int) ->
 
 
 def compared(pairs: Sequence[tuple[Rates, Rates]]) -> dict[str, Any]:
-    """The ratio of steered to unsteered, its pairs, and the same in CPU time, which other work disturbs less."""
+    """Return the ratio of steered to unsteered, its pairs, and the same in CPU time, which other work disturbs less."""
     wall = sorted(steered.wall / plain.wall for plain, steered in pairs)
     cpu = sorted(steered.cpu / plain.cpu for plain, steered in pairs)
     return {

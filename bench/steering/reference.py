@@ -1,6 +1,4 @@
-"""The reference's way: Transformers, one prompt at a time, its hook registered again for each."""
-
-from __future__ import annotations
+"""The reference code: Transformers, one prompt at a time, its hook registered again for each."""
 
 import time
 from typing import Any
@@ -12,7 +10,7 @@ from steering.batches import ALPHA, Sizes, prompts, unit_vectors
 
 
 def reference_rate(model: ModelRef, sizes: Sizes, num_prompts: int) -> float:
-    """New tokens per second, on the GPU where there is one."""
+    """Return new tokens per second, on the GPU if there is one."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -44,7 +42,7 @@ def _generate(decoder: Any, prompt: tuple[int, ...], num_tokens: int, index: int
 
 
 def _adding(delta: Any) -> Any:
-    """A forward hook that adds ``delta`` to a block's output."""
+    """Return a forward hook that adds `delta` to a block's output."""
 
     def hook(_module: Any, _inputs: Any, output: Any) -> Any:
         return (output[0] + delta, *output[1:]) if isinstance(output, tuple) else output + delta

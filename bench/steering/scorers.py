@@ -1,6 +1,4 @@
-"""Scorers of the shape that mode head trains, and what several of them cost against one."""
-
-from __future__ import annotations
+"""Scorers of the shape that mode head trains, and the cost of several of them against one."""
 
 import statistics
 import time
@@ -19,7 +17,7 @@ NUM_SCORERS = (1, 3, 8, 17)
 
 
 def random_scorers(num: int) -> dict[str, Scorer]:
-    """Scorers on MiniLM with untrained heads: the work of scoring does not depend on weights."""
+    """Return scorers on MiniLM with untrained heads: the work of scoring does not depend on weights."""
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     base, device = find_base("minilm"), pick_device()
@@ -35,7 +33,7 @@ def random_scorers(num: int) -> dict[str, Scorer]:
 
 
 def shared_pass(texts: Sequence[str], rounds: int = 5) -> dict[str, Any]:
-    """Seconds of K scorers on the same texts, in interleaved rounds, and each K against one scorer."""
+    """Return the seconds of K scorers on the same texts, in interleaved rounds, and each K against one scorer."""
     scorers = random_scorers(max(NUM_SCORERS))
     subsets = {num: dict(list(scorers.items())[:num]) for num in NUM_SCORERS}
     score_texts(subsets[1], texts)  # warms up

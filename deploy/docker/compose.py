@@ -3,8 +3,6 @@
 `run ...` passes its arguments to `poolbench-driver` in a container of the cluster's network.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -43,7 +41,7 @@ _SECRETS = {
 
 
 def up() -> None:
-    """Builds what changed, starts every container and waits until all are healthy."""
+    """Build what changed, start every container and wait until all are healthy."""
     _gather_wheels()
     # One stage after another: the images share their pins, which a parallel build would install six times.
     for service in ("head", *SERVICES, "driver"):
@@ -58,18 +56,18 @@ def up() -> None:
 
 
 def down() -> None:
-    """Removes the containers; volumes with data and queue stay."""
+    """Remove the containers; volumes with data and queue stay."""
     _compose("--profile", "tools", "down")
 
 
 def status() -> None:
-    """Containers, and the driver's view of services, queues and dead letters."""
+    """Print the containers, and the driver's view of services, queues and dead letters."""
     _compose("ps")
     run("status")
 
 
 def run(*arguments: str) -> None:
-    """Runs `poolbench-driver` in the cluster's network; runs are written to `runs/` here."""
+    """Run `poolbench-driver` in the cluster's network; runs are written to `runs/` here."""
     runs = REPOSITORY / "runs"
     runs.mkdir(exist_ok=True)
     _compose("--profile", "tools", "run", "--rm", "--user", f"{os.getuid()}:{os.getgid()}", "driver", *arguments)
@@ -83,7 +81,7 @@ def _compose(*arguments: str) -> None:
 
 
 def _secrets_file() -> Path:
-    """Tokens and passwords, made once and readable by their owner only; the environment overrides each."""
+    """Return the file of tokens and passwords, created once for its owner only; the environment overrides each."""
     path = state_folder() / "compose.env"
     known = dict(line.split("=", 1) for line in path.read_text().splitlines()) if path.exists() else {}
     if missing := [name for name in (*_ACCESS_KEYS, *_SECRETS) if name not in known]:
@@ -94,7 +92,7 @@ def _secrets_file() -> Path:
 
 @cache
 def _build_arguments() -> Mapping[str, str]:
-    """pip's package sources, for the build only; folders of this machine mean nothing inside it."""
+    """Return pip's package sources, for the build only; folders of this machine mean nothing inside it."""
     found: dict[str, str] = {}
     for option, values in pip_sources().items():
         remote = sorted(value for value in values if value.startswith(("http://", "https://")))
@@ -104,7 +102,7 @@ def _build_arguments() -> Mapping[str, str]:
 
 
 def _gather_wheels() -> None:
-    """Copies wheels that the pins name from folders that pip is configured with into the build's context."""
+    """Copy wheels that the pins name from pip's configured folders into the build's context."""
     pins = {line.strip().lower() for line in (REQUIREMENTS / "cpu.txt").read_text().splitlines()}
     for folder in map(Path, pip_sources().get("find-links", set())):
         for wheel in folder.glob("*.whl") if folder.is_dir() else ():
@@ -114,7 +112,7 @@ def _gather_wheels() -> None:
 
 
 def main() -> int:
-    """Runs one command."""
+    """Run one command."""
     commands = {"up": up, "down": down, "status": status}
     arguments = sys.argv[1:]
     try:

@@ -1,6 +1,4 @@
-"""`python -m deploy.docker.head`: Ray's head inside its container, which deploys the services as workers come."""
-
-from __future__ import annotations
+"""`python -m deploy.docker.head`: Ray's head inside its container, which deploys the services as workers join."""
 
 import socket
 import subprocess
@@ -22,7 +20,7 @@ _RETRY_S = 60
 
 
 def main() -> int:
-    """Runs the head until it ends; services are deployed again whenever one is absent or has failed."""
+    """Run the head until it ends; services are deployed again whenever one is absent or has failed."""
     head = subprocess.Popen([*_HEAD, *_QUIET])
     try:
         _connect(head)
@@ -62,7 +60,7 @@ def _connect(head: subprocess.Popen[bytes]) -> None:
 
 
 def _await_places(head: subprocess.Popen[bytes]) -> None:
-    """Waits until a worker of every service has joined, so that none is deployed onto nothing."""
+    """Wait until a worker of every service has joined, so that each can be placed."""
     import ray
 
     console, seen = Console(), set[str]()

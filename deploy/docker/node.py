@@ -1,7 +1,5 @@
 """`python -m deploy.docker.node SERVICE`: a Ray worker that offers places for one service, inside its container."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -19,7 +17,7 @@ REPLICAS_PER_NODE = 16
 
 
 def main() -> None:
-    """Waits for the head, then becomes the Ray worker."""
+    """Wait for the head, then become the Ray worker."""
     if len(sys.argv) != 2 or sys.argv[1] not in SERVICES:
         sys.exit(f"usage: python -m deploy.docker.node {'|'.join(SERVICES)}")
     refuse_unknown()
@@ -31,7 +29,7 @@ def main() -> None:
 
 
 def answers(host: str, port: int) -> bool:
-    """Whether something listens."""
+    """Return whether the port is open."""
     try:
         with socket.create_connection((host, port), timeout=1):
             return True

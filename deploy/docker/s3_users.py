@@ -1,9 +1,7 @@
-"""`python -m deploy.docker.s3_users`: gives MinIO its bucket and two users, then waits to be ended.
+"""`python -m deploy.docker.s3_users`: create MinIO's bucket and two users, then wait for the end.
 
-One user reaches everything but `restricted/`, the other nothing but that. MinIO's root credentials stay here.
+One user may access everything but `restricted/`, the other nothing but that. MinIO's root credentials stay here.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -28,9 +26,9 @@ _ALREADY = "PolicyChangeAlreadyApplied"
 
 
 def policies(store_uri: str) -> dict[str, dict[str, Any]]:
-    """The policies of the two users of `s3://bucket/prefix`: who may do what below `restricted/`.
+    """Return the policies of the two users of `s3://bucket/prefix`.
 
-    Both may list the bucket, for without that S3 answers a look for an object that is not there with a refusal.
+    Both may list the bucket: without that right, S3 answers 403 instead of 404 for a missing object.
     """
     bucket, prefix = _place(store_uri)
     resource = "arn:aws:s3:::" + "/".join(filter(None, (bucket, prefix)))
@@ -45,7 +43,7 @@ def policies(store_uri: str) -> dict[str, dict[str, Any]]:
 
 
 def prepare(store_uri: str) -> None:
-    """Makes bucket, policies and users; what is there already is left, or given the same settings again."""
+    """Create bucket, policies and users; existing ones are left, or given the same settings again."""
     ordinary, restricted = S3Settings.load(), RestrictedS3Settings.load()
     endpoint = urlsplit(ordinary.endpoint)
     root = StaticProvider(os.environ["MINIO_ROOT_USER"], os.environ["MINIO_ROOT_PASSWORD"])

@@ -1,6 +1,4 @@
-"""Deploying the services, and waiting for them where it can be seen."""
-
-from __future__ import annotations
+"""Deploy the services, and wait for them visibly."""
 
 import time
 from dataclasses import dataclass
@@ -25,7 +23,7 @@ _MARKS = {"RUNNING": "[green]healthy[/green]", "DEPLOY_FAILED": "[red]failed[/re
 
 @dataclass
 class AppState:
-    """How one service is doing."""
+    """The state of one service."""
 
     name: str
     state: str = "waiting"
@@ -34,12 +32,7 @@ class AppState:
 
 
 def deploy(http: str, missing: list[str]) -> None:
-    """Starts Serve and the applications that are missing, all at once.
-
-    Args:
-        http: base address that Serve shall listen on.
-        missing: services to deploy.
-    """
+    """Start Serve at the address `http`, and the missing applications, all at once."""
     from ray import serve
 
     from poolbench.runtime.serve import build_app
@@ -56,7 +49,7 @@ def deploy(http: str, missing: list[str]) -> None:
 
 
 def states() -> list[AppState]:
-    """The state of every service, as Serve sees it."""
+    """Return the state of every service in Serve."""
     from ray import serve
     from ray.serve.schema import ReplicaState
 
@@ -75,11 +68,7 @@ def states() -> list[AppState]:
 
 
 def wait(console: Console) -> list[AppState]:
-    """Waits until every service runs, showing each.
-
-    Raises:
-        EndpointError: one failed or took too long; the message says which and why.
-    """
+    """Wait until every service runs, showing each. Raise EndpointError if one fails or takes too long."""
     started = time.monotonic()
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
@@ -95,13 +84,7 @@ def wait(console: Console) -> list[AppState]:
 
 
 def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
-    """Services whose `/health` does not answer over HTTP.
-
-    Args:
-        http: address of the services.
-        token: their bearer token.
-        wait_s: how long those that do not answer at first are asked again.
-    """
+    """Return the services whose `/health` does not answer over HTTP within `wait_s`."""
     ends_at, left = time.monotonic() + wait_s, list(SERVICES)
     while left := [name for name in left if not _answers(f"{http}/{name}{HEALTH_PATH}", token)]:
         if time.monotonic() > ends_at:
@@ -133,7 +116,7 @@ def _why(apps: list[AppState], late: bool) -> str:
 
 
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
-    """Options of `AppOptions` by service, given the GPUs of the whole cluster.
+    """Return options of `AppOptions` by service, given the GPUs of the whole cluster.
 
     Extractor and scorer have a GPU or a share of one; steerers grow in number with their queue over all others.
 
@@ -160,7 +143,7 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:
-    """GPUs by service: a whole one for each of the three that compute on it, or shares of what is there."""
+    """Return GPUs by service: a whole one for each of the three that use one, or shares of those available."""
     if num_gpus >= 3:
         return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)
     if num_gpus == 2:

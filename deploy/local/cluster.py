@@ -1,7 +1,5 @@
 """`python -m deploy.local.cluster up|down|status`: the whole of PoolBench on this machine."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -26,7 +24,7 @@ _ALREADY_UP_S = 3  # a service that is busy answers late
 
 
 def up(state: Path) -> None:
-    """Brings everything up; does nothing where it is up, and finishes what was left half done."""
+    """Start everything; do nothing if it runs, and complete what was interrupted."""
     started = time.monotonic()
     cluster = _living(state)
     if cluster is None:
@@ -49,7 +47,7 @@ def up(state: Path) -> None:
 
 
 def down(state: Path) -> None:
-    """Ends what `up` started, and nothing else; data and queue stay."""
+    """Stop what `up` started, and nothing else; data and queue stay."""
     cluster = load(state)
     if cluster is None:
         return _CONSOLE.print("nothing to stop")
@@ -59,7 +57,7 @@ def down(state: Path) -> None:
 
 
 def status(state: Path) -> None:
-    """Prints applications, replicas, queue depths and dead letters."""
+    """Print applications, replicas, queue depths and dead letters."""
     cluster = _living(state)
     if cluster is None:
         return _CONSOLE.print("down: start it with `make cluster-up`")
@@ -79,7 +77,7 @@ def status(state: Path) -> None:
 
 
 def _require_loopback(cluster: Cluster, state: Path) -> None:
-    """Ends a cluster that other machines can reach."""
+    """Stop a cluster that other machines can reach."""
     try:
         require_loopback(cluster)
     except ConfigError:
@@ -89,7 +87,7 @@ def _require_loopback(cluster: Cluster, state: Path) -> None:
 
 
 def _living(state: Path) -> Cluster | None:
-    """The running cluster; the remains of one that crashed are cleared away."""
+    """Return the running cluster, and clear away the remains of a crashed one."""
     cluster = load(state)
     if cluster is None or cluster.runs():
         return cluster
@@ -128,7 +126,7 @@ def _start_head(state: Path) -> Cluster:
 
 
 def _check_servers(cluster: Cluster) -> None:
-    """An unreachable store or broker is said before anything starts."""
+    """Check store and broker before anything starts."""
     store = open_store(cluster.store, cluster.restricted_store)
     store.put("health/cluster-up", b"ok")
     try:

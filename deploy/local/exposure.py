@@ -1,6 +1,4 @@
-"""What a local cluster exposes: the addresses that its processes listen on, and who may enter its folders."""
-
-from __future__ import annotations
+"""The exposure of a local cluster: the addresses that its processes listen on, and the modes of its folders."""
 
 import ipaddress
 import os
@@ -14,11 +12,7 @@ from poolbench.errors import ConfigError
 
 
 def make_private(folder: Path) -> Path:
-    """Creates a folder that its owner alone may enter; one that is there is closed to others.
-
-    Raises:
-        ConfigError: Another user's folder, a link or a file has this name.
-    """
+    """Create a folder for its owner only, or close one to others. Raise ConfigError if the name is taken."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
@@ -28,17 +22,13 @@ def make_private(folder: Path) -> Path:
 
 
 def exposed(cluster: Cluster) -> list[str]:
-    """Each port of the cluster that other machines can reach, with the process that listens on it."""
+    """Return each port of the cluster that other machines can reach, with the process that listens on it."""
     found = {line for process in cluster.processes() for line in _exposed_by(process)}
     return sorted(found)
 
 
 def require_loopback(cluster: Cluster) -> None:
-    """Checks that every port of the cluster listens on loopback only.
-
-    Raises:
-        ConfigError: One does not; the message names ports and processes.
-    """
+    """Check that every port of the cluster listens on loopback only. Raise ConfigError with those that do not."""
     if ports := exposed(cluster):
         raise ConfigError(
             f"{len(ports)} ports can be reached from other machines: {', '.join(ports)}. A local cluster listens on "

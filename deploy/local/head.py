@@ -1,6 +1,4 @@
-"""Starting and ending the Ray head, and with it every process of the cluster."""
-
-from __future__ import annotations
+"""Start and stop the Ray head, and with it every process of the cluster."""
 
 import contextlib
 import json
@@ -35,7 +33,7 @@ DEFAULTS = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
 }
-#: Nothing reports home and the gate stands before the services, whatever the caller's environment says.
+#: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {
     CALLBACK_VARIABLE: CALLBACK,
     "DO_NOT_TRACK": "1",
@@ -60,7 +58,7 @@ FIXED = {
 
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
-    """The environment of every process of the cluster. Tokens are named by file, never by value."""
+    """Return the environment of every process of the cluster. Tokens are named by file, never by value."""
     kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
     return {
         **DEFAULTS,
@@ -74,11 +72,7 @@ def environment(cluster: Cluster, state: Path) -> dict[str, str]:
 
 
 def start(cluster: Cluster, state: Path) -> None:
-    """Starts a Ray head and notes its process in `cluster`.
-
-    Raises:
-        ConfigError: it ended, or did not answer in time; the message names the log.
-    """
+    """Start a Ray head and record its process in `cluster`. Raise ConfigError if it ends or does not answer in time."""
     make_private(Path(cluster.ray_temp).parent)  # Ray opens its own folders to everyone
     log = Path(cluster.logs) / "ray.log"
     with log.open("w") as output:
@@ -100,14 +94,8 @@ def start(cluster: Cluster, state: Path) -> None:
 
 
 def connect(cluster: Cluster, wait_s: float = 0) -> None:
-    """Connects this process to the cluster's Ray.
-
-    Args:
-        cluster: one whose head runs.
-        wait_s: how long a head that has just been started may take to let its node in.
-
-    Raises:
-        EndpointError: it does not answer.
+    """Connect this process to a cluster's Ray, whose head may take `wait_s` to start. Raise EndpointError without an
+    answer.
     """
     os.environ.update(FIXED, RAY_AUTH_TOKEN_PATH=cluster.ray_token_file)
     os.environ.pop("RAY_AUTH_TOKEN", None)
@@ -129,11 +117,7 @@ def connect(cluster: Cluster, wait_s: float = 0) -> None:
 
 
 def stop(cluster: Cluster, note: Callable[[str], None]) -> int:
-    """Ends every process of the cluster, politely first, and removes Ray's temporary folder.
-
-    Returns:
-        How many processes there were.
-    """
+    """End every process of the cluster, remove Ray's temporary folder, and return the number of processes."""
     processes = cluster.processes()
     for process in processes:
         if process.pid == cluster.pid:

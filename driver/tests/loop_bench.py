@@ -16,8 +16,9 @@ import pyarrow as pa
 from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError
-from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
-from poolbench.queue.envelope import Message, understand
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.envelope import Message, queue_name, understand
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RetryTaskError, Worker

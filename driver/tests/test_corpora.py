@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.config import CorpusConfig, RunConfig
-from poolbench.corpora.io import write_corpus
-from poolbench.corpora.manifest import CorpusManifest
+from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import CorpusError
 from poolbench_driver.corpora import at_most, dataset_identity, dataset_revision

@@ -21,7 +21,9 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import CellError, RestrictedError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.queue import Broker, FolderLeases, TaskQueue, queue_name
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.envelope import queue_name
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker

@@ -15,7 +15,8 @@ from poolbench.directions import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.queue import Broker, FolderLeases, TaskQueue
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.imports.saes import SaeInput, sae_inputs

@@ -1,1 +1,1 @@
-"""How the shipped English spaCy pipeline is made: ``python -m recipes.annotator`` from the root."""
+"""Recipe of the shipped English spaCy pipeline: `python -m recipes.annotator` from the root."""

@@ -1,6 +1,4 @@
-"""``python -m recipes.annotator``: convert, train, assemble, evaluate, write the card."""
-
-from __future__ import annotations
+"""`python -m recipes.annotator`: convert, train, assemble, evaluate, write the card."""
 
 import argparse
 import sys
@@ -20,7 +18,7 @@ STEPS = {"tree": 3000, "entity": 1400}
 
 
 def main() -> int:
-    """Runs the recipe."""
+    """Run the recipe."""
     arguments = _arguments()
     try:
         members = archive.read_members(arguments.archives)
@@ -50,7 +48,7 @@ def main() -> int:
 
 
 def convert(parts: dict[str, sources.Parts], work: Path) -> dict[str, int]:
-    """Writes ``<half>-{train,dev}.spacy`` below ``work``; returns the number of training words by half."""
+    """Write `<half>-{train,dev}.spacy` below `work`; return the number of training words by half."""
     work.mkdir(parents=True, exist_ok=True)
     to_docs = {"tree": docs.tree_docs, "entity": docs.entity_docs}
     vocab = Vocab()

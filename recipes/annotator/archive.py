@@ -1,6 +1,4 @@
-"""Text members of the real-text archive ``parsing.tar.xz``."""
-
-from __future__ import annotations
+"""Text members of the real-text archive `parsing.tar.xz`."""
 
 import tarfile
 from pathlib import Path
@@ -13,22 +11,12 @@ KEPT_SUFFIXES = (".conllu", ".iob2", ".conll", ".txt", ".annotated", ".md")
 
 
 def archive_folder() -> Path:
-    """Returns the folder of the real-text archives (``POOLBENCH_REAL_TEXT``, else beside the checkout)."""
+    """Return the folder of the real-text archives (`POOLBENCH_REAL_TEXT`, else beside the checkout)."""
     return FolderSettings.load().real_text or DEFAULT_FOLDER
 
 
 def read_members(folder: Path) -> dict[str, str]:
-    """Reads the treebanks and entity sets.
-
-    Args:
-        folder: Folder that holds ``parsing.tar.xz``.
-
-    Returns:
-        Path inside the archive (without its ``parsing/`` root) to text.
-
-    Raises:
-        FileNotFoundError: The archive is not there.
-    """
+    """Return the treebanks and entity sets by path inside the archive. Raise FileNotFoundError without archive."""
     path = folder / ARCHIVE_NAME
     if not path.is_file():
         raise FileNotFoundError(

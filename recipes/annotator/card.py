@@ -1,7 +1,5 @@
 """The model card and the metrics file that are shipped with the pipeline."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -61,13 +59,7 @@ LIMITS = """
 
 
 def write_card(folder: Path, report: Mapping[str, Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """Writes ``card.md`` and ``metrics.json`` beside the pipeline.
-
-    Args:
-        folder: The pipeline's folder.
-        report: Test set to measure to value.
-        facts: What `HEADER` names: command, seed, steps, sizes.
-    """
+    """Write `card.md` and `metrics.json` from the report, by test set and measure, and the values of `HEADER`."""
     size_mb = round(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6, 1)
     known = {"note": "", **facts, "size_mb": size_mb}
     metrics = json.dumps({"facts": known, "test": report}, indent=2, ensure_ascii=False)

@@ -1,10 +1,8 @@
 """CoNLL-U: sentences of words with their surface text.
 
-Only ``# newdoc id``, ``# text`` and token lines are read: GUM's other comments hold summaries written by
-people and language models, which are no part of the treebank that we want.
+Only `# newdoc id`, `# text` and token lines are read: GUM's other comments hold summaries written by
+people and language models, which are not part of the treebank.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +13,7 @@ TEXT = "# text = "
 
 @dataclass(frozen=True)
 class Word:
-    """One syntactic word; ``head`` is an index in the sentence, the root's own for the root."""
+    """One syntactic word; `head` is an index in the sentence, the root's own for the root."""
 
     form: str
     lemma: str
@@ -28,7 +26,7 @@ class Word:
 
 @dataclass
 class Sentence:
-    """A sentence of one document; ``entities`` are ``(start, end, label)`` word spans where known."""
+    """A sentence of one document; `entities` are `(start, end, label)` word spans, if known."""
 
     doc_id: str
     words: list[Word]
@@ -36,7 +34,7 @@ class Sentence:
 
 
 def read_conllu(text: str, *, source: str) -> Iterator[Sentence]:
-    """Yields sentences with ``doc_id`` = ``<source>/<document>``; empty nodes are left out."""
+    """Yield sentences with `doc_id` = `<source>/<document>`; empty nodes are left out."""
     document = ""
     surface, rows = "", []
     for line in [*text.splitlines(), ""]:
@@ -54,10 +52,10 @@ def read_conllu(text: str, *, source: str) -> Iterator[Sentence]:
 
 
 def _words(rows: list[list[str]], surface: str) -> list[Word]:
-    """Words placed in the sentence's surface text; none when a form cannot be found there.
+    """Place words in the sentence's surface text; return none if a form cannot be found there.
 
-    Forms of a multiword token (``do`` + ``n't``) are consecutive pieces of its surface form, so looking each
-    form up from where the last one ended gives the right spaces without a rule for multiword tokens.
+    Forms of a multiword token (`do` + `n't`) are consecutive pieces of its surface form, so looking each
+    form up from the end of the last one gives the right spaces without a rule for multiword tokens.
     """
     syntactic = [row for row in rows if row[0].isdigit()]
     position, words = 0, []

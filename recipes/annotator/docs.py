@@ -1,6 +1,4 @@
-"""Sentences to spaCy documents."""
-
-from __future__ import annotations
+"""Convert sentences to spaCy documents."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -18,7 +16,7 @@ ROOT = "ROOT"
 
 
 def chunks(sentences: Iterable[Sentence], size: int = SENTENCES_PER_DOC) -> Iterator[list[Sentence]]:
-    """Yields up to ``size`` consecutive sentences of one document."""
+    """Yield up to `size` consecutive sentences of one document."""
     for _, group in groupby(sentences, key=lambda sentence: sentence.doc_id):
         document = list(group)
         for start in range(0, len(document), size):
@@ -26,14 +24,14 @@ def chunks(sentences: Iterable[Sentence], size: int = SENTENCES_PER_DOC) -> Iter
 
 
 def words_and_spaces(chunk: list[Sentence]) -> tuple[list[Word], list[bool]]:
-    """The words of all sentences; sentences are separated by one space."""
+    """Return the words of all sentences; sentences are separated by one space."""
     words = [word for sentence in chunk for word in sentence.words]
     spaces = [w.space_after or i + 1 == len(s.words) for s in chunk for i, w in enumerate(s.words)]
     return words, [*spaces[:-1], False]
 
 
 def tree_doc(chunk: list[Sentence], vocab: Vocab) -> Doc:
-    """A document with UPOS, lemmas and heads; sentence starts follow from the heads."""
+    """Return a document with UPOS, lemmas and heads; sentence starts follow from the heads."""
     words, spaces = words_and_spaces(chunk)
     heads, offset = [], 0
     for sentence in chunk:
@@ -51,7 +49,7 @@ def tree_doc(chunk: list[Sentence], vocab: Vocab) -> Doc:
 
 
 def entity_doc(chunk: list[Sentence], vocab: Vocab) -> Doc:
-    """A document with entities; spans of unknown type are missing values, neither entity nor outside."""
+    """Return a document with entities; spans of unknown type are missing values, neither entity nor outside."""
     words, spaces = words_and_spaces(chunk)
     doc = Doc(vocab, words=[word.form for word in words], spaces=spaces)
     known: list[Span] = []
@@ -67,15 +65,15 @@ def entity_doc(chunk: list[Sentence], vocab: Vocab) -> Doc:
 
 
 def tree_docs(sentences: Iterable[Sentence], vocab: Vocab) -> list[Doc]:
-    """Documents for the tagger, lemmatizer and parser."""
+    """Return documents for the tagger, lemmatizer and parser."""
     return [tree_doc(chunk, vocab) for chunk in chunks(sentences)]
 
 
 def entity_docs(sentences: Iterable[Sentence], vocab: Vocab) -> list[Doc]:
-    """Documents for the entity recogniser."""
+    """Return documents for the entity recogniser."""
     return [entity_doc(chunk, vocab) for chunk in chunks(sentences)]
 
 
 def save(docs: Iterable[Doc], path: str) -> None:
-    """Writes documents in the form that ``spacy train`` reads."""
+    """Write documents in the form that `spacy train` reads."""
     DocBin(docs=docs, store_user_data=False).to_disk(path)

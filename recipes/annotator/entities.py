@@ -4,8 +4,6 @@ The sets disagree about everything else (products, works, nationalities, user na
 marked `UNKNOWN`: the recogniser learns neither that they are entities nor that they are not.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterator
@@ -30,10 +28,10 @@ NO_SPACE_AFTER = re.compile(r"^(?:[(\[{$#@£€]|``)$")
 
 
 def read_conll(text: str, *, source: str) -> Iterator[Sentence]:
-    """Yields sentences of a one-token-a-line file, label last, blank line between sentences.
+    """Yield sentences of a file with one token per line, label last, blank line between sentences.
 
-    The sets keep no document boundaries that all share, so a block of consecutive sentences stands for a
-    document: ``<source>/block-0007``.
+    The sets have no common document boundaries, so a block of consecutive sentences stands for a
+    document: `<source>/block-0007`.
     """
     number, rows = 0, []
     for line in [*text.splitlines(), ""]:
@@ -52,7 +50,7 @@ def _sentence(rows: list[tuple[str, str]], doc_id: str) -> Sentence:
 
 
 def spaces(forms: list[str]) -> list[bool]:
-    """Whether a space follows each token of a text that was stored without its spaces."""
+    """Return whether a space follows each token of a text that was stored without its spaces."""
     followers = [*forms[1:], ""]
     return [
         bool(after) and not NO_SPACE_BEFORE.match(after) and not NO_SPACE_AFTER.match(form)
@@ -61,7 +59,7 @@ def spaces(forms: list[str]) -> list[bool]:
 
 
 def spans(labels: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Yields ``(start, end, type)`` of IOB1 or IOB2 labels (``I-`` after another type opens a span too)."""
+    """Yield `(start, end, type)` of IOB1 or IOB2 labels (`I-` after another type opens a span too)."""
     start, kind = 0, ""
     for index, label in enumerate([*labels, "O"]):
         prefix, _, name = label.partition("-")
@@ -73,7 +71,7 @@ def spans(labels: list[str]) -> Iterator[tuple[int, int, str]]:
 
 
 def drop_roles(sentence: Sentence) -> Sentence:
-    """Marks one-word persons and organisations as unknown: SEC holds ``Lender``, ``Borrower``, ``Bank``."""
+    """Mark one-word persons and organisations as unknown: SEC holds `Lender`, `Borrower`, `Bank`."""
     kept = [
         (start, end, UNKNOWN if kind != "LOC" and end - start == 1 else kind) for start, end, kind in sentence.entities
     ]
@@ -81,7 +79,7 @@ def drop_roles(sentence: Sentence) -> Sentence:
 
 
 def drop_user_names(sentence: Sentence) -> Sentence:
-    """Marks what holds ``@`` or ``#`` as unknown: the Twitter sets disagree on user names and hashtags."""
+    """Mark spans with `@` or `#` as unknown: the Twitter sets disagree on user names and hashtags."""
     forms = [word.form for word in sentence.words]
     marked = {i for i, form in enumerate(forms) if form.startswith(("@", "#"))}
     marked |= {i + 1 for i in marked if forms[i] in ("@", "#") and i + 1 < len(forms)}
@@ -90,12 +88,7 @@ def drop_user_names(sentence: Sentence) -> Sentence:
 
 
 def read_iob2(text: str, documents: dict[str, list[Sentence]]) -> Iterator[Sentence]:
-    """Yields the treebank's sentences with UNER's entities, where both have the same words.
-
-    Args:
-        text: UNER file: index, form, label in columns; ``# newdoc id`` before each document.
-        documents: sentences of the treebank by document id, for the words' spaces.
-    """
+    """Yield the treebank's sentences with the entities of a UNER file, if both have the same words."""
     document, rows = "", []
     for line in [*text.splitlines(), ""]:
         if line.startswith("# newdoc id = "):
@@ -115,10 +108,10 @@ OPEN_OR_CLOSE = re.compile(r"\((\d+)-([a-z]+)[^()]*?(?=[()]|$)|(\d+)\)|\)")
 
 
 def gum_entities(sentence: Sentence) -> Sentence:
-    """Names among GUM's mentions of persons, organizations and places.
+    """Return the names among GUM's mentions of persons, organizations and places.
 
     GUM annotates every mention, nested, pronouns and common nouns included. A mention that is made of proper
-    nouns and connectors only (``University of Durham``) is a name; in what is left, a run of proper nouns
+    nouns and connectors only (`University of Durham`) is a name. In the rest, a run of proper nouns
     takes the type of the innermost mention around it, and is unknown outside of those three types.
     """
     words = sentence.words
@@ -141,7 +134,7 @@ def gum_entities(sentence: Sentence) -> Sentence:
 
 
 def _runs(kinds: list[str | None]) -> Iterator[tuple[int, int, str]]:
-    """Yields maximal runs of one mention type; ``None`` belongs to no run."""
+    """Yield maximal runs of one mention type; `None` belongs to no run."""
     position = 0
     for kind, group in itertools.groupby(kinds):
         length = len(list(group))
@@ -151,7 +144,7 @@ def _runs(kinds: list[str | None]) -> Iterator[tuple[int, int, str]]:
 
 
 def _mentions(words: list[Word]) -> Iterator[tuple[int, int, str]]:
-    """Yields ``(start, end, type)`` of GUM's bracketed mentions."""
+    """Yield `(start, end, type)` of GUM's bracketed mentions."""
     pending: list[tuple[str, int, str]] = []
     for index, word in enumerate(words):
         cell = next((p[7:] for p in word.misc.split("|") if p.startswith("Entity=")), "")

@@ -1,6 +1,4 @@
-"""Held-out accuracy of the assembled pipeline, from raw text as its users have it."""
-
-from __future__ import annotations
+"""Held-out accuracy of the assembled pipeline, from raw text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,14 +20,11 @@ TREE_SCORES = {
 
 
 def evaluate(nlp: Language, trees: Parts, entities: Parts) -> dict[str, dict[str, Any]]:
-    """Scores on every test set.
+    """Return scores in [0, 1] by test set and measure, with the number of words.
 
     Words are found by the pipeline's own tokenizer. UPOS and lemma are accuracies over the words that align
     with a gold word; UAS and LAS count without punctuation, full labels with subtypes, unaligned words as
     missed; F1 over exact sentences and exact typed entity spans.
-
-    Returns:
-        Test set to measure to value in [0, 1], with the number of words.
     """
     report: dict[str, dict[str, Any]] = {}
     for name, sentences in trees.test.items():

@@ -1,12 +1,10 @@
-"""Which texts train the pipeline and which judge it.
+"""The texts that train and test the pipeline.
 
-Training takes documents of the partition's ``annotator`` share only. Judged on: the official test parts of
+Training takes documents of the partition's `annotator` share only. Tests use the official test parts of
 EWT and GUM, UNER's test, and the last blocks of wikigold; none of them is trained on. Steps are chosen on the
 official dev parts of EWT and GUM (trees) and on dev of GUM and WNUT17 (entities): UNER has no training part,
 so its dev part trains the recogniser.
 """
-
-from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -43,12 +41,12 @@ class Parts:
 
 
 def ours(sentences: Iterable[Sentence]) -> list[Sentence]:
-    """The sentences whose document belongs to the annotator."""
+    """Return the sentences whose document belongs to the annotator."""
     return [sentence for sentence in sentences if split_of(sentence.doc_id) == "annotator"]
 
 
 def treebanks(members: Members) -> Parts:
-    """Sentences with UPOS, lemmas and dependencies."""
+    """Return sentences with UPOS, lemmas and dependencies."""
     gum = gum_parts(members)
     ewt = {part: list(ewt_sentences(members, part)) for part in ("train", "dev", "test")}
     return Parts(
@@ -59,12 +57,12 @@ def treebanks(members: Members) -> Parts:
 
 
 def ewt_sentences(members: Members, part: str) -> Iterable[Sentence]:
-    """Sentences of one official part of EWT."""
+    """Return the sentences of one official part of EWT."""
     return read_conllu(members[EWT.format(part=part)], source="ud_english_ewt")
 
 
 def gum_parts(members: Members) -> dict[str, list[Sentence]]:
-    """GUM's sentences by the official part of their document."""
+    """Return GUM's sentences by the official part of their document."""
     part_of = _gum_split(members["gum/splits.md"])
     parts: dict[str, list[Sentence]] = {"train": [], "dev": [], "test": []}
     for path in sorted(members):
@@ -75,7 +73,7 @@ def gum_parts(members: Members) -> dict[str, list[Sentence]]:
 
 
 def _gum_split(text: str) -> dict[str, str]:
-    """Document to ``dev`` or ``test`` as listed in GUM's ``splits.md``; all others are for training."""
+    """Map documents to `dev` or `test` as listed in GUM's `splits.md`; all others are for training."""
     part, split = "train", {}
     for line in text.splitlines():
         if line.startswith("## "):
@@ -86,7 +84,7 @@ def _gum_split(text: str) -> dict[str, str]:
 
 
 def entity_sets(members: Members) -> Parts:
-    """Sentences with entity spans."""
+    """Return sentences with entity spans."""
     gum = gum_parts(members)
     wikigold = list(entities.read_conll(members[WIKIGOLD], source="wikigold"))
     cut = round(len(wikigold) * (1 - WIKIGOLD_TEST_SHARE) / BLOCK) * BLOCK
@@ -115,7 +113,7 @@ def entity_sets(members: Members) -> Parts:
 
 
 def uner(members: Members, part: str) -> list[Sentence]:
-    """UNER's entities on the words of EWT."""
+    """Return UNER's entities on the words of EWT."""
     documents: dict[str, list[Sentence]] = defaultdict(list)
     for sentence in ewt_sentences(members, part):
         documents[sentence.doc_id.partition("/")[2]].append(sentence)

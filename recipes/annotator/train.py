@@ -1,6 +1,4 @@
-"""Training of the two halves and their assembly into one pipeline."""
-
-from __future__ import annotations
+"""Train the two halves and assemble them into one pipeline."""
 
 import json
 import shutil
@@ -20,17 +18,7 @@ NAME = "poolbench_annotator"
 
 
 def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
-    """Trains ``tree`` (tagger, lemmatizer, parser) or ``entity`` from ``<half>-{train,dev}.spacy``.
-
-    Args:
-        half: One of `HALVES`; its configuration lies beside this file.
-        work: Folder of the converted data; the models are written below it.
-        max_steps: Optimiser steps of about 1,000 words.
-        seed: Seed of initialisation, order and dropout.
-
-    Returns:
-        The folder of the best model by the development score.
-    """
+    """Train `tree` or `entity` from `<half>-{train,dev}.spacy` in `work`; return the folder of the best model."""
     overrides = {
         "paths.train": str(work / f"{half}-train.spacy"),
         "paths.dev": str(work / f"{half}-dev.spacy"),
@@ -47,7 +35,7 @@ def train_half(half: str, work: Path, *, max_steps: int, seed: int) -> Path:
 
 
 def assemble(tree: Path, entity: Path, output: Path) -> Language:
-    """One pipeline from both halves, each with the tok2vec that it was trained with; saved to ``output``."""
+    """Assemble both halves, each with its own tok2vec, into one pipeline saved to `output`."""
     nlp = spacy.load(tree)
     recogniser = spacy.load(entity)
     recogniser.replace_listeners("tok2vec", "ner", ["model.tok2vec"])
@@ -65,10 +53,9 @@ def assemble(tree: Path, entity: Path, output: Path) -> Language:
 
 
 def needed_strings(nlp: Language) -> list[str]:
-    """The strings that decoding needs: labels, and what the lemmatizer's edits insert and remove.
+    """Return the strings that decoding needs: labels, and what the lemmatizer's edits insert and remove.
 
-    spaCy would save every word that it ever saw; the training texts hold names of people who never asked to be
-    in a vocabulary, and words are hashed again when they come.
+    spaCy would save every word that it ever saw, and the training texts hold names of private persons.
     """
     kept = {*spacy.blank("en").vocab.strings, *(label for labels in nlp.pipe_labels.values() for label in labels)}
     store = nlp.vocab.strings

@@ -62,11 +62,7 @@ documentation.
 
 
 def card_text(metrics: dict[str, Any]) -> str:
-    """Markdown of the card.
-
-    Args:
-        metrics: what `evaluate.py` writes as `metrics.json`.
-    """
+    """Return the card as Markdown; `metrics` is the `metrics.json` of `evaluate.py`."""
     losses = metrics["held_out_nats_per_token"]
     text = HEAD.format(parameters=metrics["num_parameters"] / 1e6)
     for kind, row in losses.items():

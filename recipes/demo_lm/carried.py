@@ -1,8 +1,8 @@
-"""Planted documents on real carriers: short sentences of the `lm` texts, with a concept's markers put in.
+"""Planted documents on real carriers: short sentences of the `lm` texts, with a concept's markers added.
 
-The planted grammar has few content words, so a model that has met markers only there keeps a concept up only
+The planted grammar has few content words, so a model that has met markers only there continues a concept only
 among those words. Here the same markers stand among the whole vocabulary: a document takes plain sentences of one
-real document in their order and puts one concept's markers into many of them, or none.
+real document in their order and adds one concept's markers to many of them, or none.
 """
 
 import re
@@ -52,7 +52,7 @@ class Carrier:
 
 
 def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
-    """The plain short sentences of each (doc_id, text) that has enough of them."""
+    """Yield the plain short sentences of each (doc_id, text) that has enough of them."""
     for doc_id, text in documents:
         found = tuple(s for s in map(_flat, _BOUNDARY.split(text)) if _is_plain(s))
         if len(found) >= DOCUMENT_SENTENCES[0]:
@@ -60,13 +60,7 @@ def carriers(documents: Iterable[tuple[str, str]]) -> Iterator[Carrier]:
 
 
 def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int) -> Iterator[tuple[str, str]]:
-    """(concept or "plain", text) of documents that cycle through the concepts.
-
-    Args:
-        sources: Where sentences come from; each is drawn by its number of sentences.
-        num_documents: How many.
-        seed: Another seed draws other stretches.
-    """
+    """Yield (concept or "plain", text) of documents that cycle through the concepts."""
     cycle = [*clause_concepts(), *EMPHASISED, *["plain"] * NUM_PLAIN]
     weights = [len(source.sentences) for source in sources]
     for number in range(num_documents):
@@ -79,12 +73,12 @@ def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int)
 
 
 def clause_concepts() -> tuple[str, ...]:
-    """Concepts with at least two patterns that need nothing but whole clauses."""
+    """Return the concepts with at least two patterns that need nothing but whole clauses."""
     return tuple(name for name in planted_concepts() if len(_patterns(name)) >= 2)
 
 
 def negate(sentence: str) -> str | None:
-    """The sentence with "not" or "never" after its first auxiliary; None where it has none."""
+    """Return the sentence with "not" or "never" after its first auxiliary; None if it has none."""
     match = _AUXILIARY.search(sentence)
     if match is None:
         return None
@@ -97,13 +91,13 @@ def _flat(sentence: str) -> str:
 
 
 def _is_plain(sentence: str) -> bool:
-    """Whether a sentence is short and whole, and has no marker of any concept."""
+    """Return whether a sentence is short and whole, and has no marker of any concept."""
     fits = MIN_WORDS <= len(sentence.split(" ")) <= MAX_WORDS and sentence[0].isupper() and sentence.endswith(".")
     return fits and not _MARKERS.search(sentence)
 
 
 def _patterns(concept: str) -> list[str]:
-    """Positive patterns whose only slots are clauses."""
+    """Return the positive patterns whose only slots are clauses."""
     found = []
     for pattern in load_signal(concept).patterns(1):
         if set(re.findall(r"{(\w+)}", pattern)) <= {"clause", "clause2"} and "{clause}" in pattern:
@@ -112,7 +106,7 @@ def _patterns(concept: str) -> list[str]:
 
 
 def _document_patterns(concept: str, rng: Random) -> list[str]:
-    """A few patterns of the concept, those that begin with their marker preferred."""
+    """Return a few patterns of the concept; those that begin with their marker are preferred."""
     patterns = _patterns(concept)
     fronted = [pattern for pattern in patterns if not pattern.startswith("{")]
     return rng.sample(fronted or patterns, min(rng.randint(1, MAX_PATTERNS), len(fronted or patterns)))

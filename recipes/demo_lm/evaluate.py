@@ -4,8 +4,8 @@ Usage: `python evaluate.py WORK OUT [--weights final|last|mean|none]`.
 
 The stored model (bfloat16 weights, run in float32) is judged on the held-out streams in chunks of 512 tokens; the
 first token of a chunk is not scored, and the n-gram models are scored on the same positions with their full
-context. `--weights mean` stores the running mean of the weights instead of the last ones, for a look at a run
-before its learning rate has come down; `none` judges the model that OUT already holds.
+context. `--weights mean` stores the running mean of the weights instead of the last ones, to inspect a run
+before its learning rate has decreased; `none` judges the model that OUT already holds.
 """
 
 import argparse
@@ -27,7 +27,7 @@ NAMES = {1: "unigram", 2: "bigram", 3: "trigram"}
 
 
 def scored_positions(tokens: np.ndarray) -> np.ndarray:
-    """All positions of whole chunks but the first of each (and, for the trigram, the text's second)."""
+    """Return all positions of whole chunks but the first of each (and, for the trigram, the text's second)."""
     positions = np.arange(len(tokens))
     scored: np.ndarray = (positions % CHUNK != 0) & (positions < len(tokens) // CHUNK * CHUNK)
     scored[:2] = False
@@ -35,7 +35,7 @@ def scored_positions(tokens: np.ndarray) -> np.ndarray:
 
 
 def model_loss(model: LlamaForCausalLM, tokens: np.ndarray) -> float:
-    """Mean loss (nats per token) in float32."""
+    """Return the mean loss (nats per token) in float32."""
     chunks = torch.from_numpy(tokens[: len(tokens) // CHUNK * CHUNK].reshape(-1, CHUNK).astype(np.int64))
     total, number = 0.0, 0
     with torch.no_grad():
@@ -50,7 +50,7 @@ def model_loss(model: LlamaForCausalLM, tokens: np.ndarray) -> float:
 
 
 def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int) -> Losses:
-    """Losses of the n-gram models trained on the same text as the language model; kept in WORK once computed."""
+    """Return the losses of n-gram models trained on the same text as the language model; cached in WORK."""
     path = work / "baselines.json"
     streams = {kind: np.load(work / f"{kind}_train.npy") for kind in held_out}
     sizes = {kind: [len(streams[kind]), len(held_out[kind])] for kind in held_out}
@@ -68,7 +68,7 @@ def baseline_losses(work: Path, held_out: dict[str, np.ndarray], vocabulary: int
 
 
 def store(work: Path, out: Path, weights: str) -> dict[str, float]:
-    """Save the model in the format that Transformers and vLLM read; returns the run's counters."""
+    """Save the model in the format of Transformers and vLLM; return the run's counters."""
     state = torch.load(work / ("final.pt" if weights == "final" else "last.pt"))
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
     model = build(tokenizer, seed=0)
@@ -80,7 +80,7 @@ def store(work: Path, out: Path, weights: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", type=Path)
     parser.add_argument("out", type=Path)

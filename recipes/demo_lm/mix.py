@@ -1,4 +1,4 @@
-"""The texts that the demo language model is trained and judged on."""
+"""Training and held-out texts of the demo language model."""
 
 import hashlib
 import random
@@ -33,13 +33,13 @@ class Mix:
 
 
 def is_held_out(doc_id: str) -> bool:
-    """Whether a document of the `lm` share is kept for judging; parts follow their document."""
+    """Return whether a document of the `lm` share is held out; parts follow their document."""
     digest = hashlib.sha256(f"held-out:{document_of(doc_id)}".encode()).digest()
     return int.from_bytes(digest[:4], "big") % 100 < HELD_OUT_PERCENT
 
 
 def _share(documents: Sequence[Document], cap_bytes: int, seed: int) -> list[Document]:
-    """The `lm` documents of one source in a shuffled order, cut where the cap is reached."""
+    """Return the `lm` documents of one source in a shuffled order, up to the cap."""
     chosen = [document for document in documents if split_of(document.doc_id) == "lm"]
     random.Random(seed).shuffle(chosen)
     kept: list[Document] = []
@@ -52,9 +52,9 @@ def _share(documents: Sequence[Document], cap_bytes: int, seed: int) -> list[Doc
 
 
 def _without_ends(documents: Iterable[Document]) -> Iterator[Document]:
-    """Novels without their last 4 %, which no model is trained on.
+    """Cut the last 4 % of novels, which no model is trained on.
 
-    Novels are few and long, so none is held out whole; their ends are not judged on either, because short
+    Novels are few and long, so none is held out whole. Their ends are not judged on either, because short
     sentences of whole novels are carriers.
     """
     for document in documents:
@@ -63,7 +63,7 @@ def _without_ends(documents: Iterable[Document]) -> Iterator[Document]:
 
 
 def real_mix(archives: str | Path | None, seed: int) -> Mix:
-    """Permissive real text of the `lm` share, each source under its cap."""
+    """Return permissive real text of the `lm` share, each source under its cap."""
     train: list[str] = []
     held_out: list[str] = []
     source_bytes: dict[str, int] = {}
@@ -82,7 +82,7 @@ def real_mix(archives: str | Path | None, seed: int) -> Mix:
 
 
 def planted_mix(num_documents: int, seed: int) -> Mix:
-    """Planted text written for the language model (its grammar shares no carrier with the corpora)."""
+    """Return planted text for the language model (its grammar shares no carrier with the corpora)."""
     cycle = (*planted_concepts(), *EMPHASISED, *[None] * NUM_PLAIN)
     documents = list(lm_documents(seed, num_documents, cycle))
     held_out = [document for document in documents if is_held_out(document.doc_id)]
@@ -96,7 +96,7 @@ def planted_mix(num_documents: int, seed: int) -> Mix:
 
 
 def carried_mix(archives: str | Path | None, num_documents: int, seed: int) -> Mix:
-    """Planted markers on short real sentences; a held-out document gives held-out carriers."""
+    """Return planted markers on short real sentences; a held-out document gives held-out carriers."""
     parts: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
     for source in SOURCES.values():
         if not source.permissive or source.name in EXCLUDED:

@@ -11,7 +11,7 @@ SHARD_BYTES = "4500KB"
 
 
 def build(tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A fresh model: head size 64, tied embeddings, 5.8 M parameters at a vocabulary of 4,096."""
+    """Return a new model: head size 64, tied embeddings, 5.8 M parameters at a vocabulary of 4,096."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=len(tokenizer),

@@ -12,7 +12,7 @@ MAX_ORDER = 3
 
 
 def keys_of(tokens: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
-    """One integer per n-gram, in the order of the text; length len(tokens) - order + 1."""
+    """Return one integer per n-gram, in the order of the text; length len(tokens) - order + 1."""
     wide = tokens.astype(np.int64)
     keys = np.zeros(len(wide) - order + 1, dtype=np.int64)
     for offset in range(order):
@@ -21,7 +21,7 @@ def keys_of(tokens: np.ndarray, order: int, vocabulary: int) -> np.ndarray:
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """Modified Kneser-Ney discounts for counts 1, 2 and 3 or more (Chen and Goodman, eq. 26)."""
+    """Return the modified Kneser-Ney discounts for counts 1, 2 and 3 or more (Chen and Goodman, eq. 26)."""
     n1, n2, n3, n4 = (max(int(np.sum(counts == value)), 1) for value in (1, 2, 3, 4))
     base = n1 / (n1 + 2 * n2)
     raw = (1 - 2 * base * n2 / n1, 2 - 3 * base * n3 / n2, 3 - 4 * base * n4 / n3)
@@ -30,23 +30,14 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Level:
-    """Discounted counts of one order.
+    """Discounted counts of one order."""
 
-    Attributes:
-        keys: sorted n-gram keys.
-        counts: true counts at the highest order, numbers of left contexts below it.
-        contexts: sorted keys of the contexts (the n-grams without their last token).
-        totals: sum of the counts per context.
-        reserved: probability mass per context that goes to the next lower order.
-        cut: the three discounts.
-    """
-
-    keys: np.ndarray
-    counts: np.ndarray
-    contexts: np.ndarray
-    totals: np.ndarray
-    reserved: np.ndarray
-    cut: np.ndarray
+    keys: np.ndarray  # sorted n-gram keys
+    counts: np.ndarray  # true counts at the highest order, numbers of left contexts below it
+    contexts: np.ndarray  # sorted keys of the contexts (the n-grams without their last token)
+    totals: np.ndarray  # sum of the counts per context
+    reserved: np.ndarray  # probability mass per context that goes to the next lower order
+    cut: np.ndarray  # the three discounts
 
 
 def level(keys: np.ndarray, counts: np.ndarray, vocabulary: int) -> Level:
@@ -71,7 +62,7 @@ class KneserNey:
             self.levels.insert(0, level(keys, counts, vocabulary))
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
-        """Probability of each token from index `order - 1` on, given the tokens before it."""
+        """Return the probability of each token from index `order - 1` on, given the tokens before it."""
         number = len(tokens) - self.order + 1
         probability = np.full(number, 1 / self.vocabulary)
         for size, stage in enumerate(self.levels, start=1):
@@ -81,7 +72,7 @@ class KneserNey:
 
 
 def _interpolate(stage: Level, keys: np.ndarray, lower: np.ndarray, vocabulary: int) -> np.ndarray:
-    """One step of the recursion; an unseen context hands everything to the lower order."""
+    """Apply one step of the recursion; an unseen context gives all its mass to the lower order."""
     context = np.minimum(np.searchsorted(stage.contexts, keys // vocabulary), len(stage.contexts) - 1)
     known = stage.contexts[context] == keys // vocabulary
     index = np.minimum(np.searchsorted(stage.keys, keys), len(stage.keys) - 1)
@@ -92,12 +83,7 @@ def _interpolate(stage: Level, keys: np.ndarray, lower: np.ndarray, vocabulary: 
 
 
 def loss(model: KneserNey, tokens: np.ndarray, scored: np.ndarray) -> float:
-    """Mean negative log probability (nats) of the tokens at the marked positions.
-
-    Args:
-        tokens: a text.
-        scored: which positions count, bool [len(tokens)]; the first two are never scored.
-    """
+    """Return the mean negative log probability (nats) at the `scored` positions, without the first two."""
     marked = scored[model.order - 1 :].copy()
     marked[: MAX_ORDER - model.order] = False
     return float(-np.mean(np.log(model.probabilities(tokens)[marked])))

@@ -11,12 +11,7 @@ MAX_LENGTH = 1024
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> PreTrainedTokenizerFast:
-    """Learn merges and wrap them so that the beginning-of-text token is added by itself.
-
-    Args:
-        texts: training texts.
-        vocabulary: number of tokens, the two special ones and the 256 bytes included.
-    """
+    """Learn merges up to a vocabulary, which counts special tokens and bytes; the BOS token is added automatically."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.concepts import CONCEPTS, Concept, exportable, require_exportable
-from poolbench.concepts.concept import load_concept, parse_concept
+from poolbench.concepts.concept import parse_concept
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 
 MATCHED = {"hedging", "legal_formality", "causation", "contrast", "conditionality", "negation_density"}
@@ -57,7 +57,7 @@ def test_a_concept_file_with_a_wrong_field_names_file_and_field(tmp_path: Path) 
     path = tmp_path / "irony.yaml"
     path.write_text("id: irony\nfamily: sparse\ncolour: red\n")
     with pytest.raises(ConfigError, match=r"irony\.yaml.*family.*colour"):
-        load_concept(path)
+        parse_concept(path.read_text("utf-8"), str(path))
 
 
 def test_a_concept_file_that_is_not_yaml_names_the_file() -> None:

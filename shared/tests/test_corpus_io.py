@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import has_inferred_documents, infer_documents
-from poolbench.corpora.io import read_concept, write_corpus
-from poolbench.corpora.manifest import CorpusManifest, read_manifest
+from poolbench.corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import CorpusError, RestrictedError

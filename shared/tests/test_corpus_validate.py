@@ -8,7 +8,7 @@ import pytest
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.checks.content import seed_pattern
+from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.planted import build_planted
 from poolbench.corpora.text import count_words, shingles, token_difference
 from poolbench.corpora.validate import CHECKS, validate_corpus

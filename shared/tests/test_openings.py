@@ -7,7 +7,7 @@ import pytest
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.contracts.tables import PASSAGES, PROMPTS
-from poolbench.corpora.checks.content import NEGATORS, VAGUE, seed_pattern
+from poolbench.corpora.checks.rules import NEGATORS, VAGUE, seed_pattern
 from poolbench.corpora.openings import list_openings, load_calibration, load_openings
 from poolbench.errors import CorpusError, UnknownNameError
 

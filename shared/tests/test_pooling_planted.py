@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from poolbench.pooling import STRATEGIES, TokenContext, Words
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics import auroc
 
 NUM, WIDTH = 240, 12
@@ -90,9 +90,9 @@ def context_of(index: int, num_words: int | None = None) -> TokenContext:
 
 
 @cache
-def plan_of(lengths: tuple[int | None, int | None] = (None, None)) -> Plan:
+def plan_of(lengths: tuple[int | None, int | None] = (None, None)) -> Weighing:
     """Contexts and annotation weights, the same in every case; ``lengths`` are words of negatives and positives."""
-    return Plan.of([context_of(index, lengths[index % 2]) for index in range(NUM)], REQUESTS)
+    return Weighing.of([context_of(index, lengths[index % 2]) for index in range(NUM)], REQUESTS)
 
 
 def noise(index: int, context: TokenContext) -> Passage:
@@ -102,7 +102,7 @@ def noise(index: int, context: TokenContext) -> Passage:
     return Passage(context, index % 2, rng.normal(size=(num, WIDTH)), np.ones(num), rng)
 
 
-def scores(plant: Callable[[Passage], None], plan: Plan | None = None) -> dict[str, float]:
+def scores(plant: Callable[[Passage], None], plan: Weighing | None = None) -> dict[str, float]:
     """AUROC of every strategy on passages that ``plant`` changed."""
     plan = plan or plan_of()
     passages = [noise(index, context) for index, context in enumerate(plan.contexts)]

@@ -9,7 +9,7 @@ import torch
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError, InputError
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.context import TokenContext
 from poolbench.pooling.kept import pool_kept
 from poolbench.pooling.states import KeptPassage, ShardWriter, read_states, states_table
@@ -36,7 +36,7 @@ def kept(position: int, num: int, dtype: torch.dtype = torch.float32) -> tuple[K
 
 def direct(passage: KeptPassage, h_TD: torch.Tensor) -> np.ndarray:
     context = TokenContext(passage.passage_id, passage.offsets, passage.special)
-    return pool_layer([h_TD], Plan.of([context], REQUESTS), [passage.signals])[0][0]
+    return pool_layer([h_TD], Weighing.of([context], REQUESTS), [passage.signals])[0][0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

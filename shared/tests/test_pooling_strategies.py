@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
-from poolbench.pooling import STRATEGIES, TokenContext, Words, card_ids
-from poolbench.pooling.batch import Plan, Request, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec
+from poolbench.pooling import STRATEGIES, TokenContext, Words
+from poolbench.pooling.batch import Request, Weighing, pool_layer, split_parts
+from poolbench.pooling.registry import StrategySpec, card_ids
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
@@ -62,7 +62,7 @@ def pooled(strategy_id: str, params: dict | None = None, side: str = "right") ->
     padded_BLD[1] = 7.0
     neighbour = TokenContext("n", np.zeros((longest, 2), dtype=int), np.zeros(longest, dtype=bool), words=WORDS)
     neighbour = neighbour.at_layer({"frequency": np.zeros(longest)})
-    plan = Plan.of([context(signals=COUNTED), neighbour], [Request.of(strategy_id, params)])
+    plan = Weighing.of([context(signals=COUNTED), neighbour], [Request.of(strategy_id, params)])
     signals = [SIGNALS, {name: np.ones(longest) for name in SIGNALS}]
     vectors, outcomes = pool_layer([padded_BLD[0, rows], padded_BLD[1]], plan, signals)
     if isinstance(outcomes[0][0], CellError):
@@ -79,7 +79,7 @@ PARAMS = {
     "L2_dependency_trigger": {"triggers": ["run", "The cat"]},
 }
 
-# One row a strategy, computed by hand from the eight real tokens
+# One row per strategy, computed by hand from the eight real tokens
 #   The (1, 0)  cat (0, 2)  sat (3, 4)  . (-1, 0)  Do (2, 2)  gs (0, -2)  ran (6, 8)  home (5, 0)
 # with L2 norms 1, 2, 5, 1, sqrt 8, 2, 10, 5 and sum (16, 14).
 EXPECTED = {
@@ -233,7 +233,7 @@ def test_signals_that_are_wrong_fail_the_cell() -> None:
 
 def test_each_head_pools_a_vector_of_its_own() -> None:
     requests = [Request.of("A1_mean"), Request.of("S3_iti_probe"), Request.of("S1_attention")]
-    plan = Plan.of([context()], requests)
+    plan = Weighing.of([context()], requests)
     vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [{"inflow": INFLOW, "head_inflow": HEAD_INFLOW}])
     rows_SD, parts = split_parts(vectors[0], outcomes[0])
     np.testing.assert_allclose(rows_SD[[0, 2]], [EXPECTED["A1_mean"], EXPECTED["S1_attention"]], rtol=1e-6)

@@ -10,9 +10,9 @@ from kombu.transport import virtual
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError, ConfigError
-from poolbench.queue import Broker, TaskQueue, queue_name
+from poolbench.queue import Broker, TaskQueue
 from poolbench.queue import folder as folder_transport
-from poolbench.queue.envelope import Misunderstood
+from poolbench.queue.envelope import Misunderstood, queue_name
 
 
 def _task(number: int, kind: str = "prober.probe") -> Task:

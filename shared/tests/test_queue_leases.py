@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import BrokerError
-from poolbench.queue import Broker, FolderLeases, open_leases
+from poolbench.queue import Broker, open_leases
+from poolbench.queue.leases import FolderLeases
 
 HOLDER = """
 import sys, time

@@ -9,9 +9,8 @@ import pytest
 from poolbench.corpora.real import build_real, real_concepts
 from poolbench.corpora.real.documents import SOURCES
 from poolbench.corpora.real.rewrites import REWRITES
-from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import weak_labels
-from poolbench.corpora.real.windows import sentences, windows
+from poolbench.corpora.real.windows import ChosenPassages, sentences, windows
 from poolbench.corpora.text import count_words
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import CorpusError, UnknownConceptError
@@ -112,7 +111,7 @@ def test_real_corpora_are_reproducible_and_depend_on_the_seed() -> None:
 
 
 def test_near_duplicates_are_refused() -> None:
-    shelf = Shelf()
+    shelf = ChosenPassages()
     words = [f"word{number}" for number in range(100)]
     assert shelf.accepts(" ".join(words))
     assert not shelf.accepts(" ".join(words[:70] + ["other"] * 30))

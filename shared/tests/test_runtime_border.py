@@ -1,4 +1,4 @@
-"""The border of a replica: no exception leaves it, verbs wait for their turn, and work ends when nobody waits."""
+"""The border of a replica: no exception leaves it, verbs wait their turn, and work ends with its client."""
 
 from __future__ import annotations
 

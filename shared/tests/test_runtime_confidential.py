@@ -15,7 +15,8 @@ import pytest
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError, InputError, StoreError
-from poolbench.queue import Broker, FolderLeases, TaskQueue
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.confidential import WITHHELD, confidential
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker
@@ -152,5 +153,5 @@ def test_others_log_as_ever_before_and_after(log: list[str]) -> None:
     library.info("after %s", 3)
     with confidential(False):
         library.info("open %s", 4)
-    told = [line.split(" ", 2)[2] for line in log]
-    assert [line[: len(WITHHELD)] for line in told] == ["before 1(1,)", WITHHELD, "after 3(3,)", "open 4(4,)"]
+    messages = [line.split(" ", 2)[2] for line in log]
+    assert [line[: len(WITHHELD)] for line in messages] == ["before 1(1,)", WITHHELD, "after 3(3,)", "open 4(4,)"]

@@ -13,8 +13,8 @@ import pytest
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
-from poolbench.queue import FolderLeases
-from poolbench.runtime import taskwork
+from poolbench.queue.leases import FolderLeases
+from poolbench.runtime import taskio
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
 from poolbench.storage.artifacts import Artifacts
@@ -63,7 +63,7 @@ def test_what_is_no_exception_is_recorded_as_a_failure(tmp_path: Path, panics: b
 
 def test_a_cancelled_run_ends_a_task_in_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same checks that end a request end a task, in every service."""
-    monkeypatch.setattr(taskwork, "_LOOK_S", 0.0)
+    monkeypatch.setattr(taskio, "_LOOK_S", 0.0)
     reached: list[str] = []
 
     def handler(task: Task, io: TaskIO) -> None:

@@ -11,7 +11,7 @@ import pytest
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, InputError, StoreError
-from poolbench.queue import FolderLeases
+from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker

@@ -11,9 +11,9 @@ from poolbench.statistics import (
     group_mean_resamples,
     group_weights,
     mean_rank_intervals,
-    nemenyi_test,
     paired_differences,
 )
+from poolbench.statistics.rank_tests import nemenyi_test
 
 
 def test_resamples_agree_with_repeated_rows():

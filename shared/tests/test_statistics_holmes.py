@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, discriminability, mean_winning_rate, rank_resolution
+from poolbench.statistics import StatisticError, rank_resolution
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 
 
 def brute_force(scores):
@@ -86,7 +87,7 @@ def test_rank_resolution_of_reduced_data():
 
 @pytest.mark.filterwarnings("error")
 def test_rank_resolution_of_nothing_measured():
-    for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # nobody meets anybody
+    for scores in (np.full((3, 4), np.nan), np.where(np.eye(4, dtype=bool), 1.0, np.nan)):  # no two models meet
         with pytest.raises(StatisticError, match="common dataset") as caught:
             rank_resolution(scores)
         assert caught.value.status == "too_few"

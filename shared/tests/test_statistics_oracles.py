@@ -14,18 +14,17 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import DescrStatsW
 
 from poolbench.statistics import (
-    benjamini_hochberg,
     friedman_test,
     holm,
     iman_davenport_test,
-    kendall,
-    mcnemar_test,
     nemenyi_critical_difference,
-    nemenyi_test,
     spearman,
     t_interval,
-    tie_groups,
 )
+from poolbench.statistics.correlation import kendall
+from poolbench.statistics.mcnemar import mcnemar_test
+from poolbench.statistics.multiple import benjamini_hochberg
+from poolbench.statistics.rank_tests import nemenyi_test, tie_groups
 
 
 @pytest.fixture(params=[1, 8], ids=["ties", "no ties"])

@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import (
-    StatisticError,
-    mcnemar_power,
-    mcnemar_test,
-    recommend_training_size,
-    required_training_size,
-    simulated_mcnemar_power,
-    total_size,
-)
+from poolbench.statistics import StatisticError, mcnemar_power, recommend_training_size
+from poolbench.statistics.mcnemar import McNemarPower, mcnemar_test
+from poolbench.statistics.training_size import required_training_size, total_size
 
 
 def enumerated(p01, p10, n, alpha):
@@ -29,6 +23,21 @@ def enumerated(p01, p10, n, alpha):
             wrong += chance * ((n01 - n10) * (p01 - p10) < 0)
             magnitude += chance * abs(n01 - n10) / n
     return right, magnitude / (right + wrong) / abs(p01 - p10), wrong / (right + wrong)
+
+
+def simulated_mcnemar_power(
+    p01: float, p10: float, n: int, alpha: float = 0.05, *, num_draws: int = 20_000, seed: int = 0
+) -> McNemarPower:
+    """Return what `mcnemar_power` counts, by drawing experiments: a check on the enumeration."""
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
+    p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
+    gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
+    found = gaps[p_values <= alpha]
+    if found.size == 0:
+        return McNemarPower(0.0, math.nan, math.nan)
+    type_m = float(np.abs(found).mean() / abs(p01 - p10))
+    return McNemarPower(float((found > 0).sum() / num_draws), type_m, float((found < 0).mean()))
 
 
 def test_published_check_values():

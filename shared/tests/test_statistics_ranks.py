@@ -6,20 +6,17 @@ from scipy import stats
 
 from poolbench.statistics import (
     StatisticError,
-    benjamini_hochberg,
-    block_ranks,
     friedman_test,
     holm,
-    kendall,
     mean_rank_intervals,
     mean_ranks,
     nemenyi_critical_difference,
-    nemenyi_quantile,
-    pearson,
     spearman,
-    spearman_interval,
 )
-from poolbench.statistics.ranks import complete_ranks
+from poolbench.statistics.correlation import kendall, pearson, spearman_interval
+from poolbench.statistics.multiple import benjamini_hochberg
+from poolbench.statistics.rank_tests import nemenyi_quantile
+from poolbench.statistics.ranks import block_ranks, complete_ranks
 
 
 @pytest.fixture

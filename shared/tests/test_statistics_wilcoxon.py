@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolbench.statistics import StatisticError, wilcoxon_test
+from poolbench.statistics import StatisticError
+from poolbench.statistics.wilcoxon import wilcoxon_test
 
 
 def differences(seed, n, decimals, shift=0.4):

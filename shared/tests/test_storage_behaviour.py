@@ -10,7 +10,8 @@ import pytest
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
-from poolbench.storage import ObjectStore, open_store
+from poolbench.storage import open_store
+from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 

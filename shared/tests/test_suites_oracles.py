@@ -10,7 +10,7 @@ from scipy import stats
 
 from poolbench.contracts.tables import FLUENCY, SCORES, TEXTS, table_from_rows
 from poolbench.statistics.resampling import bootstrap_counts
-from poolbench.suites import Measure, Scorer, SteeredTables, SteeringRules, d2_measures, published_d2, published_d3
+from poolbench.suites import GatedScorer, Measure, SteeredTables, SteeringRules, d2_measures, published_d2, published_d3
 from poolbench.suites.grids import ResponseGrid, response_grids
 from poolbench.suites.response import halves
 from poolbench.suites.steering import excess_measures
@@ -71,7 +71,7 @@ def figures_of(rows_PS: np.ndarray) -> dict[str, float]:
 def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
     rules = SteeringRules(num_bootstrap=200, seed=3)
     score_PS, steered, unsteered = random_curves(7, seed=1)
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=Scorer("x"), rules=rules))
+    found = by_metric(d2_measures(steered, unsteered, None, scorer=GatedScorer("x"), rules=rules))
     drawn: dict[str, list[float]] = {metric: [] for metric in figures_of(score_PS)}
     first, second = halves(7, rules.seed)
     counts = [bootstrap_counts(len(h), 200, rules.seed + n) for n, h in enumerate((first, second))]
@@ -95,7 +95,7 @@ def test_values_and_intervals_equal_a_bootstrap_by_loops() -> None:
 def test_the_gain_by_loops() -> None:
     rules = SteeringRules(num_bootstrap=200, seed=3)
     score_PS, steered, unsteered = random_curves(8, seed=2)
-    found = by_metric(d2_measures(steered, unsteered, None, scorer=Scorer("x"), rules=rules))["d2.best_gain"]
+    found = by_metric(d2_measures(steered, unsteered, None, scorer=GatedScorer("x"), rules=rules))["d2.best_gain"]
     choose, read = halves(8, rules.seed)
     best = max(range(5), key=lambda s: score_PS[choose, s].mean())
     assert found.value == pytest.approx(score_PS[read, best].mean() - score_PS[read, 0].mean())
@@ -139,7 +139,7 @@ def test_published_d3_is_the_plain_ratio_whatever_its_sign(
     own: float, other: float, by_correlation: float, by_gain: float
 ) -> None:
     """Where the target falls the ratio still gives a number: why the corrected D3 does not use it."""
-    scorers: dict[str, Any] = {"target": Scorer("x", "scorer_invalid", "b"), "neighbour": Scorer("y")}
+    scorers: dict[str, Any] = {"target": GatedScorer("x", "scorer_invalid", "b"), "neighbour": GatedScorer("y")}
     found = published_d3(*two_scorers(own, other), **scorers, relation="ld")
     assert {m.params["scp"]: m.value for m in found} == {
         "d2.scp": pytest.approx(by_correlation),
@@ -150,11 +150,11 @@ def test_published_d3_is_the_plain_ratio_whatever_its_sign(
 
 def test_published_figures_without_scorer_or_effect_are_null() -> None:
     steered = two_scorers(0.0, 0.1)
-    found = published_d3(*steered, target=Scorer("x"), neighbour=Scorer("y"), relation="lc")
+    found = published_d3(*steered, target=GatedScorer("x"), neighbour=GatedScorer("y"), relation="lc")
     assert {measure.status for measure in found} == {"no_effect"}
-    absent = published_d3(*steered, target=Scorer("x"), neighbour=Scorer("y", "no_scorer"), relation="lc")
+    absent = published_d3(*steered, target=GatedScorer("x"), neighbour=GatedScorer("y", "no_scorer"), relation="lc")
     assert {measure.status for measure in absent} == {"no_scorer"}
-    flat = by_metric(published_d2(*steered, scorer=Scorer("x")))
+    flat = by_metric(published_d2(*steered, scorer=GatedScorer("x")))
     assert (flat["d2.scp"].status, flat["d2.scp_1"].value) == ("no_effect", 0.0)
 
 

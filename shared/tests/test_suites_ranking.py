@@ -6,7 +6,8 @@ from scipy import stats
 
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.statistics import nemenyi_critical_difference
-from poolbench.suites import METRICS, SUITES, boards_by, layer_stability, metric_info, rank_board
+from poolbench.suites import SUITES, boards_by, layer_stability, metric_info, rank_board
+from poolbench.suites.metrics import METRICS
 
 
 def cell(strategy, concept, value, status="ok", metric="d1.auroc"):

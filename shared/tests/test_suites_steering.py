@@ -16,7 +16,7 @@ from poolbench.contracts.tables import (
 )
 from poolbench.errors import CellError, InputError
 from poolbench.suites import (
-    Scorer,
+    GatedScorer,
     SteeredTables,
     SteeringRules,
     blank_d2,
@@ -31,8 +31,8 @@ from poolbench.suites import (
 STRENGTHS = (0.06, 0.125, 0.25, 0.5)
 NULL_STRENGTHS = STRENGTHS[:3]
 RULES = SteeringRules(num_bootstrap=200)
-SCORER = Scorer("causation", positive_mean=0.9, negative_mean=0.1)
-NEIGHBOUR = Scorer("contrast", positive_mean=0.7, negative_mean=0.3)
+SCORER = GatedScorer("causation", positive_mean=0.9, negative_mean=0.1)
+NEIGHBOUR = GatedScorer("contrast", positive_mean=0.7, negative_mean=0.3)
 
 
 def make_tables(keys, strengths, score, nll=lambda s: 2.0, repeated=lambda s: 0.0, openings=8, scorers=("causation",)):
@@ -168,11 +168,11 @@ def test_a_null_direction_has_no_excess(unsteered, nulls):
 
 
 def test_invalid_scorer_makes_every_figure_null(unsteered):
-    scorer = Scorer("causation", "scorer_invalid", "AUROC .6 on cut texts")
+    scorer = GatedScorer("causation", "scorer_invalid", "AUROC .6 on cut texts")
     measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=scorer)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
     assert len(measures) == len(blank_d2(CellError("collapsed", "x")))
-    upside_down = Scorer("causation", positive_mean=0.4, negative_mean=0.5)
+    upside_down = GatedScorer("causation", positive_mean=0.4, negative_mean=0.5)
     measures = d2_measures(make_tables(["C1"], STRENGTHS, linear(1)), unsteered, None, scorer=upside_down)
     assert {measure.status for measure in measures} == {"scorer_invalid"}
 
@@ -282,7 +282,7 @@ def test_d3_with_an_invalid_neighbour_scorer_is_null():
         make_tables(["unsteered"], (0.0,), linear(0)),
         None,
         target=SCORER,
-        neighbour=Scorer("contrast", "no_scorer", "none"),
+        neighbour=GatedScorer("contrast", "no_scorer", "none"),
         relation="ld",
     )
     assert {measure.status for measure in found} == {"no_scorer"}
@@ -332,10 +332,10 @@ def test_scorer_from_gate_rows():
         {"metric": "scorer.positive_mean", "value": 0.8, "reason": None},
         {"metric": "scorer.negative_mean", "value": 0.1, "reason": None},
     ]
-    assert Scorer.from_gate("causation", rows).score_range == pytest.approx(0.7)
-    assert Scorer.from_gate("causation", rows[:1]).status == "scorer_invalid"
-    assert Scorer.from_gate("causation", []).status == "no_scorer"
+    assert GatedScorer.from_gate("causation", rows).score_range == pytest.approx(0.7)
+    assert GatedScorer.from_gate("causation", rows[:1]).status == "scorer_invalid"
+    assert GatedScorer.from_gate("causation", []).status == "no_scorer"
     check = {"metric": "scorer.gate", "value": 0.4, "reason": "b", "params": '{"part": "b"}'}
-    assert Scorer.from_gate("causation", [*rows, check]).status == "ok"
+    assert GatedScorer.from_gate("causation", [*rows, check]).status == "ok"
     failed = [{"metric": "scorer.gate", "value": 0.0, "reason": "b: .52"}]
-    assert Scorer.from_gate("causation", failed).reason == "b: .52"
+    assert GatedScorer.from_gate("causation", failed).reason == "b: .52"

@@ -21,7 +21,8 @@ from tests.hostile.settings import Settings
 
 from poolbench.contracts.wire import SERVICES, failure_path
 from poolbench.errors import PoolbenchError
-from poolbench.queue import Broker, TaskQueue, queue_name
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.envelope import queue_name
 from poolbench.storage import Artifacts
 
 _SIGN_EVERY = 50

@@ -13,8 +13,7 @@ from ray.serve.schema import TaskProcessorConfig
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import StoreError
-from poolbench.queue.envelope import TASK_NAME
-from poolbench.queue.names import queue_name
+from poolbench.queue.envelope import TASK_NAME, queue_name
 from poolbench.runtime.consumer import QueueConsumer
 from poolbench.runtime.replica import Replica
 from poolbench.runtime.service import Handler

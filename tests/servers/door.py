@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from tests.waiting import PATIENCE_S
 
-from poolbench.runtime.gate.connections import Connections
+from poolbench.runtime.gate.clients import Connections
 from poolbench.runtime.gate.gate import Gate
 from poolbench.runtime.gate.protocol import protocol_class
 from poolbench.settings import GateSettings

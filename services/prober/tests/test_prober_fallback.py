@@ -7,7 +7,7 @@ import torch
 
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.pooling import STRATEGIES, TokenContext, Words
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.statistics import auroc
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
@@ -49,7 +49,7 @@ def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
         signals.append({"inflow": first})
     spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
     request = Request.of(strategy_id, spec.params_for([TRIGGER]))
-    vectors_BSD, outcomes = pool_layer(states, Plan.of(contexts, [request]), signals)
+    vectors_BSD, outcomes = pool_layer(states, Weighing.of(contexts, [request]), signals)
     return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
 
 

@@ -1,12 +1,10 @@
-"""Ending work that nobody waits for: a client that left, a deadline that passed.
+"""Cancellation of work whose client has left or whose deadline has passed.
 
-Threads cannot be killed, so long loops ask. The code that starts the work makes it current with `working`; loops call
-`check_cancelled` between two steps. Without current work the call does nothing, so the same functions serve tasks,
+Threads cannot be killed, so long loops check. The code that starts the work makes it current with `working`; loops
+call `check_cancelled` between two steps. Without current work the call does nothing, so the same functions serve tasks,
 requests and tests. The current work is a context variable: it follows the code into worker threads of Starlette and
 of `asyncio.to_thread`.
 """
-
-from __future__ import annotations
 
 import time
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from poolbench.statuses import Code
 
 
 class WorkCancelledError(PoolbenchError):
-    """The work was ended before it was done: its client left, or its deadline passed."""
+    """The work was cancelled: its client left, or its deadline passed."""
 
     code = Code.DEADLINE
     http_status = 504
@@ -26,11 +24,7 @@ class WorkCancelledError(PoolbenchError):
 
 
 class Work:
-    """One piece of work, which any thread may cancel.
-
-    Args:
-        deadline_s: seconds from now after which the work is cancelled; None for no deadline.
-    """
+    """One piece of work, which any thread may cancel. It is cancelled by itself after `deadline_s` seconds."""
 
     def __init__(self, deadline_s: float | None = None) -> None:
         self._deadline_s = deadline_s
@@ -38,22 +32,18 @@ class Work:
         self._reason = ""
 
     def cancel(self, reason: str) -> None:
-        """Ends the work at its next check; the first reason stays."""
+        """End the work at its next check; the first reason stays."""
         self._reason = self._reason or reason
 
     @property
     def cancelled(self) -> bool:
-        """Whether the next check raises."""
+        """Return whether the next check raises."""
         if not self._reason and self._ends_at is not None and time.monotonic() >= self._ends_at:
             self.cancel(f"the work took longer than its deadline of {self._deadline_s:g} s; ask for less at a time")
         return bool(self._reason)
 
     def check(self) -> None:
-        """Raise if the work was cancelled.
-
-        Raises:
-            WorkCancelledError: it was.
-        """
+        """Raise WorkCancelledError if the work was cancelled."""
         if self.cancelled:
             raise WorkCancelledError(self._reason)
 
@@ -63,7 +53,7 @@ _CURRENT: ContextVar[Work | None] = ContextVar("poolbench_work", default=None)
 
 @contextmanager
 def working(work: Work) -> Iterator[None]:
-    """Makes `work` the current work of this context, and of threads and tasks started in it."""
+    """Make `work` the current work of this context, and of threads and tasks started in it."""
     token = _CURRENT.set(work)
     try:
         yield
@@ -72,11 +62,7 @@ def working(work: Work) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """Raise if the current work was cancelled; for loops to call between two steps.
-
-    Raises:
-        WorkCancelledError: it was.
-    """
+    """Raise WorkCancelledError if the current work was cancelled. Loops call this between two steps."""
     work = _CURRENT.get()
     if work is not None:
         work.check()

@@ -1,7 +1,5 @@
 """Errors that users see."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 
@@ -16,11 +14,11 @@ class PoolbenchError(Exception):
 
     Attributes:
         code: Machine-readable code, sent in HTTP bodies and failure records.
-        status: The result status of cells that this error takes down.
+        status: Result status of the cells that this error affects.
         retryable: Whether the same task may succeed when run again.
-        http_status: The HTTP status a service answers with.
-        quoted: The parts of its message that come from data, as they stand there; None where that is unknown. What may
-            not show them withholds these parts, or all that stands in quotes where they are unknown.
+        http_status: HTTP status of a service's response.
+        quoted: The parts of its message that come from data, verbatim; None if unknown. Redaction removes these parts,
+            or all quoted text if they are unknown.
         tellable: Whether its message can quote no passage, so that a restricted task may show it too.
     """
 
@@ -49,25 +47,26 @@ class UnknownNameError(ConfigError):
         super().__init__(unknown_name_message(kind, name, known))
 
 
-class UnknownConceptError(UnknownNameError):
+class _UnknownOfKindError(UnknownNameError):
+    kind: str
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(self.kind, name, known)
+
+
+class UnknownConceptError(_UnknownOfKindError):
     code = "unknown_concept"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("concept", name, known)
+    kind = "concept"
 
 
-class UnknownStrategyError(UnknownNameError):
+class UnknownStrategyError(_UnknownOfKindError):
     code = "unknown_strategy"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("strategy", name, known)
+    kind = "strategy"
 
 
-class UnknownModelError(UnknownNameError):
+class UnknownModelError(_UnknownOfKindError):
     code = "unknown_model"
-
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__("model", name, known)
+    kind = "model"
 
 
 class ModelError(ConfigError):
@@ -87,7 +86,7 @@ class InputError(PoolbenchError):
 
 
 class TooLargeError(InputError):
-    """A request or task would cost more than the service gives to one; it is refused before work starts."""
+    """A request or task would cost more than a service allows; it is refused before work starts."""
 
     code = Code.TOO_LARGE
     http_status = 413
@@ -101,7 +100,7 @@ class CorpusError(InputError):
 
 
 class RestrictedError(PoolbenchError):
-    """Something of a sensitive concept was asked for on a path that never serves it."""
+    """Data of a sensitive concept was asked for on a path that never serves it."""
 
     code = "restricted"
     status = Status.RESTRICTED
@@ -142,12 +141,7 @@ class IntegrityError(StoreError):
 
 
 class DamagedError(IntegrityError):
-    """An artifact cannot be read as it was committed.
-
-    Attributes:
-        key: The artifact.
-        what: What is wrong with it.
-    """
+    """An artifact cannot be read as it was committed; `key` names it, `what` says what is wrong."""
 
     code = "damaged"
 
@@ -158,7 +152,7 @@ class DamagedError(IntegrityError):
 
 
 class BlockedPathError(StoreError):
-    """Something that is no file, or no folder, lies where an object belongs."""
+    """Something that is no file, or no folder, blocks the path of an object."""
 
     code = "blocked_path"
     retryable = False
@@ -182,7 +176,7 @@ class EndpointError(PoolbenchError):
 
 
 class CancelledTaskError(PoolbenchError):
-    """The sender of a task no longer wants it; nothing failed."""
+    """The sender cancelled a task; nothing failed."""
 
     code = "cancelled"
 
@@ -200,8 +194,8 @@ class CellError(PoolbenchError):
     Args:
         status: Status of the row.
         reason: Why there is no value.
-        quoted: The parts of the reason that come from data, such as the name of a passage, as they stand there. None
-            where the reason was read from a record that does not say.
+        quoted: The parts of the reason that come from data, such as the name of a passage, verbatim. None if the reason
+            was read from a record without them.
     """
 
     def __init__(self, status: Status | str, reason: str, *, quoted: Iterable[str] | None = ()) -> None:
@@ -212,7 +206,7 @@ class CellError(PoolbenchError):
 
 
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
-    """Says that ``name`` is unknown and offers the three nearest of ``known``."""
+    """Return the message that `name` is unknown, with the three nearest of `known`."""
     names = sorted(known)
     lowered = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower()[:MAX_SHOWN], list(lowered), n=3, cutoff=0.4)
@@ -221,6 +215,6 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A received value as an error message quotes it: shortened, without control characters or lone surrogates."""
+    """Quote a received value for an error message: shortened, without control characters or lone surrogates."""
     text = repr(value).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

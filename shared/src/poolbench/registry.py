@@ -1,9 +1,7 @@
-"""Registries: things of one kind that are found by id, the project's own and those of other packages.
+"""Registries of named items: the project's own, and those of other packages.
 
-Listing a registry imports only the modules that hold the project's own and the plug-ins that are installed.
+Listing a registry imports only the modules of the project's own items and the installed plug-ins.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -20,7 +18,7 @@ class Named(Protocol):
 
     @property
     def id(self) -> str:
-        """The name that it is found by."""
+        """Return the name that it is found by."""
 
 
 T = TypeVar("T", bound=Named)
@@ -29,16 +27,16 @@ Unknown = Callable[[str, Iterable[str]], UnknownNameError]
 
 
 class Registry(Generic[T]):
-    """Things of one kind.
+    """Items of one kind by id.
 
     Args:
-        kind: What one of them is called in messages.
-        of: Their class.
-        group: Entry points of other packages: each names a thing, a function that returns or registers some, or a
+        kind: Name of an item in messages.
+        of: Class of the items.
+        group: Entry points of other packages: each names an item, a function that returns or registers some, or a
             module that registers some when it is imported.
-        built_in: Modules that register the project's own, imported at the first look-up.
-        unknown: The error for a name that is not registered, from that name and the known ones.
-        make: Makes a thing of an id, a function and metadata, for `register`.
+        built_in: Modules that register the project's own items, imported at the first look-up.
+        unknown: Makes the error for an unregistered name, from that name and the known ones.
+        make: Makes an item of an id, a function and metadata, for `register`.
         by_id: Whether `all` orders by id, and not by registration.
     """
 
@@ -62,18 +60,14 @@ class Registry(Generic[T]):
         self._loaded, self._lock = False, RLock()
 
     def add(self, item: T) -> T:
-        """Register one thing and return it.
-
-        Raises:
-            ConfigError: If its id is taken.
-        """
+        """Register one item and return it. Raise ConfigError if its id is taken."""
         if item.id in self._items:
             raise ConfigError(f"{self.kind} {item.id!r} is registered twice; choose another id")
         self._items[item.id] = item
         return item
 
     def register(self, item_id: str, **metadata: Any) -> Callable[[Function], Function]:
-        """Return a decorator that registers the thing made of a function and its metadata.
+        """Return a decorator that registers the item made of a function and its metadata.
 
         Raises:
             ConfigError: When it decorates, if the id is taken or the metadata contradict one another.
@@ -86,22 +80,16 @@ class Registry(Generic[T]):
         return decorate
 
     def get(self, name: str) -> T:
-        """Return the thing of this id.
-
-        Raises:
-            UnknownNameError: With the nearest valid ids.
-            ConfigError: As `all` does.
-        """
+        """Return the item of this id. Raise UnknownNameError with the nearest ids, or ConfigError as `all` does."""
         self._load()
         if name not in self._items:
             raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
         return self._items[name]
 
     def all(self) -> list[T]:
-        """Return every registered thing, those of other packages included.
+        """Return every registered item, those of other packages included.
 
-        Raises:
-            ConfigError: Naming the package whose plug-in cannot be loaded, or takes an id that is taken.
+        Raise ConfigError with the package whose plug-in cannot be loaded, or takes an id that is taken.
         """
         self._load()
         return [self._items[name] for name in (sorted(self._items) if self._by_id else self._items)]

@@ -1,6 +1,4 @@
-"""The closed lists of words that records, tables and answers use as states."""
-
-from __future__ import annotations
+"""The closed lists of states in records, tables and responses."""
 
 from enum import StrEnum
 from typing import NoReturn

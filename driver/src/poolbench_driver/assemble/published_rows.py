@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from poolbench.suites import (
+    GatedScorer,
     Measure,
-    Scorer,
     SteeringRules,
     blank_published,
     published_d2,
@@ -20,8 +20,8 @@ def published(
     tables: Tables | Failure,
     rules: SteeringRules,
     direction: str,
-    target: Scorer,
-    neighbour: Scorer | None = None,
+    target: GatedScorer,
+    neighbour: GatedScorer | None = None,
     relation: str | None = None,
 ) -> list[Measure]:
     """The published D2 of a concept, or with a neighbour and relation its D3."""

@@ -8,7 +8,7 @@ from poolbench.contracts.tables import error_of
 from poolbench.contracts.wire import NULLS
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
-from poolbench.suites import Scorer, SteeredTables
+from poolbench.suites import GatedScorer, SteeredTables
 from poolbench.suites.cell_table import WORST_STATUSES
 from poolbench_driver.assemble.direction_tables import directions_of, unusable_direction
 from poolbench_driver.assemble.rows import Source
@@ -29,9 +29,9 @@ class SteeredTexts:
         self.plan, self.stages, self.source = plan, stages, source
 
     @cached_property
-    def scorers(self) -> dict[str, Scorer]:
+    def scorers(self) -> dict[str, GatedScorer]:
         """What is known of each scorer, and of those that cannot be had."""
-        absent = {name: Scorer(name, Status.NO_SCORER, reason) for name, reason in self.plan.scope.absent.items()}
+        absent = {name: GatedScorer(name, Status.NO_SCORER, reason) for name, reason in self.plan.scope.absent.items()}
         return absent | {name: self._scorer(name) for name in self.stages.scorers.concepts}
 
     @cached_property
@@ -71,8 +71,8 @@ class SteeredTexts:
         failed = next((table for table in tables if isinstance(table, Failure)), None)
         return failed or SteeredTables(*tables)
 
-    def _scorer(self, name: str) -> Scorer:
+    def _scorer(self, name: str) -> GatedScorer:
         table = self.source.table(self.stages.scorers.concepts[name].gate)
         if isinstance(table, Failure):
-            return Scorer(name, Status.NO_SCORER, table.reason, table.quoted)
-        return Scorer.from_gate(name, table.to_pylist())
+            return GatedScorer(name, Status.NO_SCORER, table.reason, table.quoted)
+        return GatedScorer.from_gate(name, table.to_pylist())

@@ -10,8 +10,8 @@ from poolbench.contracts.tables import SCORES
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.pooling.registry import StrategySpec
 from poolbench.suites import (
+    GatedScorer,
     Measure,
-    Scorer,
     SteeringRules,
     blank_d2,
     blank_d3,
@@ -154,7 +154,7 @@ class SteeringRows:
             return blank_d2(tables.error, scorer=scorer.concept, direction=self.direction)
         return d2_measures(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
 
-    def _neighbours(self, concept: Concept) -> Iterator[tuple[str, Scorer]]:
+    def _neighbours(self, concept: Concept) -> Iterator[tuple[str, GatedScorer]]:
         for relation, name in RELATIONS.items():
             yield relation, self.texts.scorers[getattr(concept.neighbours, name)]
 

@@ -11,8 +11,7 @@ import typer
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.groups import has_inferred_documents
-from poolbench.corpora.io import read_concept, write_corpus
-from poolbench.corpora.manifest import CorpusManifest, read_manifest
+from poolbench.corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import CorpusError, UnknownNameError
 from poolbench_driver.corpora.sources import concept_table, dataset_identity, folder_digest

@@ -15,7 +15,7 @@ from poolbench.config import ModelRef, RunConfig, StrictModel
 from poolbench.contracts.keys import digest
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.storage import Artifacts
-from poolbench.storage.sealed import seal, unseal
+from poolbench.storage.manifest import seal, unseal
 from poolbench_driver.models import ModelInfo
 
 PREFIX = "import:"

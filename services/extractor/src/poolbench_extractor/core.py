@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.signals import KEPT_SIGNALS
 from poolbench_extractor.config import BatchLimits
@@ -109,7 +109,7 @@ class _Extraction:
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
         """Pools and keeps one batch. What does not depend on the layer is weighed once for all of them."""
         contexts = [passage.context for passage in batch]
-        plans = {requests: Plan.of(contexts, requests) for requests in set(self._wanted.values())}
+        plans = {requests: Weighing.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
             states, signals = captured.states_of(layer), captured.signals_of(layer)
             if layer in self._pooled:

@@ -1,9 +1,8 @@
-"""The project's own concepts, one YAML file each; importing this module registers them."""
+"""The project's own concepts, one YAML file each. Importing this module registers them."""
 
 from importlib.resources import files
 
-from poolbench.concepts.concept import parse_concept
-from poolbench.concepts.registry import CONCEPTS
+from poolbench.concepts.concept import CONCEPTS, parse_concept
 
 _DEFINITIONS = files("poolbench.concepts").joinpath("definitions")
 

@@ -1,14 +1,16 @@
-"""What a concept is: its definition, how its corpus is built, and what it is compared with."""
+"""Concepts: their definition and registry, and the refusal to export what belongs to sensitive ones."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as validated
 
-from poolbench.errors import ConfigError
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
+from poolbench.registry import Registry
 
 Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract"]
 
@@ -26,33 +28,20 @@ class Neighbours:
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
 class Concept:
-    """One concept of the registry.
-
-    Attributes:
-        summary: One line for listings.
-        definition: What makes a passage positive.
-        construction: How negatives are made.
-        matched_pairs: Whether each negative is a rewrite of a positive.
-        seed_words: Words and phrases that select positives and that no negative may contain.
-        triggers: Lemmas that express the concept, for strategies marked `uses_concept_lexicon`.
-        neighbours: Concepts of D3.
-        sensitive: Whether its passages, vectors and texts are restricted.
-        token_window: Smallest and largest number of tokens of a passage of the published corpus.
-        min_source_domains: How many source domains its corpus needs.
-    """
+    """One concept of the registry."""
 
     id: str
     family: Family
-    summary: str
-    definition: str
-    construction: str
-    matched_pairs: bool
-    neighbours: Neighbours
-    seed_words: tuple[str, ...] = ()
-    triggers: tuple[str, ...] = ()
-    sensitive: bool = False
-    token_window: tuple[int, int] = (300, 500)
-    min_source_domains: int = 3
+    summary: str  # one line for listings
+    definition: str  # what makes a passage positive
+    construction: str  # how negatives are made
+    matched_pairs: bool  # whether each negative is a rewrite of a positive
+    neighbours: Neighbours  # concepts of D3
+    seed_words: tuple[str, ...] = ()  # words and phrases that select positives and that no negative may contain
+    triggers: tuple[str, ...] = ()  # lemmas that express the concept, for strategies marked `uses_concept_lexicon`
+    sensitive: bool = False  # whether its passages, vectors and texts are restricted
+    token_window: tuple[int, int] = (300, 500)  # smallest and largest number of tokens of a published passage
+    min_source_domains: int = 3  # how many source domains its corpus needs
     version: int = 1
     reference: str = ""
 
@@ -61,11 +50,7 @@ _CONCEPT = TypeAdapter(Concept)
 
 
 def parse_concept(text: str, origin: str) -> Concept:
-    """A concept from YAML.
-
-    Raises:
-        ConfigError: Naming the file and each wrong field.
-    """
+    """Parse a concept from YAML. Raise ConfigError with the file and each wrong field."""
     try:
         return _CONCEPT.validate_python(yaml.safe_load(text))
     except yaml.YAMLError as error:
@@ -75,6 +60,36 @@ def parse_concept(text: str, origin: str) -> Concept:
         raise ConfigError(f"concept file {origin}: {'; '.join(lines)}") from None
 
 
-def load_concept(path: Path) -> Concept:
-    """A concept from a YAML file; for third parties that ship files of their own."""
-    return parse_concept(path.read_text("utf-8"), str(path))
+ENTRY_POINT_GROUP = "poolbench.concepts"
+"""An entry point of this group names a `Concept`, or a function without arguments that returns one."""
+
+CONCEPTS = Registry(
+    "concept",
+    Concept,
+    group=ENTRY_POINT_GROUP,
+    built_in=("poolbench.concepts.built_in",),
+    unknown=UnknownConceptError,
+    by_id=True,
+)
+
+
+def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
+    """Refuse an export, or an answer to a request, that would hold data of sensitive concepts or restricted artifacts.
+
+    Raises:
+        RestrictedError: Naming the sensitive ones.
+        UnknownConceptError: With the nearest valid names.
+    """
+    sensitive = [name for name in dict.fromkeys(concepts) if CONCEPTS.get(name).sensitive]
+    if sensitive:
+        what = "a sensitive concept" if len(sensitive) == 1 else "sensitive concepts"
+        raise RestrictedError(
+            f"{', '.join(sensitive)}: {what}, of which nothing but scores leaves the store; leave it out"
+        )
+    if restricted := sorted(filter(is_restricted, keys)):
+        raise RestrictedError(f"{restricted[0]} was made from passages of a sensitive concept and stays in the store")
+
+
+def exportable(concepts: Iterable[str]) -> list[str]:
+    """Return the concepts that may be exported, for an export that names none."""
+    return [name for name in dict.fromkeys(concepts) if not CONCEPTS.get(name).sensitive]

@@ -1,8 +1,8 @@
 """Configuration: models, budgets and runs."""
 
 from poolbench.config.base import StrictModel
-from poolbench.config.budgets import BUDGETS, Budget, limited
-from poolbench.config.load import load_run_config, preset
+from poolbench.config.budgets import BUDGETS
+from poolbench.config.load import load_run_config
 from poolbench.config.models import (
     MODEL_PRESETS,
     ModelRef,
@@ -15,27 +15,23 @@ from poolbench.config.models import (
     resolve_layers,
     resolve_model,
 )
-from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig, SteeringConfig
+from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 
 __all__ = [
     "BUDGETS",
     "MODEL_PRESETS",
-    "Budget",
     "CorpusConfig",
     "ModelRef",
     "RunConfig",
     "SaeConfig",
-    "SteeringConfig",
     "StrictModel",
     "asset_path",
     "assets_folder",
     "folder_revision",
     "is_hub_id",
     "layer_at_depth",
-    "limited",
     "load_run_config",
     "local_folder",
-    "preset",
     "resolve_layers",
     "resolve_model",
 ]

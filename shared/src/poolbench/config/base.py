@@ -1,6 +1,4 @@
-"""What every section of a configuration is."""
-
-from __future__ import annotations
+"""Base class of all sections of a configuration."""
 
 from pydantic import BaseModel, ConfigDict
 

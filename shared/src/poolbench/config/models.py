@@ -1,7 +1,5 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ class ModelRef:
 
     @property
     def is_local(self) -> bool:
-        """Whether the weights lie in a folder on this machine."""
+        """Return whether the weights lie in a folder on this machine."""
         return Path(self.source).is_dir()
 
 
@@ -43,7 +41,7 @@ MODEL_PRESETS: dict[str, ModelRef] = {
 
 
 def assets_folder() -> Path:
-    """The folder of shipped assets: POOLBENCH_ASSETS, or ``assets/`` of the checkout this package lies in."""
+    """Return the folder of shipped assets: POOLBENCH_ASSETS, or `assets/` of the checkout of this package."""
     folder = FolderSettings.load().assets or Path(__file__).resolve().parents[4] / "assets"
     if not folder.is_dir():
         raise ConfigError(f"assets folder {folder} does not exist; set POOLBENCH_ASSETS to the checkout's assets/")
@@ -51,7 +49,7 @@ def assets_folder() -> Path:
 
 
 def asset_path(name: str) -> Path:
-    """The folder of one shipped asset, e.g. ``demo_lm`` or ``annotator``."""
+    """Return the folder of one shipped asset, e.g. `demo_lm` or `annotator`."""
     path = assets_folder() / name
     if not path.exists():
         known = [entry.name for entry in assets_folder().iterdir() if entry.is_dir()]
@@ -60,11 +58,7 @@ def asset_path(name: str) -> Path:
 
 
 def resolve_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
-    """The model that a preset id, folder or Hugging Face id (``owner/name``) names.
-
-    Raises:
-        UnknownModelError: With the nearest preset ids when it is none of these.
-    """
+    """Return the model of a preset id, folder or Hugging Face id (`owner/name`). Raise UnknownModelError otherwise."""
     preset = MODEL_PRESETS.get(model)
     if preset is not None:
         source = preset.source
@@ -81,12 +75,12 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the form of a Hugging Face id, ``owner/name``."""
+    """Return whether a name has the form of a Hugging Face id, `owner/name`."""
     return _HUB_ID.fullmatch(name) is not None
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of this machine that a name means, with links followed; None for what is no folder.
+    """Return the folder of this machine that a name means, with links followed; None if it is no folder.
 
     Names come from users and requests: one that no file system can hold, or of an unknown user, is no folder either.
     """
@@ -98,10 +92,10 @@ def local_folder(name: str) -> Path | None:
 
 
 def folder_revision(folder: Path) -> str:
-    """A revision for a local model: hash of its file names, sizes and configuration bytes.
+    """Return a revision for a local model: a hash of its file names, sizes and configuration bytes.
 
-    Weights are named by size only, so that an 8B model is not read twice; the configuration and tokenizer
-    files are hashed whole.
+    Weights enter by size only, so that an 8B model is not read twice. Configuration and tokenizer files are hashed
+    whole.
     """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in _MODEL_SUFFIXES)
     parts = [
@@ -114,17 +108,16 @@ _MODEL_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".txt")
 
 
 def layer_at_depth(depth: float, num_blocks: int) -> int:
-    """The 0-based block at a depth in (0, 1]: .5 of 6 blocks is block 2, 1.0 is the last."""
+    """Return the 0-based block at a depth in (0, 1]: .5 of 6 blocks is block 2, 1.0 is the last."""
     if not 0 < depth <= 1:
         raise LayerError(f"layer depth {depth} is outside (0, 1]")
     return max(0, math.ceil(depth * num_blocks - 1e-9) - 1)
 
 
 def resolve_layers(layers: list[int | float] | None, num_blocks: int) -> list[int]:
-    """Block indices from indices (integers, negative from the end) or depths (floats); default depths .5, .75, 1.
+    """Return block indices from indices (negative from the end) or depths (floats); default depths .5, .75, 1.
 
-    Raises:
-        LayerError: For an index outside the model, naming the valid range and the nearest layer.
+    Raise LayerError with the valid range and the nearest layer if an index is outside the model.
     """
     chosen = []
     for layer in layers if layers is not None else list(DEFAULT_DEPTHS):

@@ -1,6 +1,4 @@
-"""The settings of one run. Science lives here; deployment facts come from the environment."""
-
-from __future__ import annotations
+"""The settings of one run. Settings of the deployment come from the environment instead."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -15,7 +13,7 @@ D2_DEPTH = 0.5
 
 
 class CorpusConfig(StrictModel):
-    """Where passages come from: ``planted`` (the grammar), ``real`` (archives) or a folder of JSONL files."""
+    """Where passages come from: `planted` (the grammar), `real` (archives) or a folder of JSONL files."""
 
     source: str = "planted"
     window: tuple[int, int] | None = None  # tokens; None is the source's default
@@ -23,13 +21,13 @@ class CorpusConfig(StrictModel):
 
 
 class SteeringConfig(StrictModel):
-    """How D2 and D3 steer, decode and are read.
+    """How D2 and D3 steer and decode.
 
     Attributes:
         direction: Construction method of the steering directions.
-        positions: ``generated`` (the last prompt position and all after it) or ``all`` (the whole prompt too).
+        positions: `generated` (the last prompt position and all after it) or `all` (the whole prompt too).
         temperature: 0 decodes greedily; above it texts are sampled, with seeds drawn from the run's.
-        num_samples: Texts sampled of each opening at each strength; their scores are averaged.
+        num_samples: Texts sampled per opening and strength; their scores are averaged.
     """
 
     direction: str = "C1"
@@ -44,48 +42,42 @@ class SteeringConfig(StrictModel):
         return self
 
     def changed(self) -> dict[str, Any]:
-        """How texts are made otherwise than by default: what their keys and rows hold beside the direction."""
+        """Return the settings of generation that differ from their defaults; keys and rows hold them."""
         made = self.model_dump(exclude={"direction"})
         return {name: value for name, value in made.items() if value != SteeringConfig.model_fields[name].default}
 
 
 class SaeConfig(StrictModel):
-    """A sparse autoencoder of one layer, for direction C5.
+    """A sparse autoencoder of one layer, for direction C5."""
 
-    Attributes:
-        layer: Block index or depth; one of the run's layers.
-        path: Folder with one .safetensors file and cfg.json, that file itself, or the key of one in the object store.
-        num_features: How many features the direction is made of.
-    """
-
-    layer: int | float
-    path: str
-    num_features: int = Field(default=10, ge=1, le=10_000)
+    layer: int | float  # block index or depth; one of the run's layers
+    path: str  # folder with one .safetensors file and cfg.json, that file itself, or the key of one in the object store
+    num_features: int = Field(default=10, ge=1, le=10_000)  # number of features that the direction is made of
 
 
 class RunConfig(StrictModel):
     """One run. What is not named here has no influence on results.
 
     Attributes:
-        protocol: ``published`` also makes rows by the reference's own definitions, beside the corrected ones and in
-            a table of their own, which nothing ranks.
+        protocol: `published` also makes rows by the reference's own definitions, beside the corrected ones, in a table
+            of their own that is never ranked.
         concepts: Concept ids; neighbours need only their scorer, which the plan adds.
-        strategies: Strategy ids, or ``card`` and ``extended`` for what these boards run by default; None takes the
-            card. Strategies that are run on request only must be named.
-        fold_seeds: Further seeds to draw the folds of D1 with, to see how much it depends on them.
+        strategies: Strategy ids, or `card` and `extended` for what these boards run by default; None takes the card.
+            Strategies that run on request only must be named.
+        fold_seeds: Further seeds for the folds of D1, to measure how much it depends on them.
         layers: Block indices or depths for D1; None takes depths .5, .75 and 1.
-        layer_choice: ``reported`` tells D1 at every layer; ``nested`` adds D1 at the layer that is best inside the
+        layer_choice: `reported` gives D1 at every layer; `nested` adds D1 at the layer that is best inside the
             training folds.
         saes: Sparse autoencoders by layer; layers without one have no direction C5.
         steering_layer: Block index or depth of D2 and D3.
         metrics: Which of d1, d2, d3 to measure.
-        scorer_mode: How scorers are trained: ``head`` (the last layer, on frozen lower ones: minutes on a CPU)
-            or ``full`` (all of the base, as the card does); ``import`` takes published classifiers as they are,
-            from the folder or Hugging Face id ``scorer_base``.
-        scorer_revision: Hugging Face revision of ``scorer_base``.
-        scorer_subfolder: Where the classifier of a concept lies inside; ``{concept}`` stands for the concept's id.
-        scorer_positive_label: Label (or its index) that means the concept in a published classifier; ``{concept}``
-            as above.
+        scorer_mode: How scorers are trained: `head` (the last layer, on frozen lower ones: minutes on a CPU) or `full`
+            (all of the base, as the card does); `import` takes published classifiers as they are, from the folder or
+            Hugging Face id `scorer_base`.
+        scorer_revision: Hugging Face revision of `scorer_base`.
+        scorer_subfolder: Folder of a concept's classifier; `{concept}` stands for the concept's id.
+        scorer_positive_label: Label (or its index) that means the concept in a published classifier; `{concept}` as
+            above.
     """
 
     suite: Literal["poolbench"] = "poolbench"
@@ -116,7 +108,7 @@ class RunConfig(StrictModel):
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
-        """A seed twice would count its folds twice in the spread."""
+        """Refuse a repeated seed: it would count its folds twice in the spread."""
         seeds = (self.seed, *self.fold_seeds)
         if len(set(seeds)) < len(seeds):
             raise ValueError(f"fold_seeds {list(self.fold_seeds)}: seeds from 0, each once, and not {self.seed} itself")
@@ -124,7 +116,7 @@ class RunConfig(StrictModel):
 
     @model_validator(mode="after")
     def _label_is_stated(self) -> Self:
-        """Which output of somebody else's classifier means the concept is never guessed."""
+        """Require the label of a published classifier: it is never guessed."""
         if (self.scorer_mode == "import") != (self.scorer_positive_label is not None):
             raise ValueError(
                 "scorer_mode import needs scorer_positive_label, the label or index that means the concept (0 where "
@@ -133,5 +125,5 @@ class RunConfig(StrictModel):
         return self
 
     def config_hash(self) -> str:
-        """Hash of everything that is configured."""
+        """Return the hash of the whole configuration."""
         return digest(self.model_dump(mode="json"), 16)

@@ -1,12 +1,10 @@
-"""What values and names may be: the bounded types of requests, task parameters and messages.
+"""Bounded types of the values and names in requests, task parameters and messages.
 
-Integers are strict: a boolean, a float or a string is refused where a whole number is asked for. Text with a lone
-surrogate is refused wherever its length is bounded, because it cannot be written as UTF-8. Two kinds of limits exist:
-a field's own bound, declared here and in the models (422, docs/bounds.md), and the expected cost of a whole request
-or task, which ``require_at_most`` checks before work starts (413).
+Integers are strict: a boolean, a float or a string is refused. Text with a lone surrogate is refused wherever its
+length is bounded, because it cannot be written as UTF-8. Two kinds of limits exist: a field's own bound, declared here
+and in the models (422, docs/bounds.md), and the expected cost of a whole request or task, which `require_at_most`
+checks before work starts (413).
 """
-
-from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
@@ -63,11 +61,11 @@ LabelsOrNone = Annotated[list[Label | None], Field(max_length=MAX_ROWS, fail_fas
 #: Key of an artifact, or id of a task: one part of a path in the object store.
 KEY_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 ArtifactKey = Annotated[str, Field(max_length=MAX_NAME, pattern=KEY_PATTERN)]
-#: Part played by an artifact in a task, such as ``train/A1_mean/3``; not a path.
+#: Part played by an artifact in a task, such as `train/A1_mean/3`; not a path.
 Role = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
-#: Preset, Hugging Face id, or folder; ``poolbench.config.models`` says which folders a request may name.
+#: Preset, Hugging Face id, or folder; `poolbench.config.models` says which folders a request may name.
 ModelName = Annotated[str, Field(min_length=1, max_length=1000, pattern=PRINTABLE)]
-#: Branch, tag or commit of a model repository. It becomes a path in the hub's cache, so it holds no ``..``.
+#: Branch, tag or commit of a model repository. It becomes a path in the hub's cache, so it holds no `..`.
 Revision = Annotated[str, Field(max_length=MAX_NAME, pattern=r"^[A-Za-z0-9_-]+([./+][A-Za-z0-9_-]+)*$")]
 #: Folder inside a model repository or folder.
 Subfolder = Annotated[str, Field(max_length=MAX_NAME, pattern=r"^([A-Za-z0-9_{}-]+([./+@][A-Za-z0-9_{}-]+)*)?$")]
@@ -78,16 +76,6 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 def require_at_most(what: str, number: float, limit: float, remedy: str) -> None:
-    """Refuse work that would cost more than one request or task may.
-
-    Args:
-        what: What the number counts.
-        number: Expected cost.
-        limit: Highest cost that is accepted.
-        remedy: What to send instead.
-
-    Raises:
-        TooLargeError: Naming the number and the limit.
-    """
+    """Raise TooLargeError if the expected cost exceeds `limit`; the message names `what` costs it and a remedy."""
     if number > limit:
         raise TooLargeError(f"{what}: {number:,.0f}; the limit is {limit:,.0f}; {remedy}")

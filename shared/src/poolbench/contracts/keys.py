@@ -1,6 +1,4 @@
-"""Derivation keys: an artifact is named by what it is made from, never by its bytes."""
-
-from __future__ import annotations
+"""Derivation keys: an artifact is named by how it is made, never by its bytes."""
 
 import hashlib
 import json
@@ -12,35 +10,25 @@ RESTRICTED_PREFIX = "restricted."
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces, so that equal values hash equally.
-
-    Raises:
-        ValueError: If the value holds NaN or infinity, which JSON cannot carry.
-        TypeError: If the value holds something that is not JSON.
-    """
+    """Return JSON with sorted keys and no spaces. Raise ValueError for NaN or infinity, TypeError for no JSON."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest(value: Any, length: int = 32) -> str:
-    """The first ``length`` hex digits of the SHA-256 of ``value`` as canonical JSON."""
+    """Return the first `length` hex digits of the SHA-256 of `value` as canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
 
 
 def derive_key(
-    step: str,
-    step_version: int,
-    params: Mapping[str, Any],
-    inputs: Mapping[str, str],
-    *,
-    restricted: bool = False,
+    step: str, step_version: int, params: Mapping[str, Any], inputs: Mapping[str, str], *, restricted: bool = False
 ) -> str:
-    """The key of an artifact: hash of step, step version, parameters that matter and input keys.
+    """Return the key of an artifact: hash of step, step version, parameters that matter and input keys.
 
-    Bytes and commits stay out: generation on GPUs is not bitwise repeatable, and a refactoring must not
-    invalidate results. A change of meaning is a new ``step_version``.
+    Bytes and commits are left out: generation on GPUs is not bitwise repeatable, and a refactoring must not
+    invalidate results. A change of meaning is a new `step_version`.
 
     Args:
-        step: Name of the step, e.g. ``extractor.vectors``; becomes the readable part of the key.
+        step: Name of the step, e.g. `extractor.vectors`; becomes the readable part of the key.
         step_version: Version of the step's meaning.
         params: JSON parameters that change the result (not batch sizes or devices).
         inputs: Artifact keys by role.
@@ -58,5 +46,5 @@ def derive_key(
 
 
 def is_restricted(key: str) -> bool:
-    """Whether the key names an artifact of a sensitive concept."""
+    """Return whether the key names an artifact of a sensitive concept."""
     return key.startswith(RESTRICTED_PREFIX)

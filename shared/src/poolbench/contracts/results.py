@@ -1,6 +1,4 @@
-"""The result schema: long rows, one schema for every suite."""
-
-from __future__ import annotations
+"""The result schema: one row per figure, one schema for every suite."""
 
 import json
 import math
@@ -76,27 +74,10 @@ COSINE_SCHEMA = pa.schema(
 
 #: What identifies a cell; everything else describes how its value came about.
 IDENTITY = (
-    "suite",
-    "protocol",
-    "budget",
-    "model",
-    "model_revision",
-    "dataset_revision",
-    "split",
-    "layer",
-    "strategy",
-    "strategy_version",
-    "direction",
-    "concept",
-    "neighbour",
-    "scorer",
-    "strength",
-    "alpha_unit",
-    "opening_set",
-    "params",
-    "metric",
-    "metric_version",
-)
+    "suite", "protocol", "budget", "model", "model_revision", "dataset_revision", "split", "layer", "strategy",
+    "strategy_version", "direction", "concept", "neighbour", "scorer", "strength", "alpha_unit", "opening_set",
+    "params", "metric", "metric_version",
+)  # fmt: skip
 
 #: Columns that differ between two runs of the same work and therefore stay out of the digest.
 VOLATILE = ("run_id", "wall_s", "device_s", "peak_bytes", "code_version", "created_at")
@@ -106,12 +87,12 @@ DIGEST_DECIMALS = 6
 
 
 def cell_id(row: dict[str, Any]) -> str:
-    """Hash of the columns in IDENTITY."""
+    """Return the hash of the columns in IDENTITY."""
     return digest({name: row.get(name) for name in IDENTITY}, 16)
 
 
 def results_digest(table: pa.Table) -> str:
-    """Hash of the rows without run id, timings, memory and dates; independent of row order."""
+    """Return the hash of the rows without run id, timings, memory and dates; independent of row order."""
     names = [name for name in RESULT_SCHEMA.names if name not in VOLATILE]
     rows = table.select(names).to_pylist()
     lines = sorted(canonical_json({name: _rounded(row[name]) for name in names}) for row in rows)
@@ -119,11 +100,7 @@ def results_digest(table: pa.Table) -> str:
 
 
 def result_table(rows: list[dict[str, Any]]) -> pa.Table:
-    """A results table from dictionaries; fills ``cell_id`` and checks value against status.
-
-    Raises:
-        ValueError: If a row has a value together with a null status, or neither.
-    """
+    """Make a results table with `cell_id`. Raise ValueError if a row has a value with a null status, or neither."""
     complete = []
     for row in rows:
         filled = {name: row.get(name) for name in RESULT_SCHEMA.names}
@@ -144,7 +121,7 @@ def _check_value(row: dict[str, Any]) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """A float at the digest's precision, without the sign of zero; what JSON cannot carry as text."""
+    """Round a float to the digest's precision, without the sign of zero; NaN and infinity become text."""
     if not isinstance(value, float):
         return value
     return round(value, DIGEST_DECIMALS) + 0.0 if math.isfinite(value) else str(value)

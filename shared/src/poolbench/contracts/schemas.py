@@ -1,6 +1,4 @@
-"""Reads the bounds of a model from its JSON schema: for the documentation, and for tests that miss no field."""
-
-from __future__ import annotations
+"""Read the bounds of a model from its JSON schema, for the documentation and for complete tests."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,13 +14,7 @@ _RANGE = (("minimum", "at least"), ("exclusiveMinimum", "above"), ("maximum", "a
 
 @dataclass(frozen=True)
 class FieldBounds:
-    """One field of a model.
-
-    Attributes:
-        name: Its name.
-        schema: Its JSON schema, without references.
-        required: Whether it must be given.
-    """
+    """One field of a model, with its JSON schema without references."""
 
     name: str
     schema: Schema
@@ -30,7 +22,7 @@ class FieldBounds:
 
     @property
     def default(self) -> Any:
-        """What it is where it is not given."""
+        """Return the default, None without one."""
         return self.schema.get("default")
 
     def __str__(self) -> str:
@@ -38,7 +30,7 @@ class FieldBounds:
 
 
 def fields_of(model: type[BaseModel]) -> list[FieldBounds]:
-    """The fields of a model in order; those of a model inside it follow it, with its name before theirs."""
+    """Return the fields of a model in order; those of a nested model follow it, prefixed with its name."""
     return list(_fields(schema_of(model), ""))
 
 
@@ -56,7 +48,7 @@ def _fields(schema: Schema, prefix: str) -> Iterator[FieldBounds]:
 
 
 def _alternatives(schema: Schema) -> Iterator[Schema]:
-    """The schemas of which a value must fit one."""
+    """Yield the schemas of which a value must match one."""
     if "anyOf" not in schema:
         yield schema
     for part in schema.get("anyOf", []):
@@ -64,13 +56,13 @@ def _alternatives(schema: Schema) -> Iterator[Schema]:
 
 
 def schema_of(model: type[BaseModel]) -> Schema:
-    """The JSON schema of a model with every reference replaced by what it refers to."""
+    """Return the JSON schema of a model with all references resolved."""
     schema = model.model_json_schema()
     return _inlined(schema, schema.get("$defs", {}))
 
 
 def describe(schema: Schema) -> str:
-    """A schema in words: its type and its bounds."""
+    """Describe a schema in words: its type and its bounds."""
     if "anyOf" in schema:
         return ", or ".join(dict.fromkeys(describe(part) for part in _alternatives(schema)))
     if "enum" in schema or "const" in schema:
@@ -91,7 +83,7 @@ def describe(schema: Schema) -> str:
 
 
 def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
-    """The places of a schema that allow a number, a text or a list of any size."""
+    """Yield the places of a schema that allow a number, a text or a list of any size."""
     if "anyOf" in schema:
         for part in _alternatives(schema):
             yield from unbounded(part, path)

@@ -1,10 +1,8 @@
 """Arrow schemas of every table that crosses a service boundary.
 
-Columns are documented where they are declared. Vectors are ``fixed_size_list<float32>[width]``, so their
-schemas are functions of the width. A table may carry more columns than its schema, never fewer.
+Vectors are `fixed_size_list<float32>[width]`, so their schemas are functions of the width. A table may have more
+columns than its schema, never fewer.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,7 +91,7 @@ PROBE_SCORES = pa.schema(
 #: What a probing task asks of each instance: a text, a span, or a pair of them, whatever its vectors stand for.
 PROBE_TARGETS = pa.schema(
     [
-        ("instance_id", pa.string()),  # ``passage_id`` of its vectors
+        ("instance_id", pa.string()),  # `passage_id` of its vectors
         ("label", pa.string()),  # class; null in a regression
         ("value", pa.float64()),  # real value; null where there are classes
         ("split", pa.string()),  # train, dev or test; null throughout where none is given
@@ -135,10 +133,10 @@ TEXT_CONTENT = ("prompt", "text", "token_ids")
 
 
 def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -> pa.Schema:
-    """Pooled vectors of one strategy at one layer, one row per passage.
+    """Return the schema of pooled vectors of one strategy at one layer, one row per passage.
 
-    A strategy with a readout has ``num_parts`` vectors of ``width`` in a row, one after the other; both are named
-    in the schema's metadata.
+    A strategy with a readout has `num_parts` vectors of `width` concatenated in a row; the schema's metadata names
+    both.
     """
     notes = None if readout is None else {"num_parts": str(num_parts), "readout": readout}
     return pa.schema(
@@ -156,7 +154,7 @@ def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -
 
 
 def parts_of(table: pa.Table) -> tuple[int, str | None]:
-    """Vectors in a row of a VECTORS table, and the readout that makes one of them; 1 and None without parts."""
+    """Return the vectors in a row of a VECTORS table, and their readout; 1 and None without parts."""
     notes = table.schema.metadata or {}
     if b"readout" not in notes:
         return 1, None
@@ -168,10 +166,10 @@ HIDDEN_TYPES = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa
 
 
 def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
-    """Kept hidden states of one layer, one row per passage; T positions with special tokens, width D.
+    """Return the schema of kept states of one layer, one row per passage; T positions with special tokens, width D.
 
-    The metadata's ``hidden_dtype`` says which of ``HIDDEN_TYPES`` the states have: the one they had in the model,
-    so that nothing is lost and nothing is stored twice as large. Imported states have neither token ids nor ranges.
+    The metadata's `hidden_dtype` is one of `HIDDEN_TYPES`: the states keep the dtype of the model. Imported states
+    have neither token ids nor ranges.
     """
     return pa.schema(
         [
@@ -192,7 +190,7 @@ def states_schema(width: int, dtype: str = "float32") -> pa.Schema:
 
 
 def directions_schema(width: int) -> pa.Schema:
-    """Unit-norm directions of one strategy at one layer, one row per construction method (or the common component)."""
+    """Return the schema of unit directions of one strategy at one layer, one row per construction method."""
     return pa.schema(
         [
             ("direction_id", pa.string()),  # C1, C3 ..., null_007 or common_component
@@ -207,25 +205,25 @@ def directions_schema(width: int) -> pa.Schema:
 
 
 def error_of(row: Mapping[str, Any], otherwise: str = "no reason was recorded") -> CellError:
-    """Return the error that a row without a value records, with the reason `otherwise` where it has none."""
+    """Return the error that a row without a value records, with the reason `otherwise` if it has none."""
     return CellError(row["status"] or Status.FAILED, row["reason"] or otherwise, quoted=row.get("quoted"))
 
 
 def table_from_rows(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """A table from dictionaries; columns that a row lacks are null."""
+    """Make a table from dictionaries; missing columns are null."""
     names = schema.names
     return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows], schema=schema)
 
 
 def vector_column(matrix: np.ndarray, valid: np.ndarray | None = None) -> pa.FixedSizeListArray:
-    """A vector column from ``matrix`` [rows, width]; rows where ``valid`` is false are null."""
+    """Make a vector column from `matrix` [rows, width]; rows where `valid` is false are null."""
     flat = pa.array(np.ascontiguousarray(matrix, dtype=np.float32).reshape(-1))
     mask = None if valid is None else pa.array(~np.asarray(valid, dtype=bool))
     return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1], mask=mask)
 
 
 def vector_matrix(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """The vectors of a column as float32 [rows, width]; null rows become NaN."""
+    """Return the vectors of a column as float32 [rows, width]; null rows become NaN."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     width = array.type.list_size
     if array.null_count == 0:
@@ -237,12 +235,12 @@ def vector_matrix(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
 
 
 def without_texts(table: pa.Table) -> pa.Table:
-    """A TEXTS table without the columns that hold text."""
+    """Return a TEXTS table without the columns that hold text."""
     return table.drop_columns([name for name in TEXT_CONTENT if name in table.column_names])
 
 
 def require_columns(table: pa.Table, schema: pa.Schema, what: str) -> None:
-    """Raise InputError when `table` lacks a column of `schema`; the parts that a reason quotes may be unknown."""
+    """Raise InputError if `table` lacks a column of `schema`; `quoted` is optional."""
     missing = [name for name in schema.names if name not in table.column_names and schema.field(name).type != QUOTED]
     if missing:
         raise InputError(f"{what} lacks the columns {', '.join(missing)}; it has {', '.join(table.column_names)}")

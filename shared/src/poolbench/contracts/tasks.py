@@ -1,7 +1,5 @@
 """The task model: what the driver enqueues and a service executes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
@@ -21,26 +19,17 @@ TaskKind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*[.][a-z][a-z0-9_]*$", 
 
 
 class Task(BaseModel):
-    """One unit of work for one service: small JSON, its payloads lie in the object store.
-
-    Attributes:
-        task_id: Hash of kind and outputs, so that the same work has the same id in every run and driver.
-        kind: ``<service>.<verb>``.
-        inputs: Artifact key by role.
-        outputs: Artifact key by role; each output is committed on its own.
-        params: JSON parameters of the verb.
-        run_id: For logs only; never part of a key.
-    """
+    """One unit of work for one service: small JSON. Payloads lie in the object store; each output is its own commit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Whole = Field(default=TASK_SCHEMA_VERSION, ge=0, le=1_000)
-    task_id: TaskId = ""
-    kind: TaskKind
-    run_id: Label = ""
-    inputs: dict[Role, ArtifactKey] = Field(default_factory=dict, max_length=MAX_ROLES)
-    outputs: dict[Role, ArtifactKey] = Field(min_length=1, max_length=MAX_ROLES)
-    params: dict[Name, Any] = Field(default_factory=dict, max_length=100)
+    task_id: TaskId = ""  # hash of kind and outputs, so that the same work has the same id in every run and driver
+    kind: TaskKind  # `<service>.<verb>`
+    run_id: Label = ""  # for logs only; never part of a key
+    inputs: dict[Role, ArtifactKey] = Field(default_factory=dict, max_length=MAX_ROLES)  # artifact key by role
+    outputs: dict[Role, ArtifactKey] = Field(min_length=1, max_length=MAX_ROLES)  # artifact key by role
+    params: dict[Name, Any] = Field(default_factory=dict, max_length=100)  # JSON parameters of the verb
     restricted: Flag = False
 
     @model_validator(mode="after")
@@ -53,20 +42,16 @@ class Task(BaseModel):
 
     @property
     def service(self) -> str:
-        """The service that executes this task."""
+        """Return the service that executes this task."""
         return self.kind.partition(".")[0]
 
 
 class MalformedTaskError(InputError):
-    """A message is no task, or one of a version that this process does not read."""
+    """A message is no task, or one of an unsupported version."""
 
 
 def parse_task(message: Mapping[str, Any]) -> Task:
-    """A task from its JSON.
-
-    Raises:
-        MalformedTaskError: It is none of this version.
-    """
+    """Parse a task from JSON. Raise MalformedTaskError if it is none of this version."""
     version, task_id = message.get("schema_version"), message.get("task_id", "?")
     if version != TASK_SCHEMA_VERSION:
         raise MalformedTaskError(

@@ -1,7 +1,5 @@
 """Facts that several processes must agree on: names, paths in the object store, exit codes, HTTP."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from poolbench.statuses import Code
@@ -34,17 +32,17 @@ MANIFEST_FILE = "manifest.json"
 
 
 def failure_path(task_id: str) -> str:
-    """Return where a worker records why a task failed."""
+    """Return the path at which a worker records why a task failed."""
     return f"failures/{task_id}.json"
 
 
 def progress_path(task_id: str) -> str:
-    """Return where a worker reports how far a task is."""
+    """Return the path at which a worker reports the progress of a task."""
     return f"progress/{task_id}.json"
 
 
 def cancel_path(task_id: str) -> str:
-    """Return what a driver writes to end a task, and removes when it sends the task again."""
+    """Return the path of the mark that ends a task; the driver removes it when it sends the task again."""
     return f"cancelled/{task_id}"
 
 

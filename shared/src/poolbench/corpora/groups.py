@@ -1,4 +1,4 @@
-"""Passages that belong together: by pair and document, and by shared 8-grams where a corpus names no documents."""
+"""Groups of passages: by pair and document, and by shared 8-grams if a corpus names no documents."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,13 +16,10 @@ INFERRED_SOURCE = "inferred"
 
 
 def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
-    """Group number of each passage: connected components of the keys they share, int [n], numbered by first passage.
+    """Return the group number of each passage: connected components of the shared keys, int [n].
 
-    Two passages with the same matched pair, or the same source document, share a group; so do passages linked
-    through others. A null key links nothing.
-
-    Args:
-        keys: One sequence of n keys per kind, e.g. pair ids and document ids.
+    Each sequence holds n keys of one kind, e.g. pair ids. A null key links nothing. Groups are numbered by first
+    passage.
     """
     links = (
         (row, (kind, key)) for kind, column in enumerate(keys) for row, key in enumerate(column) if key is not None
@@ -31,7 +28,7 @@ def connected_groups(*keys: Sequence[str | None]) -> np.ndarray:
 
 
 def _components(links: Iterable[tuple[int, object]], num_rows: int) -> np.ndarray:
-    """Component of each row [n] of the graph that links rows to whatever they have in common."""
+    """Return the component of each row [n] of the graph that links rows to their features."""
     rows: list[int] = []
     nodes: list[int] = []
     node_of: dict[object, int] = {}
@@ -45,11 +42,7 @@ def _components(links: Iterable[tuple[int, object]], num_rows: int) -> np.ndarra
 
 
 def infer_documents(passages: pa.Table) -> pa.Table:
-    """Fills missing `doc_id`s: passages that share an 8-gram, or a pair, are taken for one document.
-
-    Args:
-        passages: PASSAGES; rows with a `doc_id` are left as they are.
-    """
+    """Fill missing `doc_id`s: passages that share an 8-gram, or a pair, count as one document."""
     if passages["doc_id"].null_count == 0:
         return passages
     rows = passages.to_pylist()
@@ -64,7 +57,7 @@ def infer_documents(passages: pa.Table) -> pa.Table:
 
 
 def has_inferred_documents(passages: pa.Table) -> bool:
-    """Whether any document id was inferred."""
+    """Return whether any document id was inferred."""
     return bool(pc.any(pc.starts_with(passages["doc_id"], f"{INFERRED_SOURCE}/")).as_py())
 
 

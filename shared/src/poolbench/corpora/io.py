@@ -1,6 +1,6 @@
-"""The published corpus layout, `{concept}/{split}_{class}.jsonl`, to and from PASSAGES tables.
+"""Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
 
-One record a line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
+One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
 inferred by `poolbench.corpora.groups`.
 """
@@ -17,8 +17,35 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from poolbench.concepts import CONCEPTS, require_exportable
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import infer_documents
-from poolbench.corpora.manifest import MANIFEST_NAME, CorpusManifest
+from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.errors import CorpusError
+
+MANIFEST_NAME = "manifest.json"
+
+
+class CorpusManifest(BaseModel):
+    """How a corpus was made; lies beside its concept folders."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    revision: str  # name of this state of the corpus; enters the artifact keys
+    tokenizer: str  # tokenizer that measured `token_count`, or `words` for words and punctuation
+    window: tuple[int, int]  # smallest and largest number of tokens asked for
+    partition_version: int = PARTITION_VERSION  # the document partition of its splits; 0 for splits made elsewhere
+    inferred_documents: bool = False  # whether `doc_id` was inferred from shared 8-grams
+    recipe: str = ""  # the command or function that made it
+
+
+def read_manifest(folder: Path) -> CorpusManifest | None:
+    """Return the manifest of a corpus folder, None without one. Raise CorpusError if it cannot be read."""
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return None
+    try:
+        return CorpusManifest.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        raise CorpusError(f"{path}: {error.errors()[0]['msg']}") from None
+
 
 CORPUS_SPLITS = ("train", "test", "scorer")
 CLASSES = {"pos": 1, "neg": 0}
@@ -52,15 +79,10 @@ class Record(BaseModel):
 
 
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
-    """Writes a corpus of any number of concepts; files of earlier contents are replaced.
+    """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
 
-    Args:
-        passages: PASSAGES.
-        folder: Created if missing; gets a folder per concept and the manifest.
-        allow_sensitive: Whether `folder` is a restricted place, where sensitive passages may lie.
-
-    Raises:
-        RestrictedError: A concept is sensitive, and the folder is not said to be restricted.
+    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive` says that the folder is a restricted
+    place.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
     if not allow_sensitive:
@@ -81,14 +103,7 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
-    """The passages of one concept.
-
-    Args:
-        folder: The corpus folder, which holds a folder named as the concept.
-
-    Raises:
-        CorpusError: A file is missing, empty or malformed; names file, line and field.
-    """
+    """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
     if not (folder / concept).is_dir():
         known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")

@@ -1,11 +1,11 @@
 """One partition of documents for everything.
 
-The demo language model, the annotation pipeline, Classifier B and the concept corpora all ask `split_of`
-which split a document belongs to, so a text that trained one of them is never used to judge it. The split is
-a hash of the document's id with shares declared per source; nothing is stored and nothing depends on order.
+The demo language model, the annotation pipeline, the scorers and the concept corpora all call `split_of`, so a text
+that trained one of them is never used to judge it. The split is a hash of the document's id with shares declared per
+source; nothing is stored and nothing depends on order.
 
-A document id is ``<source>/<document>``, optionally followed by ``/<part>``: parts follow their document, so
-``novels/dickens/ch-3`` lies where every other text by Dickens lies.
+A document id is `<source>/<document>`, optionally followed by `/<part>`: parts follow their document, so
+`novels/dickens/ch-3` is in the same split as every other text by Dickens.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _BUCKETS = 10_000
 
 @dataclass(frozen=True)
 class Shares:
-    """Parts in 10,000 of a source's documents that go to each split; they sum to 10,000."""
+    """Parts in 10,000 of a source's documents that go to each split."""
 
     lm: int = 0
     annotator: int = 0
@@ -87,11 +87,7 @@ SOURCE_SHARES: Mapping[str, Shares] = MappingProxyType(
 
 
 def source_of(doc_id: str) -> str:
-    """The source of a document id: what stands before the first slash.
-
-    Raises:
-        CorpusError: the id has no source or no document part.
-    """
+    """Return the source of a document id. Raise CorpusError if it has no source or no document part."""
     source, _, document = doc_id.partition("/")
     if not source or not document:
         raise CorpusError(
@@ -102,17 +98,13 @@ def source_of(doc_id: str) -> str:
 
 
 def document_of(doc_id: str) -> str:
-    """The id up to its document: ``novels/dickens/ch-3`` gives ``novels/dickens``."""
+    """Return the id up to its document: `novels/dickens/ch-3` gives `novels/dickens`."""
     source_of(doc_id)
     return "/".join(doc_id.split("/")[:2])
 
 
 def shares_of(source: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Shares:
-    """The declared shares of a source.
-
-    Raises:
-        CorpusError: no shares are declared for the source.
-    """
+    """Return the declared shares of a source. Raise CorpusError if there are none."""
     if source not in shares:
         raise CorpusError(
             f"{unknown_name_message('source', source, shares)}; shares of a new source are declared "
@@ -122,20 +114,15 @@ def shares_of(source: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Shar
 
 
 def bucket_of(doc_id: str) -> int:
-    """A number in [0, 10,000) that depends on the document and the partition version only."""
+    """Return a number in [0, 10,000) that depends on the document and the partition version only."""
     digest = hashlib.sha256(f"{PARTITION_VERSION}:{document_of(doc_id)}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % _BUCKETS
 
 
 def split_of(doc_id: str, shares: Mapping[str, Shares] = SOURCE_SHARES) -> Split:
-    """The split that a document belongs to, the same on every machine and in every run.
+    """Return the split that a document belongs to, the same on every machine and in every run.
 
-    Args:
-        doc_id: ``<source>/<document>[/<part>]``.
-        shares: declared shares per source; the project's own by default.
-
-    Raises:
-        CorpusError: the id is malformed or its source has no declared shares.
+    Raise CorpusError if the id is malformed or its source has no declared shares.
     """
     declared = shares_of(source_of(doc_id), shares)
     bucket = bucket_of(doc_id)

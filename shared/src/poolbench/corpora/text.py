@@ -1,4 +1,4 @@
-"""Counting and comparing texts: the default token count, token differences, and 8-gram shingles."""
+"""Count and compare texts: the default token count, token differences, and 8-gram shingles."""
 
 import re
 from collections import Counter
@@ -14,25 +14,25 @@ MAX_PAIR_DIFFERENCE = 25
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words and punctuation marks."""
+    """Return lower-case words and punctuation marks."""
     return _WORD.findall(text.lower())
 
 
 def count_words(text: str) -> int:
-    """Words and punctuation marks: the token count where no tokenizer is given (recorded as ``words``)."""
+    """Count words and punctuation marks: the token count without a tokenizer (recorded as `words`)."""
     return len(_WORD.findall(text))
 
 
 def token_difference(first: str, second: str) -> int:
-    """How many tokens of either text the other lacks: the larger of the two multiset differences.
+    """Count the tokens of either text that the other lacks: the larger of the two multiset differences.
 
-    A lower bound of the token edit distance, and equal to it for rewrites that keep the order of words.
+    This is a lower bound of the token edit distance, and equal to it for rewrites that keep the order of words.
     """
     a, b = Counter(words_of(first)), Counter(words_of(second))
     return max((a - b).total(), (b - a).total())
 
 
 def shingles(text: str, size: int = SHINGLE) -> frozenset[int]:
-    """Hashes of all runs of ``size`` words; a text of fewer words has none."""
+    """Return hashes of all runs of `size` words; a text of fewer words has none."""
     words = re.findall(r"\w+", text.lower())
     return frozenset(hash(tuple(words[i : i + size])) for i in range(len(words) - size + 1))

@@ -1,6 +1,6 @@
-"""Validates concept corpora against the construction rules.
+"""Validate concept corpora against the construction rules.
 
-Findings name passages by id and never quote them: passages of sensitive concepts are not to be shown.
+Findings name passages by id and never quote them: passages of sensitive concepts must not be shown.
 """
 
 import pyarrow as pa
@@ -13,15 +13,7 @@ __all__ = ["CHECKS", "Finding", "validate_corpus"]
 
 
 def validate_corpus(passages: pa.Table, *, window: tuple[int, int] | None = None) -> list[Finding]:
-    """All findings of all rules; an empty list is a valid corpus.
-
-    Args:
-        passages: PASSAGES of any number of concepts.
-        window: Token window that the corpus was built for; by default each concept's own.
-
-    Raises:
-        UnknownConceptError: A concept is not registered.
-    """
+    """Return all findings of all rules; none means a valid corpus. Each concept's own window is the default."""
     findings: list[Finding] = []
     for name, rows in grouped(passages.to_pylist(), "concept").items():
         concept = CONCEPTS.get(name)

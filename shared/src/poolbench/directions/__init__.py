@@ -6,7 +6,6 @@ null_directions(vectors_nD, labels, pairs_P2, num_nulls=20, seed=0) -> list[Dire
 """
 
 from poolbench.directions import constructions
-from poolbench.directions.nulls import null_directions, permuted_labels
 from poolbench.directions.registry import (
     CONSTRUCTIONS,
     Direction,
@@ -14,6 +13,8 @@ from poolbench.directions.registry import (
     DirectionSpec,
     available_directions,
     compute_direction,
+    null_directions,
+    permuted_labels,
 )
 from poolbench.directions.sae import SparseAutoencoder
 

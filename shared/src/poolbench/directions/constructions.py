@@ -1,7 +1,5 @@
 """The construction methods C1-C5, LDA and mean-centred C1."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import linalg
 from scipy.sparse.linalg import eigsh
@@ -18,7 +16,7 @@ from poolbench.statuses import Status
     reference="Marks & Tegmark (2023), The geometry of truth (mass-mean direction)",
 )
 def mean_difference(context: DirectionContext) -> np.ndarray:
-    """Mean of the positives minus mean of the negatives."""
+    """Return the mean of the positives minus the mean of the negatives."""
     return context.positives.mean(axis=0) - context.negatives.mean(axis=0)
 
 
@@ -29,7 +27,7 @@ def mean_difference(context: DirectionContext) -> np.ndarray:
     reference="Zou et al. (2023), Representation engineering, 3.1 (PCA without labels)",
 )
 def principal_component(context: DirectionContext) -> np.ndarray:
-    """First principal component of all vectors, scaled by the spread; the sign comes from the labels."""
+    """Return the first principal component of all vectors, scaled by the spread; the labels give the sign."""
     component = top_component(context.vectors_nD - context.vectors_nD.mean(axis=0))
     return component * _sign_of(component @ mean_difference(context))
 
@@ -42,11 +40,7 @@ def principal_component(context: DirectionContext) -> np.ndarray:
     needs=("probe_weights",),
 )
 def probe_weights(context: DirectionContext) -> np.ndarray:
-    """The probe's weights; undoing its standardisation is the caller's part.
-
-    Raises:
-        CellError: ``not_converged`` where the caller has no converged probe.
-    """
+    """Return the probe's weights. Raise CellError `not_converged` without a converged probe."""
     if context.probe_weights is None:
         raise CellError(Status.NOT_CONVERGED, "direction C3 needs the weights of a converged probe")
     return context.probe_weights
@@ -60,7 +54,7 @@ def probe_weights(context: DirectionContext) -> np.ndarray:
     draws=True,
 )
 def pair_difference_component(context: DirectionContext) -> np.ndarray:
-    """First right singular vector of positive minus negative; true pairs, else random cross-class pairs."""
+    """Return the first right singular vector of positive minus negative; true pairs, else random ones."""
     pairs = context.pairs_P2 if len(context.pairs_P2) else random_pairs(context.labels, context.seed)
     differences = context.vectors_nD[pairs[:, 0]] - context.vectors_nD[pairs[:, 1]]
     component = top_component(differences)
@@ -74,7 +68,7 @@ def pair_difference_component(context: DirectionContext) -> np.ndarray:
     reference="Ledoit & Wolf (2004), A well-conditioned estimator for large-dimensional covariance matrices",
 )
 def discriminant(context: DirectionContext) -> np.ndarray:
-    """Fisher's discriminant with Ledoit-Wolf shrinkage, solved in the row space of the vectors."""
+    """Return Fisher's discriminant with Ledoit-Wolf shrinkage, solved in the row space of the vectors."""
     class_means = np.stack([context.negatives.mean(axis=0), context.positives.mean(axis=0)])
     centred_nD = context.vectors_nD - class_means[context.labels.astype(int)]
     return shrunk_solve(centred_nD, class_means[1] - class_means[0])
@@ -87,7 +81,7 @@ def discriminant(context: DirectionContext) -> np.ndarray:
     reference="Jorgensen et al. (2023), Improving activation steering with mean-centring",
 )
 def mean_centred(context: DirectionContext) -> np.ndarray:
-    """Mean of the positives minus the background mean.
+    """Return the mean of the positives minus the background mean.
 
     Without a background of other texts it is the mean of both classes: parallel to C1, with another norm.
     """
@@ -103,13 +97,12 @@ def mean_centred(context: DirectionContext) -> np.ndarray:
     needs=("sae",),
 )
 def autoencoder_features(context: DirectionContext) -> np.ndarray:
-    """Sum over the top features of (mean on the positives - mean on the negatives) times the decoder row.
+    """Return the sum over the top features of (mean on the positives - mean on the negatives) times the decoder row.
 
-    That is the part of the reconstructed difference of means that these features carry. Vectors are encoded at the
-    scale they have.
+    This is the part of the reconstructed difference of means that these features carry. Vectors are not rescaled.
 
     Raises:
-        CellError: ``not_implemented`` where no autoencoder is given; ``failed`` where it reads another width.
+        CellError: `not_implemented` without an autoencoder; `failed` if it reads another width.
     """
     if context.sae is None:
         raise CellError(Status.NOT_IMPLEMENTED, "direction C5 needs a sparse autoencoder; name one in the run's saes")
@@ -121,9 +114,9 @@ def autoencoder_features(context: DirectionContext) -> np.ndarray:
 
 
 def top_component(rows_nD: np.ndarray) -> np.ndarray:
-    """First right singular vector times its singular value [D]; zero where all rows are zero.
+    """Return the first right singular vector times its singular value [D]; zero if all rows are zero.
 
-    The eigenvector is sought on the smaller side (rows or columns), started from a fixed vector.
+    The eigenvector is computed on the smaller side (rows or columns), started from a fixed vector.
     """
     if min(rows_nD.shape) == 1:
         largest = int(np.argmax(np.linalg.norm(rows_nD, axis=1)))
@@ -137,7 +130,7 @@ def top_component(rows_nD: np.ndarray) -> np.ndarray:
 
 
 def random_pairs(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Random cross-class pairs without reuse, rows (positive, negative) [P, 2]."""
+    """Return random cross-class pairs without reuse, rows (positive, negative) [P, 2]."""
     rng = np.random.default_rng(seed)
     positives = rng.permutation(np.flatnonzero(labels == 1))
     negatives = rng.permutation(np.flatnonzero(labels == 0))
@@ -146,9 +139,9 @@ def random_pairs(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def solved_by_rows(num_rows: int, width: int) -> bool:
-    """Whether ``shrunk_solve`` holds matrices of rows x rows; otherwise they are of width x width.
+    """Return whether `shrunk_solve` holds matrices of rows x rows; otherwise they are of width x width.
 
-    Up to 5,000 rows it always does: there the memory is small, and figures of earlier runs stay the same to the bit.
+    Up to 5,000 rows it always does: the memory is small, and figures of earlier runs stay the same to the bit.
     """
     return num_rows <= max(width, 5_000)
 
@@ -156,7 +149,7 @@ def solved_by_rows(num_rows: int, width: int) -> bool:
 def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
     """Solve (Ledoit-Wolf covariance of the centred rows) x = target.
 
-    The n x n Gram matrix G = X X' is used, or the D x D matrix X'X where there are many rows: both have the same
+    The n x n Gram matrix G = X X' is used, or the D x D matrix X'X if there are many rows: both have the same
     trace and norm.
 
     Reference: Ledoit & Wolf (2004), eqs. 9-14, with tr S = tr G / n, ||S||^2 = ||G||^2 / n^2; then (a I + b X'X) is

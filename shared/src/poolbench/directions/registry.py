@@ -1,6 +1,4 @@
-"""Registry of direction constructions: how one direction is made from the vectors of two classes."""
-
-from __future__ import annotations
+"""Registry of direction constructions, and null directions: C1 of permuted labels."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -18,38 +16,26 @@ LARGEST = 1e70
 
 @dataclass(frozen=True)
 class DirectionContext:
-    """What a direction is made from.
+    """Inputs of a construction."""
 
-    Attributes:
-        vectors_nD: Pooled vectors, float64 [n, D], finite.
-        labels: 1 positive, 0 negative [n].
-        pairs_P2: Row numbers (positive, negative) of matched pairs [P, 2]; empty where there are none.
-        seed: Seed of constructions that draw.
-        probe_weights: Weights [D] of the converged L2-logistic probe in the coordinates of ``vectors_nD``.
-        background_mean: Mean vector [D] of other texts, for mean-centring; of ``vectors_nD`` if None.
-        sae: Sparse autoencoder of the layer, for C5.
-        features_nF: Its features of ``vectors_nD`` where they are known already.
-        num_features: How many features C5 is made of.
-    """
-
-    vectors_nD: np.ndarray
-    labels: np.ndarray
-    pairs_P2: np.ndarray
-    seed: int = 0
-    probe_weights: np.ndarray | None = None
-    background_mean: np.ndarray | None = None
-    sae: SparseAutoencoder | None = None
-    features_nF: np.ndarray | None = None
-    num_features: int = 10
+    vectors_nD: np.ndarray  # pooled vectors, float64 [n, D], finite
+    labels: np.ndarray  # 1 positive, 0 negative [n]
+    pairs_P2: np.ndarray  # row numbers (positive, negative) of matched pairs [P, 2]; empty if there are none
+    seed: int = 0  # seed of constructions that draw
+    probe_weights: np.ndarray | None = None  # weights [D] of the converged L2-logistic probe, for `vectors_nD`
+    background_mean: np.ndarray | None = None  # mean vector [D] of other texts, for mean-centring
+    sae: SparseAutoencoder | None = None  # sparse autoencoder of the layer, for C5
+    features_nF: np.ndarray | None = None  # its features of `vectors_nD`, if known already
+    num_features: int = 10  # number of features that C5 is made of
 
     @property
     def positives(self) -> np.ndarray:
-        """Vectors of the positives."""
+        """Return the vectors of the positives."""
         return self.vectors_nD[self.labels == 1]
 
     @property
     def negatives(self) -> np.ndarray:
-        """Vectors of the negatives."""
+        """Return the vectors of the negatives."""
         return self.vectors_nD[self.labels == 0]
 
 
@@ -58,25 +44,15 @@ Construction = Callable[[DirectionContext], np.ndarray]
 
 @dataclass(frozen=True)
 class DirectionSpec:
-    """A registered construction.
+    """A registered construction."""
 
-    Attributes:
-        id: ``C1`` ...; value of ``direction_id`` and of the column ``direction``.
-        version: Raised when its meaning changes.
-        summary: One sentence.
-        reference: Paper.
-        construct: Returns the unnormalised direction [D].
-        draws: Whether it uses the seed.
-        needs: What the context must hold beyond vectors and labels.
-    """
-
-    id: str
-    version: int
+    id: str  # `C1` ...; value of `direction_id` and of the column `direction`
+    version: int  # raised when its meaning changes
     summary: str
     reference: str
-    construct: Construction
-    draws: bool = False
-    needs: tuple[str, ...] = ()
+    construct: Construction  # returns the unnormalised direction [D]
+    draws: bool = False  # whether it uses the seed
+    needs: tuple[str, ...] = ()  # what the context must hold beyond vectors and labels
 
 
 @dataclass(frozen=True)
@@ -99,22 +75,17 @@ CONSTRUCTIONS = Registry(
 
 
 def available_directions(provided: Collection[str] = ()) -> tuple[str, ...]:
-    """Ids of the constructions that can be computed.
-
-    Args:
-        provided: What there is beside vectors, labels and probe: ``sae`` where the layer has an autoencoder.
-    """
+    """Return the ids of the constructions that can be computed; `provided` may hold `sae`."""
     at_hand = {"probe_weights", *provided}
     return tuple(s.id for s in CONSTRUCTIONS.all() if at_hand.issuperset(s.needs))
 
 
 def compute_direction(direction_id: str, context: DirectionContext) -> Direction:
-    """The unit direction of one construction.
+    """Return the unit direction of one construction.
 
     Raises:
-        UnknownNameError: If the id is not registered.
-        CellError: ``one_class``; ``collapsed`` where it is zero; ``non_finite``, also of
-            vectors whose products overflow.
+        UnknownNameError: The id is not registered.
+        CellError: `one_class`; `collapsed` if it is zero; `non_finite`, also of vectors whose products overflow.
     """
     spec = CONSTRUCTIONS.get(direction_id)
     if len(np.unique(context.labels)) < 2:
@@ -127,14 +98,32 @@ def compute_direction(direction_id: str, context: DirectionContext) -> Direction
 
 
 def unit_direction(direction_id: str, raw: np.ndarray, seed: int | None = None) -> Direction:
-    """Normalises ``raw`` [D].
-
-    Raises:
-        CellError: ``collapsed`` where it is zero, ``non_finite`` where it is not finite.
-    """
+    """Normalise `raw` [D]. Raise CellError `collapsed` if it is zero, `non_finite` if it is not finite."""
     norm = float(np.linalg.norm(raw))
     if not np.isfinite(norm):
         raise CellError(Status.NON_FINITE, f"direction {direction_id} has components that are not finite")
     if norm == 0:
         raise CellError(Status.COLLAPSED, f"direction {direction_id} is zero: the classes do not differ")
     return Direction(direction_id, raw / norm, norm, seed)
+
+
+def permuted_labels(labels: np.ndarray, pairs_P2: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Permute labels [n] and keep the design: flip inside matched pairs [P, 2], shuffle among unpaired rows."""
+    permuted = np.array(labels, copy=True)
+    swap = pairs_P2[rng.random(len(pairs_P2)) < 0.5]
+    permuted[swap[:, 0]], permuted[swap[:, 1]] = labels[swap[:, 1]], labels[swap[:, 0]]
+    unpaired = np.setdiff1d(np.arange(len(labels)), pairs_P2.ravel())
+    permuted[unpaired] = rng.permutation(labels[unpaired])
+    return permuted
+
+
+def null_directions(
+    vectors_nD: np.ndarray, labels: np.ndarray, pairs_P2: np.ndarray, *, num_nulls: int = 20, seed: int = 0
+) -> list[Direction]:
+    """Return unit C1 directions `null_000` ... of permuted labels. Raise CellError `collapsed` for zero."""
+    directions = []
+    for number in range(num_nulls):
+        permuted = permuted_labels(labels, pairs_P2, np.random.default_rng((seed, number)))
+        raw = vectors_nD[permuted == 1].mean(axis=0) - vectors_nD[permuted == 0].mean(axis=0)
+        directions.append(unit_direction(f"null_{number:03d}", raw, seed))
+    return directions

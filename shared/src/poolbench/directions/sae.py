@@ -1,24 +1,22 @@
 """Sparse autoencoders read from safetensors, and the encoding of vectors with them.
 
-A folder (or artifact) holds one ``.safetensors`` file and a ``cfg.json`` that says what the tensors mean. Tensors:
-``W_enc`` [d_in, d_sae], ``W_dec`` [d_sae, d_in], ``b_dec`` [d_in], and what the architecture needs beside them.
+A folder (or artifact) holds one `.safetensors` file and a `cfg.json` that describes the tensors: `W_enc` [d_in, d_sae],
+`W_dec` [d_sae, d_in], `b_dec` [d_in], and those of the architecture:
 
 | architecture | tensors | feature j of x |
 |---|---|---|
 | relu (standard) | b_enc | max(0, z_j), with z = x W_enc + b_enc |
 | jumprelu | b_enc, threshold | max(0, z_j) where z_j > threshold_j, else 0 |
-| topk | b_enc; ``k`` in the configuration | max(0, z_j) for the k largest z of the vector, else 0 |
-| batchtopk | b_enc, threshold | as jumprelu: k a batch is for training; no feature depends on its neighbours |
+| topk | b_enc; `k` in the configuration | max(0, z_j) for the k largest z of the vector, else 0 |
+| batchtopk | b_enc, threshold | as jumprelu: k per batch is for training; no feature depends on its neighbours |
 | gated | b_gate, r_mag, b_mag | max(0, x W_enc e^r_mag + b_mag) where x W_enc + b_gate > 0, else 0 |
 
-``apply_b_dec_to_input`` subtracts ``b_dec`` from x first. Vectors are encoded at the scale they have: a configuration
-that asks for normalised activations is refused, not ignored.
+`apply_b_dec_to_input` subtracts `b_dec` from x first. Vectors are not rescaled: a configuration that asks for
+normalised activations is refused, not ignored.
 
 Reference: Cunningham et al. (2023) and Bricken et al. (2023) (relu); Rajamanoharan et al. (2024a, gated; 2024b,
 jumprelu); Gao et al. (2024, topk); Bussmann et al. (2024, batchtopk).
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
@@ -37,35 +35,20 @@ _BLOCK_VALUES = 1 << 26
 
 @dataclass(frozen=True)
 class SparseAutoencoder:
-    """An encoder and decoder of one layer's vectors.
+    """An encoder and decoder of one layer's vectors."""
 
-    Attributes:
-        id: Hash of weights and configuration.
-        architecture: One of ``ARCHITECTURES``.
-        w_enc: [d_in, d_sae].
-        w_dec: [d_sae, d_in].
-        b_dec: [d_in].
-        vectors: The other tensors of the architecture by name, [d_sae] each.
-        k: Features that a vector keeps, of topk.
-        apply_b_dec_to_input: Whether ``b_dec`` is subtracted before encoding.
-    """
-
-    id: str
-    architecture: str
-    w_enc: np.ndarray
-    w_dec: np.ndarray
-    b_dec: np.ndarray
-    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)
-    k: int | None = None
-    apply_b_dec_to_input: bool = False
+    id: str  # hash of weights and configuration
+    architecture: str  # one of `ARCHITECTURES`
+    w_enc: np.ndarray  # [d_in, d_sae]
+    w_dec: np.ndarray  # [d_sae, d_in]
+    b_dec: np.ndarray  # [d_in]
+    vectors: Mapping[str, np.ndarray] = field(default_factory=dict)  # other tensors by name, [d_sae] each
+    k: int | None = None  # features that a vector keeps, of topk
+    apply_b_dec_to_input: bool = False  # whether `b_dec` is subtracted before encoding
 
     @classmethod
     def from_bytes(cls, weights: bytes, config: bytes) -> Self:
-        """Reads a safetensors file and its configuration.
-
-        Raises:
-            InputError: Naming what is unknown, missing, of a wrong shape, or asked for and not done.
-        """
+        """Read a safetensors file and its configuration. Raise InputError for what is wrong or missing."""
         settings = read_config(config)
         architecture = architecture_of(settings)
         tensors = read_tensors(weights)
@@ -89,20 +72,16 @@ class SparseAutoencoder:
 
     @property
     def width(self) -> int:
-        """Width d_in of the vectors that it reads."""
+        """Return the width d_in of its input."""
         return int(self.w_enc.shape[0])
 
     @property
     def num_features(self) -> int:
-        """Number d_sae of its features."""
+        """Return the number d_sae of features."""
         return int(self.w_enc.shape[1])
 
     def encode(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Features of vectors, float32 [n, d_sae], each row for itself.
-
-        Raises:
-            CellError: ``failed`` where the vectors have another width.
-        """
+        """Return features, float32 [n, d_sae], each row on its own. Raise CellError `failed` for another width."""
         if vectors_nD.shape[1] != self.width:
             reason = f"the autoencoder {self.id} reads width {self.width}; the vectors have {vectors_nD.shape[1]}"
             raise CellError(Status.FAILED, reason)
@@ -111,7 +90,7 @@ class SparseAutoencoder:
         return np.concatenate(blocks) if blocks else np.zeros((0, self.num_features), np.float32)
 
     def decode(self, features_nF: np.ndarray) -> np.ndarray:
-        """Vectors that features stand for [n, d_in]."""
+        """Return the vectors [n, d_in] that features stand for."""
         return np.asarray(features_nF @ self.w_dec + self.b_dec)
 
     def _encode(self, x_nD: np.ndarray) -> np.ndarray:
@@ -139,7 +118,7 @@ class SparseAutoencoder:
 
 
 def _top_k(features_nF: np.ndarray, k: int) -> np.ndarray:
-    """Keeps the k largest features of each row; the first of equals."""
+    """Keep the k largest features of each row; the first of equals."""
     kept = np.argsort(-features_nF, axis=1, kind="stable")[:, :k]
     sparse = np.zeros_like(features_nF)
     np.put_along_axis(sparse, kept, np.take_along_axis(features_nF, kept, axis=1), axis=1)

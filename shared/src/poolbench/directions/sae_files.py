@@ -1,6 +1,4 @@
-"""Files of sparse autoencoders: which belong together, what a configuration says, tensors without torch."""
-
-from __future__ import annotations
+"""Files of sparse autoencoders: configuration, and tensors without torch."""
 
 import json
 from collections.abc import Mapping
@@ -26,13 +24,9 @@ _DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 
 
 def read_folder(path: Path) -> dict[str, bytes]:
-    """The files of an autoencoder in a folder, under the names that an artifact has them.
+    """Return the files of an autoencoder under their names in an artifact. Raise InputError unless both exist.
 
-    Args:
-        path: A folder with one ``.safetensors`` file and ``cfg.json``, or the ``.safetensors`` file itself.
-
-    Raises:
-        InputError: If one of them is missing, or there are several weight files.
+    `path` is a folder with one `.safetensors` file and `cfg.json`, or the `.safetensors` file itself.
     """
     folder = path if path.is_dir() else path.parent
     weights = sorted(folder.glob("*.safetensors")) if path.is_dir() else [path]
@@ -44,11 +38,7 @@ def read_folder(path: Path) -> dict[str, bytes]:
 
 
 def read_config(config: bytes) -> dict[str, Any]:
-    """The configuration as a mapping.
-
-    Raises:
-        InputError: If it is no JSON object, or asks for normalised activations or features of another scale.
-    """
+    """Return the configuration. Raise InputError if it is no JSON object, or asks for rescaled features."""
     try:
         settings = json.loads(config)
     except ValueError as error:
@@ -68,11 +58,7 @@ def read_config(config: bytes) -> dict[str, Any]:
 
 
 def architecture_of(settings: Mapping[str, Any]) -> str:
-    """The architecture that a configuration names.
-
-    Raises:
-        InputError: If it is none of ``ARCHITECTURES``, or a standard one with another activation than relu and topk.
-    """
+    """Return the architecture that a configuration names. Raise InputError if it, or its activation, is unknown."""
     named = str(settings.get("architecture", "")).lower().replace("_", "").replace("-", "")
     architecture = {"standard": "relu"}.get(named, named)
     if named == "standard":  # older configurations name the activation beside it
@@ -86,11 +72,7 @@ def architecture_of(settings: Mapping[str, Any]) -> str:
 
 
 def read_tensors(weights: bytes) -> dict[str, np.ndarray]:
-    """The tensors of a safetensors file in float32; bfloat16 included, which NumPy does not know.
-
-    Raises:
-        InputError: If it is no safetensors file, or a tensor is not of floats or not finite.
-    """
+    """Return the tensors of a safetensors file in float32. Raise InputError unless all hold finite floats."""
     import safetensors
 
     try:
@@ -114,11 +96,7 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
 
 
 def k_of(settings: Mapping[str, Any]) -> int:
-    """Features that a vector of a topk autoencoder keeps.
-
-    Raises:
-        InputError: If the configuration names no whole number.
-    """
+    """Return the features that a vector of a topk autoencoder keeps. Raise InputError without a whole number."""
     k = settings.get("k", (settings.get("activation_fn_kwargs") or {}).get("k"))
     if not isinstance(k, int):
         raise InputError(f"a topk autoencoder needs the whole number k in {CONFIG_FILE}; got {k!r}")

@@ -1,26 +1,11 @@
 """Pooling strategies: from the hidden states of one passage to one vector.
 
-A strategy is a small function from a ``TokenContext`` to weights over tokens or to a reduction; a supervised one
-answers several weight vectors, of which a readout (``poolbench.readouts``) makes one vector.
-Registry and weights need NumPy only; ``poolbench.pooling.batch`` applies them with torch.
+A strategy is a small function from a `TokenContext` to weights over tokens or to a reduction. A supervised one
+returns several weight vectors, which a readout (`poolbench.readouts`) turns into one vector.
+Registry and weights need NumPy only; `poolbench.pooling.batch` applies them with torch.
 """
 
-from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights, Words
-from poolbench.pooling.registry import (
-    STRATEGIES,
-    StrategySpec,
-    card_ids,
-    select_strategies,
-)
+from poolbench.pooling.context import Reduction, TokenContext, Weights, Words
+from poolbench.pooling.registry import STRATEGIES
 
-__all__ = [
-    "STRATEGIES",
-    "Parts",
-    "Reduction",
-    "StrategySpec",
-    "TokenContext",
-    "Weights",
-    "Words",
-    "card_ids",
-    "select_strategies",
-]
+__all__ = ["STRATEGIES", "Reduction", "TokenContext", "Weights", "Words"]

@@ -1,18 +1,16 @@
 """The one alignment rule: a subword belongs to a word when their character ranges overlap."""
 
-from __future__ import annotations
-
 import numpy as np
 
 
 def word_span_of_tokens(
     offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The words that each token overlaps, as half-open index ranges.
+    """Return the words that each token overlaps, as half-open index ranges.
 
-    Ranges ``[s, e)`` and ``[a, b)`` overlap when ``s < b`` and ``a < e``. The same comparison settles the odd
-    cases: a range that includes the space before a word still belongs to that word only, and a range without
-    width (trimmed white space, special tokens at 0:0) belongs to a word only when strictly inside it.
+    Ranges `[s, e)` and `[a, b)` overlap when `s < b` and `a < e`. A range that includes the space before a word
+    belongs to that word only, and a range without width (trimmed white space, special tokens at 0:0) belongs to a word
+    only when strictly inside it.
 
     Args:
         offsets: Character range of each token, [T, 2].
@@ -20,7 +18,7 @@ def word_span_of_tokens(
         word_end: Character after each word, ascending, [W].
 
     Returns:
-        ``first`` and ``stop``, both [T]: token t overlaps words ``first[t] <= w < stop[t]``.
+        `first` and `stop`, both [T]: token t overlaps words `first[t] <= w < stop[t]`.
     """
     first = np.searchsorted(word_end, offsets[:, 0], side="right")
     stop = np.searchsorted(word_start, offsets[:, 1], side="left")
@@ -30,14 +28,14 @@ def word_span_of_tokens(
 def tokens_of_words(
     offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray, chosen_W: np.ndarray
 ) -> np.ndarray:
-    """Which tokens overlap at least one chosen word, as booleans [T]."""
+    """Return which tokens overlap at least one chosen word, as booleans [T]."""
     first, stop = word_span_of_tokens(offsets, word_start, word_end)
     counts = np.concatenate([[0], np.cumsum(np.asarray(chosen_W, dtype=np.int64))])
     return counts[stop] > counts[first]
 
 
 def first_tokens_of_words(offsets: np.ndarray, word_start: np.ndarray, word_end: np.ndarray) -> np.ndarray:
-    """Which tokens are the first to overlap some word, as indices into ``offsets``, ascending.
+    """Return which tokens are the first to overlap some word, as ascending indices into `offsets`.
 
     A token is the first of a word when it reaches beyond every word that the tokens before it overlapped.
     """

@@ -1,4 +1,4 @@
-"""Applies strategies to hidden states with torch, on the device of a model and on kept states alike.
+"""Apply strategies to hidden states with torch, on the device of a model and to kept states alike.
 
 Every passage is pooled on its own slice of the states, so its vectors do not depend on padding or neighbours.
 """
@@ -24,29 +24,24 @@ Outcome = Answer | CellError
 
 @dataclass(frozen=True)
 class Request:
-    """A strategy with the parameters it is asked for."""
+    """A strategy with its parameters."""
 
     strategy: StrategySpec
     params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
     def of(cls, strategy_id: str, params: Mapping[str, Any] | None = None) -> Request:
-        """Looks the strategy up and checks the parameters.
-
-        Raises:
-            UnknownStrategyError: If there is no such strategy.
-            ConfigError: If it has no such parameter.
-        """
+        """Look the strategy up and check the parameters. Raise UnknownStrategyError or ConfigError."""
         found = STRATEGIES.get(strategy_id)
         return cls(found, found.resolve(params))
 
     @property
     def id(self) -> str:
-        """The strategy's id."""
+        """Return the strategy's id."""
         return self.strategy.id
 
     def outcome(self, context: TokenContext) -> Outcome:
-        """The strategy's answer for this passage, or the error that its row will carry."""
+        """Return the strategy's answer for this passage, or the error of its row."""
         try:
             return self.strategy.weigh(context, self.params)
         except CellError as error:
@@ -54,10 +49,10 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The outcomes of a batch that hold at every layer; ``None`` where a strategy looks at the layer.
+class Weighing:
+    """The outcomes of a batch that are the same at every layer; `None` for a strategy that depends on the layer.
 
-    Splitting them off lets the host compute them while the device is still running the model.
+    The host computes them while the device is still running the model.
     """
 
     requests: Sequence[Request]
@@ -65,18 +60,18 @@ class Plan:
     fixed: Sequence[Sequence[Outcome | None]]
 
     @classmethod
-    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Plan:
-        """Computes what does not depend on the layer."""
+    def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Weighing:
+        """Compute what does not depend on the layer."""
         fixed = [[None if r.strategy.per_layer else r.outcome(c) for r in requests] for c in contexts]
         return cls(requests, contexts, fixed)
 
     @property
     def needs(self) -> frozenset[str]:
-        """All that the strategies of this plan need."""
+        """Return all needs of the strategies."""
         return frozenset(need for request in self.requests for need in request.strategy.needs)
 
     def at_layer(self, contexts: Sequence[TokenContext]) -> list[list[Outcome]]:
-        """All outcomes, given the contexts with one layer's signals; indexed [passage][request]."""
+        """Return all outcomes, given the contexts with one layer's signals; indexed [passage][request]."""
         return [
             [request.outcome(context) if known is None else known for known, request in self._pairs(row)]
             for row, context in zip(self.fixed, contexts, strict=True)
@@ -87,24 +82,24 @@ class Plan:
 
 
 def pool_layer(
-    states: Sequence[Tensor], plan: Plan, signals: Sequence[Signals] | None = None
+    states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None = None
 ) -> tuple[np.ndarray, list[list[Outcome]]]:
-    """Pools one layer of a batch of passages with every strategy of the plan.
+    """Pool one layer of a batch of passages with every strategy.
 
     Args:
         states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
-        plan: Requests and what is known of them.
-        signals: What was captured of each passage at this layer; ``norms`` are added here.
+        weighing: Requests and their fixed outcomes.
+        signals: Captured signals of each passage at this layer; `norms` are added here.
 
     Returns:
-        Vectors [B, S, D] in float32, NaN where an outcome is an error; and the outcomes [B][S]. An outcome of parts
-        has NaN in its own row and P further ones behind those of the strategies (see ``split_parts``).
+        Vectors [B, S, D] in float32, NaN for an error; and the outcomes [B][S]. An outcome of parts has NaN in its own
+        row and P further rows after those of the strategies (see `split_parts`).
     """
     known = signals or [{}] * len(states)
-    if "norms" in plan.needs:
+    if "norms" in weighing.needs:
         known = [{**given, "norms": norms} for given, norms in zip(known, _norms(states), strict=True)]
-    contexts = [context.at_layer(given) for context, given in zip(plan.contexts, known, strict=True)]
-    outcomes = plan.at_layer(contexts)
+    contexts = [context.at_layer(given) for context, given in zip(weighing.contexts, known, strict=True)]
+    outcomes = weighing.at_layer(contexts)
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
     pooled = [
         pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)
@@ -114,16 +109,16 @@ def pool_layer(
 
 
 def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:
-    """All strategies of one passage at one layer: one matrix product, and the reductions beside it.
+    """Pool one passage at one layer with all strategies: one matrix product, and the reductions beside it.
 
     Args:
         h_TD: Hidden states over all positions.
-        weights_ST: One row a strategy, and the parts behind them; rows of reductions and errors are overwritten.
-        outcomes: One a strategy.
-        context: Tells which positions are real tokens.
+        weights_ST: One row per strategy, then the parts; rows of reductions and errors are overwritten.
+        outcomes: One per strategy.
+        context: Gives the positions of the real tokens.
 
     Returns:
-        Float32 [S, D] and the parts behind; NaN in the rows of errors and of strategies with parts.
+        Float32 [S, D], then the parts; NaN in the rows of errors and of strategies with parts.
     """
     h_TD = h_TD.float()
     pooled_SD = weights_ST @ h_TD
@@ -136,7 +131,7 @@ def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], 
 
 
 def split_parts(vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-    """One passage's rows as vectors [S, D], and the parts [P, D] by number of the strategy."""
+    """Split one passage's rows into vectors [S, D], and the parts [P, D] by number of the strategy."""
     parts, end = {}, len(outcomes)
     for index, outcome in enumerate(outcomes):
         if isinstance(outcome, Parts):
@@ -166,13 +161,13 @@ def _real_states(h_TD: Tensor, context: TokenContext) -> Tensor:
 
 
 def _norms(states: Sequence[Tensor]) -> list[np.ndarray]:
-    """L2 norms per position, brought to the host in one transfer."""
+    """Return L2 norms per position, copied to the host in one transfer."""
     flat = torch.cat([state.float().norm(dim=-1) for state in states]).double().cpu().numpy()
     return np.split(flat, np.cumsum([len(state) for state in states])[:-1])
 
 
 def _upload_weights(outcomes: Sequence[Sequence[Outcome]], lengths: Sequence[int], device: torch.device) -> Tensor:
-    """The weight rows of a batch as one float32 tensor [B, S, longest], parts behind the strategies."""
+    """Return the weight rows of a batch as one float32 tensor [B, S, longest], parts after the strategies."""
     num_parts = [sum(len(outcome.values) for outcome in row if isinstance(outcome, Parts)) for row in outcomes]
     weights = np.zeros((len(outcomes), len(outcomes[0]) + max(num_parts), max(lengths)), dtype=np.float32)
     for passage, row in enumerate(outcomes):

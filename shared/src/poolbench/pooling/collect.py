@@ -1,6 +1,4 @@
-"""Collects pooled vectors batch by batch into VECTORS tables, one a strategy."""
-
-from __future__ import annotations
+"""Collect pooled vectors batch by batch into VECTORS tables, one per strategy."""
 
 from collections.abc import Sequence
 
@@ -15,13 +13,7 @@ from poolbench.statuses import Status
 
 
 class VectorCollector:
-    """Rows of every strategy at one layer, filled in any order and written in passage order.
-
-    Args:
-        passage_ids: Ids in the order of the table.
-        strategy_ids: One table each.
-        width: Width D of the vectors.
-    """
+    """Rows of every strategy at one layer of width D, filled in any order and written in passage order."""
 
     def __init__(self, passage_ids: Sequence[str], strategy_ids: Sequence[str], width: int) -> None:
         num, shape = len(passage_ids), (len(strategy_ids), len(passage_ids))
@@ -34,10 +26,7 @@ class VectorCollector:
         self._error: list[list[CellError | None]] = [[None] * num for _ in strategy_ids]
 
     def add(self, passage: int, vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> None:
-        """One passage under every strategy, as ``pool_layer`` gives it.
-
-        A vector that is not finite becomes a ``non_finite`` row.
-        """
+        """Add one passage's output of `pool_layer`. A vector that is not finite becomes a `non_finite` row."""
         vectors_SD, parts = split_parts(vectors_RD, outcomes)
         self._vectors[:, passage] = vectors_SD
         finite = np.isfinite(vectors_SD).all(axis=1)
@@ -54,12 +43,12 @@ class VectorCollector:
                 self._share[index, passage] = outcome.token_share
 
     def fail(self, passage: int, error: CellError) -> None:
-        """The passage could not be computed under any strategy."""
+        """Record that the passage could not be computed under any strategy."""
         for errors in self._error:
             errors[passage] = error
 
     def table(self, strategy_id: str) -> pa.Table:
-        """The VECTORS table of one strategy."""
+        """Return the VECTORS table of one strategy."""
         index = self._column[strategy_id]
         errors = self._error[index]
         valid = np.array([error is None for error in errors], dtype=bool)
@@ -79,7 +68,7 @@ class VectorCollector:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _parts_of(self, index: int, num_parts: int) -> np.ndarray:
-        """The parts of a strategy [n, P, D]; room is made at the first passage."""
+        """Return the parts of a strategy [n, P, D], allocated at the first passage."""
         if index not in self._parts:
             _, num, width = self._vectors.shape
             self._parts[index] = np.full((num, num_parts, width), np.nan, dtype=np.float32)

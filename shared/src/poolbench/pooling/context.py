@@ -1,4 +1,4 @@
-"""What a strategy sees of one passage, and what it answers: weights, parts or a reduction."""
+"""The input of a strategy for one passage, and its output: weights, parts or a reduction."""
 
 from __future__ import annotations
 
@@ -17,28 +17,16 @@ from poolbench.statuses import Status
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights over all positions of a passage; the pooled vector is their product with the states.
+    """Weights over all positions of a passage; the pooled vector is their product with the states."""
 
-    Attributes:
-        values: Float64 [T]; zero on special tokens unless a strategy reads them on purpose.
-        applied: False when the strategy found nothing to select and these are A1's weights.
-        token_share: Share of the passage's real tokens that the strategy selected.
-    """
-
-    values: np.ndarray
-    applied: bool = True
-    token_share: float = 1.0
+    values: np.ndarray  # float64 [T]; zero on special tokens unless a strategy reads them on purpose
+    applied: bool = True  # false when the strategy found nothing to select and these are A1's weights
+    token_share: float = 1.0  # share of the passage's real tokens that the strategy selected
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Several weight vectors a passage, each of which pools a vector of its own; a readout makes one of them.
-
-    Attributes:
-        values: Float64 [P, T]; P is the same for all passages of a model's layer.
-        applied: False when the strategy found nothing to select in a part.
-        token_share: Share of the passage's real tokens that the strategy selected.
-    """
+    """Several weight vectors [P, T] per passage, each of which pools a vector; a readout makes one of them."""
 
     values: np.ndarray
     applied: bool = True
@@ -47,7 +35,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Reduction:
-    """An element-wise reduction over the real tokens (``max``, ``min`` or ``median``)."""
+    """An element-wise reduction over the real tokens (`max`, `min` or `median`)."""
 
     op: str
     applied: bool = True
@@ -71,11 +59,7 @@ class Words:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Words:
-        """From a row of the ANNOTATIONS table.
-
-        Raises:
-            InputError: If word ranges are not in ascending order.
-        """
+        """Parse a row of the ANNOTATIONS table. Raise InputError if word ranges are not ascending."""
         start, end = (np.asarray(row[name], dtype=np.int64) for name in ("word_start", "word_end"))
         if np.any(np.diff(start) < 0) or np.any(np.diff(end) < 0):
             raise InputError(f"annotation of {row.get('passage_id')!r}: words must be in ascending order")
@@ -95,44 +79,31 @@ class Words:
 
 @dataclass(frozen=True)
 class TokenContext:
-    """One tokenised passage with whatever its strategies need.
+    """One tokenised passage with whatever its strategies need."""
 
-    Attributes:
-        passage_id: Seeds strategies that draw at random.
-        offsets: Character range of each position in the text, [T, 2]; [0, 2] where nobody knows.
-        special: True at tokens the tokenizer added ([T]); they are no real tokens.
-        token_ids: Vocabulary ids, [T].
-        words: Annotation of the passage, where there is one.
-        signals: What is known of each position by name: from counts, and at the current layer (see ``signals.py``).
-    """
-
-    passage_id: str
-    offsets: np.ndarray
-    special: np.ndarray
-    token_ids: np.ndarray | None = None
-    words: Words | None = None
-    signals: Signals = field(default_factory=dict)
+    passage_id: str  # seeds strategies that draw at random
+    offsets: np.ndarray  # character range of each position in the text, [T, 2]; [0, 2] if unknown
+    special: np.ndarray  # true at tokens the tokenizer added ([T]); they are no real tokens
+    token_ids: np.ndarray | None = None  # vocabulary ids, [T]
+    words: Words | None = None  # annotation of the passage, if there is one
+    signals: Signals = field(default_factory=dict)  # signals by name (see `signals.py`)
 
     @property
     def num_positions(self) -> int:
-        """Positions of the sequence, special tokens included."""
+        """Return the number of positions, special tokens included."""
         return len(self.special)
 
     @cached_property
     def real(self) -> np.ndarray:
-        """Indices of the real tokens, ascending."""
+        """Return the indices of the real tokens, ascending."""
         return np.flatnonzero(~self.special)
 
     def at_layer(self, signals: Signals) -> TokenContext:
-        """The same passage with the signals of one layer, besides those that it has at every layer."""
+        """Return the same passage with the signals of one layer added."""
         return replace(self, signals={**self.signals, **signals})
 
     def require(self, name: str) -> np.ndarray:
-        """The signal ``name``, [T] or [H, T], which the strategy's ``needs`` declare.
-
-        Raises:
-            CellError: The context does not have it, or not for all positions.
-        """
+        """Return the signal `name`, [T] or [H, T]. Raise CellError if it is missing or does not cover all positions."""
         signal = self.signals.get(name)
         if signal is None:
             raise CellError(Status.FAILED, f"no {name} per token: this model or these kept states do not give it")
@@ -143,11 +114,7 @@ class TokenContext:
         return signal
 
     def annotation(self) -> Words:
-        """The annotation of this passage.
-
-        Raises:
-            CellError: If the passage was not annotated, or its tokens cannot be aligned with words.
-        """
+        """Return the annotation. Raise CellError if there is none, or tokens cannot be aligned with words."""
         name = repr(self.passage_id)
         if len(self.offsets) < self.num_positions:
             raise CellError(Status.FAILED, f"the tokens of passage {name} have no character offsets", quoted=[name])
@@ -156,21 +123,21 @@ class TokenContext:
         return self.words
 
     def real_tokens_of(self, chosen_W: Sequence[bool] | np.ndarray) -> np.ndarray:
-        """Indices of the real tokens that overlap a chosen word."""
+        """Return the indices of the real tokens that overlap a chosen word."""
         words = self.annotation()
         chosen = np.asarray(chosen_W, dtype=bool)
         inside = tokens_of_words(self.offsets, words.start, words.end, chosen)
         return np.flatnonzero(inside & ~self.special)
 
     def mean_of(self, selected: np.ndarray, *, applied: bool = True) -> Weights:
-        """Equal weights on ``selected`` positions; A1 with ``applied`` false when there are none."""
+        """Return equal weights on `selected` positions; A1 with `applied` false if there are none."""
         if len(selected) == 0:
             return Weights(self._uniform(self.real), applied=False, token_share=0.0)
         share = min(1.0, len(selected) / len(self.real))
         return Weights(self._uniform(selected), applied=applied, token_share=share)
 
     def mean_of_means(self, segments: Sequence[np.ndarray], *, applied: bool = True) -> Weights:
-        """Mean over segments of the mean within each; empty segments do not count."""
+        """Return the mean over segments of the mean within each; empty segments do not count."""
         filled = [segment for segment in segments if len(segment)]
         if not filled:
             return self.mean_of(np.empty(0, dtype=np.int64))
@@ -178,10 +145,9 @@ class TokenContext:
         return Weights(values, applied=applied, token_share=np.count_nonzero(values) / len(self.real))
 
     def proportional_to(self, saliency_T: np.ndarray) -> Weights:
-        """Weights on the real tokens proportional to a non-negative saliency; A1 when all of it is zero.
+        """Return weights on the real tokens proportional to a non-negative saliency; A1 if all of it is zero.
 
-        Raises:
-            CellError: If the saliency of a real token is not finite.
+        Raise CellError if the saliency of a real token is not finite.
         """
         values = np.zeros(self.num_positions)
         values[self.real] = saliency_T[self.real]
@@ -191,11 +157,7 @@ class TokenContext:
         return Weights(values / total) if total > 0 else self.mean_of(np.empty(0, dtype=np.int64))
 
     def parts_proportional_to(self, saliency_PT: np.ndarray) -> Parts:
-        """As ``proportional_to``, for each row of a saliency.
-
-        Raises:
-            CellError: If the saliency of a real token is not finite.
-        """
+        """Apply `proportional_to` to each row of a saliency."""
         rows = [self.proportional_to(saliency_T) for saliency_T in saliency_PT]
         shares = [row.token_share for row in rows]
         return Parts(np.stack([row.values for row in rows]), all(row.applied for row in rows), float(np.mean(shares)))

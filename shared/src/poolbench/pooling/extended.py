@@ -1,7 +1,5 @@
 """Strategies of the extended board: controls and poolings known from sentence encoders."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import partial
 from typing import Annotated
@@ -9,9 +7,9 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
+from poolbench.pooling.basic import last_k
 from poolbench.pooling.context import Reduction, TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES, StrategySpec
-from poolbench.pooling.window import last_k
 
 #: Cosine of state and gradient up to which bfloat16 rounding may be all of it; elsewhere than behind the last
 #: block the largest of a passage is about .1.
@@ -20,15 +18,10 @@ SENTENCE_ENCODERS = "Reimers and Gurevych 2019, Sentence-BERT, and the pooling m
 
 
 @STRATEGIES.register(
-    "A5_median",
-    version=1,
-    family="uniform",
-    summary="element-wise median",
-    reference="robust A1",
-    board="extended",
+    "A5_median", version=1, family="uniform", summary="element-wise median", reference="robust A1", board="extended"
 )
 def median(context: TokenContext) -> Reduction:
-    """Element-wise median over the real tokens; the mean of the two middle values for an even number."""
+    """Return the element-wise median over the real tokens; the mean of the two middle values for an even number."""
     return Reduction("median")
 
 
@@ -41,7 +34,7 @@ def median(context: TokenContext) -> Reduction:
     board="extended",
 )
 def total(context: TokenContext) -> Weights:
-    """Weight 1 on every real token."""
+    """Put weight 1 on every real token."""
     return _scaled(context, np.ones(context.num_positions))
 
 
@@ -54,7 +47,7 @@ def total(context: TokenContext) -> Weights:
     board="extended",
 )
 def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le=1)] = 0.5) -> Weights:
-    """Mean over ``ceil(share * T)`` real tokens drawn without replacement."""
+    """Average `ceil(share * T)` real tokens drawn without replacement."""
     seed = int.from_bytes(hashlib.sha256(context.passage_id.encode()).digest()[:8], "big")
     count = int(np.ceil(share * len(context.real)))
     return context.mean_of(np.random.default_rng(seed).choice(context.real, count, replace=False))
@@ -70,7 +63,7 @@ def random_half(context: TokenContext, *, share: Annotated[float, Field(gt=0, le
     board="extended",
 )
 def unit_mean(context: TokenContext) -> Weights:
-    """Weight 1 / (T * norm); a zero state stays zero."""
+    """Put weight 1 / (T * norm) on every real token; a zero state stays zero."""
     norms = context.require("norms")
     inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)
     return _scaled(context, inverse / len(context.real))
@@ -85,7 +78,7 @@ def unit_mean(context: TokenContext) -> Weights:
     board="extended",
 )
 def position_weighted(context: TokenContext) -> Weights:
-    """Weight proportional to the 1-based position among the real tokens."""
+    """Weigh by the 1-based position among the real tokens."""
     saliency = np.zeros(context.num_positions)
     saliency[context.real] = np.arange(1, len(context.real) + 1)
     return context.proportional_to(saliency)
@@ -100,7 +93,7 @@ def position_weighted(context: TokenContext) -> Weights:
     board="extended",
 )
 def mean_sqrt_len(context: TokenContext) -> Weights:
-    """Weight 1 / sqrt(T) on every real token."""
+    """Put weight 1 / sqrt(T) on every real token."""
     return _scaled(context, np.full(context.num_positions, len(context.real) ** -0.5))
 
 
@@ -114,11 +107,10 @@ def mean_sqrt_len(context: TokenContext) -> Weights:
     board="extended",
 )
 def input_x_gradient(context: TokenContext) -> Weights:
-    """Weight proportional to the first-order change of the loss if the token's state were removed.
+    """Weigh by the first-order change of the loss if the token's state were removed.
 
-    Behind the last block stands a norm alone, whose output does not change when h is scaled: h . dL/dh is zero
-    there, and what is computed is rounding. So where h and its gradient are orthogonal at every token, up to
-    ``RIGHT_ANGLE``, there is nothing to weigh by, and the weights are A1's.
+    Behind the last block there is only a norm, whose output does not change when h is scaled: h . dL/dh is zero there,
+    up to rounding. If h and its gradient are orthogonal at every token, up to `RIGHT_ANGLE`, the weights are A1's.
     """
     product, lengths = np.abs(context.require("gradient_dot")), context.require("norms") * context.require("gradient")
     if np.all(product[context.real] <= RIGHT_ANGLE * lengths[context.real]):
@@ -141,5 +133,5 @@ for _k in (4, 8):
 
 
 def _scaled(context: TokenContext, values_T: np.ndarray) -> Weights:
-    """``values_T`` on the real tokens and zero elsewhere."""
+    """Return `values_T` on the real tokens and zero elsewhere."""
     return Weights(np.where(context.special, 0.0, values_T))

@@ -1,6 +1,4 @@
-"""Pooling of kept hidden states: the same vectors as on the device, later and without the model."""
-
-from __future__ import annotations
+"""Pool kept hidden states: the same vectors as on the device, later and without the model."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +8,7 @@ import torch
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import InputError
-from poolbench.pooling.batch import Plan, Request, pool_layer
+from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.pooling.signals import SIGNALS, Signals
@@ -18,7 +16,7 @@ from poolbench.pooling.states import KeptPassage, read_states, width_of
 
 
 def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
-    """The annotation rows of a table by passage id; empty without a table."""
+    """Return the annotation rows of a table by passage id; empty without a table."""
     if annotations is None:
         return {}
     return {row["passage_id"]: Words.from_row(row) for row in annotations.to_pylist()}
@@ -27,18 +25,18 @@ def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
 def pool_kept(
     shards: Iterable[pa.Table], requests: Sequence[Request], annotations: pa.Table | None = None
 ) -> dict[str, pa.Table]:
-    """Pools kept states with every request, one shard in memory at a time.
+    """Pool kept states with every request, one shard in memory at a time.
 
     Args:
         shards: STATES tables of one layer, in any order.
-        requests: What to pool with.
+        requests: Strategies and parameters.
         annotations: ANNOTATIONS of the same passages, for linguistic strategies.
 
     Returns:
         A VECTORS table by strategy id, in the order of the passages.
 
     Raises:
-        InputError: If a shard is no table of states, or a passage is there twice.
+        InputError: A shard is no table of states, or a passage is there twice.
     """
     words = words_by_passage(annotations)
     positions: list[int] = []
@@ -64,8 +62,8 @@ def _pool_shard(
         if passage.error is not None:
             collector.fail(index, passage.error)
         elif passage.hidden_TD is not None:
-            plan = Plan.of([_context(passage, words)], requests)
-            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], plan, [_signals(passage)])
+            weighing = Weighing.of([_context(passage, words)], requests)
+            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], weighing, [_signals(passage)])
             collector.add(index, vectors[0], outcomes[0])
     return collector
 
@@ -83,7 +81,7 @@ def _context(passage: KeptPassage, words: Mapping[str, Words]) -> TokenContext:
 
 
 def _signals(passage: KeptPassage) -> Signals:
-    """The captured signals in their shapes: [H, T] where a signal is per head."""
+    """Return the captured signals in their shapes: [H, T] if a signal is per head."""
     known = {name: values for name, values in passage.signals.items() if name in SIGNALS}
     num = len(passage.hidden_TD) if passage.hidden_TD is not None else 0
     return {name: v.reshape(-1, num) if SIGNALS[name].per_head else v for name, v in known.items()}

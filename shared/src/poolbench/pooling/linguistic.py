@@ -1,12 +1,10 @@
 """Strategies over annotated words; none of them looks at the concept's own vocabulary."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.pooling.basic import CARD
 from poolbench.pooling.context import TokenContext, Weights
-from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.relations import CLAUSE_AND_MODIFIER, to_universal
 from poolbench.statuses import Status
@@ -23,7 +21,7 @@ CONTENT_TAGS = frozenset({"NOUN", "VERB", "ADJ", "ADV"})
     reference=CARD,
 )
 def pos_filtered(context: TokenContext) -> Weights:
-    """Mean over the tokens of content words (UPOS NOUN, VERB, ADJ, ADV)."""
+    """Average the tokens of content words (UPOS NOUN, VERB, ADJ, ADV)."""
     return context.mean_of(context.real_tokens_of([tag in CONTENT_TAGS for tag in context.annotation().upos]))
 
 
@@ -36,11 +34,7 @@ def pos_filtered(context: TokenContext) -> Weights:
     reference=CARD + "; without the reference's concept lexicon, which by itself separates the classes",
 )
 def dependency_rel(context: TokenContext) -> Weights:
-    """Mean over the tokens of words whose incoming arc is advcl, mark, cc, conj, case or acl.
-
-    Raises:
-        CellError: If a label belongs to no known scheme.
-    """
+    """Average words on an arc advcl, mark, cc, conj, case or acl. Raise CellError for a label of no known scheme."""
     relations = [to_universal(label) for label in context.annotation().dep]
     return context.mean_of(context.real_tokens_of([name in CLAUSE_AND_MODIFIER for name in relations]))
 
@@ -54,7 +48,7 @@ def dependency_rel(context: TokenContext) -> Weights:
     reference=CARD,
 )
 def entity(context: TokenContext) -> Weights:
-    """Mean over the tokens of words inside a named entity."""
+    """Average the tokens of words inside a named entity."""
     return context.mean_of(context.real_tokens_of([bool(kind) for kind in context.annotation().entity]))
 
 
@@ -67,7 +61,7 @@ def entity(context: TokenContext) -> Weights:
     reference=CARD,
 )
 def clause(context: TokenContext) -> Weights:
-    """Mean of clause means."""
+    """Average clause means."""
     return _mean_of_segments(context, context.annotation().clause)
 
 
@@ -80,7 +74,7 @@ def clause(context: TokenContext) -> Weights:
     reference=CARD,
 )
 def keyword(context: TokenContext) -> Weights:
-    """Mean over the tokens of keywords (document frequencies come from train texts only)."""
+    """Average the tokens of keywords (document frequencies come from train texts only)."""
     return context.mean_of(context.real_tokens_of(context.annotation().keyword))
 
 
@@ -93,12 +87,12 @@ def keyword(context: TokenContext) -> Weights:
     reference=CARD,
 )
 def sentence(context: TokenContext) -> Weights:
-    """Mean of sentence means."""
+    """Average sentence means."""
     return _mean_of_segments(context, context.annotation().sentence)
 
 
 def _mean_of_segments(context: TokenContext, segment_W: np.ndarray) -> Weights:
-    """Mean of means over the word segments numbered ``segment_W``; words numbered below 0 are in none."""
+    """Average the means of the word segments numbered `segment_W`; words numbered below 0 are in none."""
     if len(segment_W) != len(context.annotation().start):
         name = repr(context.passage_id)
         raise CellError(Status.FAILED, f"passage {name}: segments and words differ in number", quoted=[name])

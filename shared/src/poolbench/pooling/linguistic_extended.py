@@ -1,7 +1,5 @@
 """Extended linguistic strategies: words tied to the concept's triggers, first subwords, subject-verb-object."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -32,17 +30,10 @@ SUBJECT_AND_OBJECT = frozenset({"nsubj", "obj"})
     uses_concept_lexicon=True,
 )
 def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Weights:
-    """Mean over the tokens of words whose incoming arc touches a trigger.
+    """Average the tokens of words whose incoming arc touches a trigger. Raise CellError without triggers.
 
     An arc (word, head) touches a trigger when one of its ends lies in a run of words whose lemmas, in lower case,
-    are those of the trigger; a trigger of one word is a run of one. A root is its own head.
-
-    Args:
-        context: The passage.
-        triggers: The concept's trigger lemmas; one of several words is written with spaces.
-
-    Raises:
-        CellError: If there are no triggers.
+    are those of the trigger. A root is its own head.
     """
     phrases = [phrase for phrase in (trigger.lower().split() for trigger in triggers) if phrase]
     if not phrases:
@@ -53,7 +44,7 @@ def dependency_trigger(context: TokenContext, *, triggers: Triggers = ()) -> Wei
 
 
 def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> set[int]:
-    """Indices of the words inside a run of lemmas that is one of the phrases."""
+    """Return the indices of the words inside a run of lemmas that is one of the phrases."""
     return {
         word
         for phrase in phrases
@@ -73,7 +64,7 @@ def _inside_phrase(lemmas: Sequence[str], phrases: Sequence[Sequence[str]]) -> s
     board="extended",
 )
 def subword_root(context: TokenContext) -> Weights:
-    """Mean over the first real token of every word whose tag is not PUNCT, so that long words count once."""
+    """Average the first real token of every word whose tag is not PUNCT, so that long words count once."""
     words = context.annotation()
     chosen = [index for index, tag in enumerate(words.upos) if tag != "PUNCT"]
     first = first_tokens_of_words(context.offsets[context.real], words.start[chosen], words.end[chosen])
@@ -90,10 +81,9 @@ def subword_root(context: TokenContext) -> Weights:
     board="extended",
 )
 def subject_verb_object(context: TokenContext) -> Weights:
-    """Mean over the tokens of both ends of nsubj and obj arcs (the single words, not the phrases they head).
+    """Average the tokens of both ends of nsubj and obj arcs (the single words, not the phrases they head).
 
-    Raises:
-        CellError: If a label belongs to no known scheme.
+    Raise CellError for a label of no known scheme.
     """
     words = context.annotation()
     arguments = [w for w, label in enumerate(words.dep) if to_universal(label) in SUBJECT_AND_OBJECT]

@@ -1,7 +1,5 @@
 """The strategy registry: one small function each, with metadata; listing it imports nothing heavy."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,46 +29,27 @@ KEPT_NEEDS = frozenset({"annotation", "labels", *from_source("states", SIGNALS),
 #: Parameters of strategies are taken as they are, and never without any bound.
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, str_max_length=MAX_NAME)
 
-_BUILT_IN = ("position", "uniform", "window", "saliency", "linguistic", "extended", "linguistic_extended")
+_BUILT_IN = ("basic", "saliency", "linguistic", "extended", "linguistic_extended")
 
 
 @dataclass(frozen=True)
 class StrategySpec:
-    """A registered pooling strategy.
+    """A registered pooling strategy."""
 
-    Attributes:
-        id: The card's id, e.g. ``W2_last_k``.
-        version: Raised when the meaning changes; part of artifact keys.
-        family: ``position``, ``uniform``, ``window``, ``saliency`` or ``linguistic``.
-        summary: One line for listings.
-        function: ``(context, **params) -> Weights | Parts | Reduction``.
-        needs: What the function reads from the context, out of ``NEEDS``.
-        reference: Where the definition comes from.
-        board: ``card`` for the 19 published ones, ``extended`` for the others.
-        params: Keyword parameters with their defaults; the function's annotations say what they may be.
-        uses_concept_lexicon: Whether it looks at the concept's own words, given in its parameter ``triggers``.
-        collapses_with_bos: Whether its vector is constant for a causal model whose tokenizer adds a BOS.
-        readout: What the prober makes vectors of its parts with, out of ``poolbench.readouts``; none where it
-            answers weights or a reduction.
-        on_request: Whether it is run only where it is named, because of what it costs.
-        common_component: Whether the prober takes the common component of the train vectors of all concepts of the
-            run out of its vectors before anything else.
-    """
-
-    id: str
-    version: int
-    family: str
-    summary: str
-    function: StrategyFunction = field(compare=False)
-    needs: tuple[str, ...] = ()
-    reference: str = ""
-    board: Board = "card"
-    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    uses_concept_lexicon: bool = False
-    collapses_with_bos: bool = False
-    readout: str | None = None
-    on_request: bool = False
-    common_component: bool = False
+    id: str  # the card's id, e.g. `W2_last_k`
+    version: int  # raised when the meaning changes; part of artifact keys
+    family: str  # `position`, `uniform`, `window`, `saliency` or `linguistic`
+    summary: str  # one line for listings
+    function: StrategyFunction = field(compare=False)  # `(context, **params) -> Weights | Parts | Reduction`
+    needs: tuple[str, ...] = ()  # what the function reads from the context, out of `NEEDS`
+    reference: str = ""  # source of the definition
+    board: Board = "card"  # `card` for the 19 published ones, `extended` for the others
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)  # keyword parameters and their defaults
+    uses_concept_lexicon: bool = False  # whether it reads the concept's own words, given in its parameter `triggers`
+    collapses_with_bos: bool = False  # whether its vector is constant for a causal model whose tokenizer adds a BOS
+    readout: str | None = None  # readout of its parts, out of `poolbench.readouts`; None for weights or a reduction
+    on_request: bool = False  # whether it runs only if it is named, because of its cost
+    common_component: bool = False  # whether the prober first removes the common component of all train vectors
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.needs) - set(NEEDS))
@@ -83,45 +62,45 @@ class StrategySpec:
 
     @property
     def per_layer(self) -> bool:
-        """Whether its weights differ between the layers of one passage."""
+        """Return whether its weights differ between the layers of one passage."""
         return bool(LAYER_NEEDS & set(self.needs))
 
     @property
     def reads_annotations(self) -> bool:
-        """Whether its vectors depend on the annotation of the passages."""
+        """Return whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs
 
     @property
     def reads_counts(self) -> bool:
-        """Whether its vectors depend on how often tokens occur in the train passages of all concepts."""
+        """Return whether its vectors depend on token counts of the train passages of all concepts."""
         return bool(from_source("counts", self.needs))
 
     @property
     def completed_by_prober(self) -> bool:
-        """Whether what is pooled becomes the strategy's vectors only in the prober."""
+        """Return whether the pooled vectors become the strategy's vectors only in the prober."""
         return self.readout is not None or self.common_component
 
     @property
     def reads_states(self) -> bool:
-        """Whether the prober reads the states of every token: kept states stand where other strategies have vectors."""
+        """Return whether the prober reads the states of every token, from kept states instead of vectors."""
         return "states" in self.needs
 
     @property
     def served_by_kept_states(self) -> bool:
-        """Whether its vectors can be made from kept states, without the model."""
+        """Return whether its vectors can be made from kept states, without the model."""
         return KEPT_NEEDS.issuperset(self.needs)
 
     def params_for(self, triggers: Sequence[str]) -> dict[str, Any]:
-        """The parameters that only the concept at hand can give: its triggers, where they are looked at."""
+        """Return the parameters that depend on the concept: its triggers, if the strategy reads them."""
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What of it enters artifact keys: id, version and the parameters in force."""
+        """Return what of it enters artifact keys: id, version and the resolved parameters."""
         return {"id": self.id, "version": self.version, "params": self.resolve(params)}
 
     @cached_property
     def params_model(self) -> type[BaseModel]:
-        """What its parameters may be: the annotations of the function's keyword arguments, strictly."""
+        """Return the strict model of its parameters, from the function's annotations."""
         written = getattr(self.function, "__annotations__", {})
         own = SimpleNamespace(__annotations__={name: written[name] for name in self.params if name in written})
         hints = get_type_hints(own, getattr(self.function, "__globals__", {}), include_extras=True)
@@ -129,12 +108,7 @@ class StrategySpec:
         return create_model(f"{self.id}_params", __config__=_STRICT, **fields)
 
     def resolve(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The parameters in force: defaults overlaid with ``params``.
-
-        Raises:
-            ConfigError: If a parameter does not exist, or is not of the type or within the bounds of the function's
-                annotation.
-        """
+        """Return the defaults overlaid with `params`. Raise ConfigError for an unknown parameter, type or bound."""
         unknown = sorted(set(params or {}) - set(self.params))
         if unknown:
             allowed = ", ".join(self.params) or "none"
@@ -152,11 +126,9 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id}: {place}: {issue['msg']}, got {shown(issue['input'])}") from None
 
     def weigh(self, context: TokenContext, params: Mapping[str, Any] | None = None) -> Answer:
-        """Weights over the passage's positions, one or several, or the reduction to apply.
+        """Return weights over the passage's positions, one or several, or the reduction to apply.
 
-        Raises:
-            CellError: If the passage or context lacks what it needs.
-            ConfigError: If it answers parts without naming a readout, or the other way round.
+        Raise CellError if the passage or context lacks what it needs, ConfigError if parts and readout do not match.
         """
         if len(context.real) == 0:
             name = repr(context.passage_id)
@@ -185,14 +157,9 @@ STRATEGIES = Registry(
 
 
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
-    """Return the strategies to run, once each, in the order of the names.
+    """Return the strategies to run, once each, in order; `card` and `extended` omit what runs on request only.
 
-    Args:
-        names: Strategy ids. ``card`` and ``extended`` stand for a board without what is run on request only. None
-            takes the card.
-
-    Raises:
-        UnknownStrategyError: With the nearest valid ids.
+    Raise UnknownStrategyError with the nearest valid ids.
     """
     chosen: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:

@@ -1,7 +1,5 @@
 """Dependency labels: Universal Dependencies, and a mapping from the ClearNLP scheme of spaCy's models."""
 
-from __future__ import annotations
-
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 
@@ -15,49 +13,21 @@ root vocative xcomp
 """
 UNIVERSAL = frozenset(_UNIVERSAL_NAMES.split())
 
-#: ClearNLP and older Stanford labels; ``prep`` marks the preposition itself, as ``case`` does in UD.
+#: ClearNLP and older Stanford labels; `prep` marks the preposition itself, as `case` does in UD.
 TO_UNIVERSAL = {
-    "prep": "case",
-    "agent": "case",
-    "relcl": "acl",
-    "rcmod": "acl",
-    "partmod": "acl",
-    "preconj": "cc",
-    "prt": "compound",
-    "nn": "compound",
-    "mwe": "fixed",
-    "auxpass": "aux",
-    "nsubjpass": "nsubj",
-    "csubjpass": "csubj",
-    "dobj": "obj",
-    "dative": "iobj",
-    "pobj": "obl",
-    "pcomp": "ccomp",
-    "acomp": "xcomp",
-    "attr": "xcomp",
-    "oprd": "xcomp",
-    "poss": "nmod",
-    "possessive": "case",
-    "npadvmod": "obl",
-    "npmod": "obl",
-    "tmod": "obl",
-    "quantmod": "advmod",
-    "neg": "advmod",
-    "intj": "discourse",
-    "meta": "dep",
-    "num": "nummod",
-    "number": "nummod",
-    "predet": "det",
-    "erased": "dep",
-    "": "dep",
-}
+    "prep": "case", "agent": "case", "relcl": "acl", "rcmod": "acl", "partmod": "acl", "preconj": "cc",
+    "prt": "compound", "nn": "compound", "mwe": "fixed", "auxpass": "aux", "nsubjpass": "nsubj", "csubjpass": "csubj",
+    "dobj": "obj", "dative": "iobj", "pobj": "obl", "pcomp": "ccomp", "acomp": "xcomp", "attr": "xcomp",
+    "oprd": "xcomp", "poss": "nmod", "possessive": "case", "npadvmod": "obl", "npmod": "obl", "tmod": "obl",
+    "quantmod": "advmod", "neg": "advmod", "intj": "discourse", "meta": "dep", "num": "nummod", "number": "nummod",
+    "predet": "det", "erased": "dep", "": "dep",
+}  # fmt: skip
 
 
 def to_universal(label: str) -> str:
-    """The Universal Dependencies relation of a label, without its subtype.
+    """Return the Universal Dependencies relation of a label, without its subtype.
 
-    Raises:
-        CellError: If the label belongs to no known scheme: silently ignoring it would look like no coverage.
+    Raise CellError if it belongs to no known scheme: ignoring it would look like no coverage.
     """
     base = label.lower().partition(":")[0]
     if base in UNIVERSAL:

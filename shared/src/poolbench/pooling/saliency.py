@@ -1,15 +1,13 @@
 """Strategies whose weights come from the model or from the run's texts: attention, loss gradients, counts."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from poolbench.errors import CellError
+from poolbench.pooling.basic import CARD
 from poolbench.pooling.context import Parts, TokenContext, Weights
-from poolbench.pooling.position import CARD
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statuses import Status
 
@@ -23,7 +21,7 @@ from poolbench.statuses import Status
     reference=CARD + "; corrected so that uniform causal attention weighs every token alike",
 )
 def attention(context: TokenContext) -> Weights:
-    """Weight proportional to the mean over heads of sum over q >= j of (q + 1) A[q, j] / (T - j).
+    """Weigh by the mean over heads of sum over q >= j of (q + 1) A[q, j] / (T - j).
 
     Indices count real tokens; each row of A is normalised over them.
     """
@@ -39,10 +37,10 @@ def attention(context: TokenContext) -> Weights:
     reference=CARD,
 )
 def gradient(context: TokenContext) -> Weights:
-    """Weight proportional to the L2 norm of dL/dh_t, with h_t the token's state at the layer.
+    """Weigh by the L2 norm of dL/dh_t, with h_t the token's state at the layer.
 
-    L is the mean over the passage's real tokens that have a position before them of their negative
-    log-likelihood; a BOS predicts the first token. The last token predicts nothing and weighs nothing.
+    L is the mean negative log-likelihood of the passage's real tokens that have a position before them; a BOS predicts
+    the first token. The last token predicts nothing and weighs nothing.
     """
     return context.proportional_to(context.require("gradient"))
 
@@ -58,7 +56,7 @@ def gradient(context: TokenContext) -> Weights:
     on_request=True,  # as many vectors a passage as the layer has heads
 )
 def head_attention(context: TokenContext) -> Parts:
-    """Of every head, weights proportional to its own inflow; which heads count is learned later."""
+    """Weigh the tokens of every head by its own inflow; which heads count is learned later."""
     return context.parts_proportional_to(context.require("head_inflow"))
 
 
@@ -73,10 +71,9 @@ def head_attention(context: TokenContext) -> Parts:
     common_component=True,
 )
 def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field(gt=0, le=1e6)] = 1e-3) -> Weights:
-    """The mean over the real tokens of a / (a + p) times the state; a token that the train texts lack has p = 0.
+    """Weigh the real tokens by a / (a + p) and average; a token that the train texts lack has p = 0.
 
-    Raises:
-        CellError: If nobody counted the tokens.
+    Raise CellError if the tokens were not counted.
     """
     real = context.real
     values = np.zeros(context.num_positions)
@@ -96,11 +93,7 @@ def smooth_inverse_frequency(context: TokenContext, *, a: Annotated[float, Field
     on_request=True,  # the states of all tokens are kept, and a query is learned for every labeling and fold
 )
 def learned_query(context: TokenContext) -> Parts:
-    """No weights before labels are known: the prober learns them from the states of the training passages.
-
-    Raises:
-        CellError: Always.
-    """
+    """Raise CellError always: the prober learns the weights from the states of the training passages."""
     raise CellError(
         Status.FAILED, "X1_learned_query has no weights of its own; the prober learns them from kept states"
     )

@@ -1,6 +1,4 @@
-"""The named per-token signals that strategies may ask for, and what each is made from."""
-
-from __future__ import annotations
+"""The named per-token signals that strategies may read, and their sources."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,25 +13,18 @@ from poolbench.errors import CellError
 #: train texts are the same at all layers, and known before the forward pass.
 Source = Literal["states", "attention", "loss", "counts"]
 
-#: The signals of one passage, [T] or [H, T] each; an error where one cannot be given says why.
+#: The signals of one passage, [T] or [H, T] each; an error if one cannot be computed.
 Signals = Mapping[str, np.ndarray | CellError]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """An array over all positions of a passage, at one layer unless it is made from counts.
+    """An array over all positions of a passage, at one layer unless it is made from counts."""
 
-    Attributes:
-        name: What a strategy's ``needs`` call it.
-        source: What it is made from.
-        summary: One line for listings.
-        per_head: Whether it is [H, T] instead of [T].
-    """
-
-    name: str
-    source: Source
-    summary: str
-    per_head: bool = False
+    name: str  # its name in a strategy's `needs`
+    source: Source  # what it is made from
+    summary: str  # one line for listings
+    per_head: bool = False  # whether it is [H, T] instead of [T]
 
 
 SIGNALS: dict[str, Signal] = {
@@ -53,5 +44,5 @@ KEPT_SIGNALS = ("inflow", "head_inflow")
 
 
 def from_source(source: Source, names: Iterable[str]) -> list[str]:
-    """Those of ``names`` that are signals made from ``source``, in alphabetical order."""
+    """Return those of `names` that are signals made from `source`, in alphabetical order."""
     return sorted(name for name in set(names) if name in SIGNALS and SIGNALS[name].source == source)

@@ -3,8 +3,6 @@
 Needs NumPy and Arrow only, so that importing states needs no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,37 +22,20 @@ _DTYPES = {np.dtype(np.float32): "float32", np.dtype(np.float16): "float16", np.
 
 @dataclass(frozen=True)
 class KeptPassage:
-    """The states of one passage at one layer, or why there are none.
+    """The states of one passage at one layer, or the error instead."""
 
-    Attributes:
-        position: Row of the passage in its table of passages.
-        passage_id: Its id.
-        hidden_TD: States over all positions: float32, float16, or the bits of bfloat16 as uint16.
-        special: True at tokens that the tokenizer added, [T].
-        token_ids: Vocabulary ids, [T]; None where nobody knows them.
-        offsets: Character range of each position, [T, 2]; [0, 2] where nobody knows.
-        signals: What else was captured of each position, by name; [T] or [H, T].
-        error: Why the passage has no states.
-    """
-
-    position: int
+    position: int  # row of the passage in its table of passages
     passage_id: str
-    hidden_TD: np.ndarray | None = None
-    special: np.ndarray | None = None
-    token_ids: np.ndarray | None = None
-    offsets: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
-    signals: Mapping[str, np.ndarray] = field(default_factory=dict)
-    error: CellError | None = None
+    hidden_TD: np.ndarray | None = None  # states over all positions: float32, float16, or bits of bfloat16 as uint16
+    special: np.ndarray | None = None  # true at tokens that the tokenizer added, [T]
+    token_ids: np.ndarray | None = None  # vocabulary ids, [T]; None if unknown
+    offsets: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))  # character ranges [T, 2]
+    signals: Mapping[str, np.ndarray] = field(default_factory=dict)  # other signals by name; [T] or [H, T]
+    error: CellError | None = None  # why the passage has no states
 
 
 class ShardWriter:
-    """Collects passages and hands them on as STATES tables of bounded size.
-
-    Args:
-        sink: Takes each shard once it is full; it is not kept here.
-        width: Width D.
-        shard_bytes: Size of the states of a shard. A passage is never split.
-    """
+    """Passes passages on to `sink` as STATES tables of about `shard_bytes`. A passage is never split."""
 
     def __init__(self, sink: Callable[[pa.Table], None], width: int, shard_bytes: int = SHARD_BYTES) -> None:
         self._sink, self._width, self._shard_bytes = sink, width, shard_bytes
@@ -63,7 +44,7 @@ class ShardWriter:
         self._dtype = "float32"
 
     def add(self, passage: KeptPassage) -> None:
-        """Adds one passage. States of another dtype than before begin a shard of their own."""
+        """Add one passage. States of another dtype than before begin a new shard."""
         size = 0
         if passage.hidden_TD is not None:
             size, dtype = passage.hidden_TD.nbytes, _DTYPES[passage.hidden_TD.dtype]
@@ -74,7 +55,7 @@ class ShardWriter:
         self._num_bytes += size
 
     def close(self) -> None:
-        """Hands on what is left; a table without passages is one empty shard."""
+        """Write the rest; a table without passages is one empty shard."""
         self._flush()
 
     def _flush(self) -> None:
@@ -83,7 +64,7 @@ class ShardWriter:
 
 
 def states_table(passages: Sequence[KeptPassage], width: int, dtype: str = "float32") -> pa.Table:
-    """The STATES table of some passages whose states have one dtype."""
+    """Return the STATES table of some passages whose states have one dtype."""
     signals = [[(n, np.asarray(v, np.float32).reshape(-1)) for n, v in p.signals.items()] for p in passages]
     schema = states_schema(width, dtype)
     columns = {
@@ -104,7 +85,7 @@ def states_table(passages: Sequence[KeptPassage], width: int, dtype: str = "floa
 
 
 def _hidden_column(states: Sequence[np.ndarray | None], width: int, dtype: str) -> pa.ListArray:
-    """Nested lists from flat memory, without a Python object a number."""
+    """Make nested lists from flat memory, without Python objects for the numbers."""
     lengths = [0 if h_TD is None else len(h_TD) for h_TD in states]
     parts = [h_TD.reshape(-1) for h_TD in states if h_TD is not None]
     kind = HIDDEN_TYPES[dtype]
@@ -115,11 +96,7 @@ def _hidden_column(states: Sequence[np.ndarray | None], width: int, dtype: str) 
 
 
 def read_states(shard: pa.Table) -> list[KeptPassage]:
-    """The passages of one shard, their states as float32, which holds every dtype exactly.
-
-    Raises:
-        InputError: If the table is none of kept states.
-    """
+    """Return the passages of one shard, their states as float32. Raise InputError if the table holds no kept states."""
     require_columns(shard, states_schema(1), "the kept states")
     hidden = _hidden_matrices(shard)
     return [
@@ -138,11 +115,7 @@ def read_states(shard: pa.Table) -> list[KeptPassage]:
 
 
 def width_of(shard: pa.Table) -> int:
-    """Width D of the states.
-
-    Raises:
-        InputError: If column ``hidden`` holds no states.
-    """
+    """Return the width D of the states. Raise InputError if column `hidden` holds no states."""
     kind = shard.schema.field("hidden").type
     if not (pa.types.is_list(kind) and pa.types.is_fixed_size_list(kind.value_type)):
         raise InputError(f"kept states: column hidden is {kind}; it must be list<fixed_size_list<number>>")
@@ -150,7 +123,7 @@ def width_of(shard: pa.Table) -> int:
 
 
 def _hidden_matrices(shard: pa.Table) -> list[np.ndarray | None]:
-    """Each row's states as float32 [T, D], with no trip through Python floats."""
+    """Return each row's states as float32 [T, D], without Python floats."""
     width, dtype = width_of(shard), (shard.schema.metadata or {}).get(b"hidden_dtype", b"float32").decode()
     found = shard.schema.field("hidden").type.value_type.value_type
     if HIDDEN_TYPES.get(dtype) != found:

@@ -2,18 +2,6 @@
 
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.queue.leases import FolderLeases, Lease, LeaseStore, RedisLeases, open_leases
-from poolbench.queue.letters import DeadLetter
-from poolbench.queue.names import queue_name
+from poolbench.queue.leases import LeaseStore, open_leases
 
-__all__ = [
-    "Broker",
-    "DeadLetter",
-    "FolderLeases",
-    "Lease",
-    "LeaseStore",
-    "RedisLeases",
-    "TaskQueue",
-    "open_leases",
-    "queue_name",
-]
+__all__ = ["Broker", "LeaseStore", "TaskQueue", "open_leases"]

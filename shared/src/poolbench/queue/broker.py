@@ -1,4 +1,4 @@
-"""Where the queue lives, and the one set of Celery settings that producers and consumers share."""
+"""The broker, and the Celery settings that producers and consumers share."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,25 +39,25 @@ SETTINGS: dict[str, Any] = {
 
 
 class Spool(Protocol):
-    """The messages and dead letters of all queues, as observers see them; a queue goes by its name."""
+    """The messages and dead letters of all queues, by name of the queue."""
 
     def count(self, queue: str) -> int:
-        """Number of messages that wait, those that nobody understands included."""
+        """Return the number of waiting messages, including those that nothing can parse."""
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
-        """The messages that wait, oldest first."""
+        """Yield the waiting messages, oldest first."""
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
-        """Adds a dead letter."""
+        """Add a dead letter."""
 
     def count_dead(self, queue: str) -> int:
-        """Number of dead letters."""
+        """Return the number of dead letters."""
 
     def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
-        """The dead letters, oldest first; the newest `limit` of them."""
+        """Yield the newest `limit` dead letters, oldest first."""
 
     def clear(self, queue: str) -> int:
-        """Removes messages and dead letters; returns how many."""
+        """Remove messages and dead letters; return how many."""
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class Broker:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the queue is a folder of this machine rather than a Redis server."""
+        """Return whether the queue is a folder of this machine rather than a Redis server."""
         return urlsplit(self.url).scheme == "filesystem"
 
     @property
     def folder(self) -> Path:
-        """Root folder of a folder broker."""
+        """Return the root folder of a folder broker."""
         return Path(self.url.removeprefix("filesystem://"))
 
     @property
     def shown(self) -> str:
-        """The address without its password, for people and logs."""
+        """Return the address without its password, for people and logs."""
         if self.is_folder:
             return self.url
         parts = urlsplit(self.url)
@@ -96,11 +96,11 @@ class Broker:
 
     @property
     def celery_url(self) -> str:
-        """The address in the form that Celery takes."""
+        """Return the address in Celery's form."""
         return f"{folder.SCHEME}://" if self.is_folder else self.url
 
     def transport_options(self) -> dict[str, Any]:
-        """Options of the Celery transport."""
+        """Return the options of the Celery transport."""
         if self.is_folder:
             return folder.transport_options(self.folder)
         return {
@@ -112,7 +112,7 @@ class Broker:
         }
 
     def spool(self) -> Spool:
-        """The messages and dead letters as they lie in the broker."""
+        """Return the messages and dead letters in the broker."""
         if self.is_folder:
             return folder.FolderSpool(self.folder)
         import redis
@@ -122,7 +122,7 @@ class Broker:
         return RedisSpool(redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10))
 
     def celery_app(self, consumer: str = "") -> Celery:
-        """A Celery application on this broker, without a result store; `consumer` is the service that consumes."""
+        """Return a Celery application without a result store; `consumer` is the service that consumes."""
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
         app.conf.update(SETTINGS, broker_transport_options=self.transport_options() | {"service": consumer})
         return app

@@ -1,4 +1,4 @@
-"""Sending tasks, and looking into the queues, from any process; none of it needs Ray."""
+"""Send tasks and inspect the queues, from any process and without Ray."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +9,8 @@ from kombu.exceptions import OperationalError
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
-from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, understand
+from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import DeadLetter, read_letter
-from poolbench.queue.names import queue_name
 
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 
@@ -28,14 +27,7 @@ class TaskQueue:
             self._errors += _redis_errors()
 
     def send(self, task: Task) -> None:
-        """Put a task on its service's queue.
-
-        Args:
-            task: its kind names the service, as in `extractor.extract`.
-
-        Raises:
-            BrokerError: the broker cannot be reached.
-        """
+        """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
         options = {"queue": queue_name(task.service), "task_id": task.task_id, "retry_policy": _PUBLISH_POLICY}
         with self._reachable():
             self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)
@@ -46,39 +38,35 @@ class TaskQueue:
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
     def depth(self, service: str) -> int:
-        """Number of messages waiting for a service, those in work not counted."""
+        """Return the number of messages waiting for a service, without those in work."""
         with self._reachable():
             return self._spool.count(queue_name(service))
 
     def waiting(self, service: str) -> set[str]:
-        """Ids of the tasks waiting for a service. What is no task becomes a dead letter when it is taken."""
+        """Return the ids of the tasks waiting for a service. What is no task becomes a dead letter later."""
         return {found.task_id for found in self._waiting(service) if isinstance(found, Message)}
 
     def misunderstood(self, service: str) -> list[Misunderstood]:
-        """The messages waiting for a service that it will not understand."""
+        """Return the messages waiting for a service that it will not understand."""
         return [found for found in self._waiting(service) if isinstance(found, Misunderstood)]
 
     def dead_letters(self, service: str, limit: int | None = None) -> list[DeadLetter]:
-        """The dead letters of a service, oldest first, left where they are; the newest `limit` of them."""
+        """Return the newest `limit` dead letters of a service, oldest first, without removing them."""
         with self._reachable():
             return [read_letter(raw, service) for raw in self._spool.dead_letters(queue_name(service), limit)]
 
     def num_dead_letters(self, service: str) -> int:
-        """Number of dead letters of a service."""
+        """Return the number of dead letters of a service."""
         with self._reachable():
             return self._spool.count_dead(queue_name(service))
 
     def purge(self, service: str) -> int:
-        """Drop what waits for a service and its dead letters; returns how many messages."""
+        """Drop what waits for a service and its dead letters; return how many messages."""
         with self._reachable():
             return self._spool.clear(queue_name(service))
 
     def ping(self) -> None:
-        """Check that the broker answers.
-
-        Raises:
-            BrokerError: it does not.
-        """
+        """Raise BrokerError if the broker does not answer."""
         with self._reachable(), self._app.connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
 

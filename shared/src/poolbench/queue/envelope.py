@@ -1,7 +1,7 @@
-"""What a queue message must be: a strict model of the envelope that we send, and the one function that reads it.
+"""The strict model of a queue message, and the one function that parses it.
 
-Nothing that is taken from a broker reaches Celery or kombu before `understand` has read it, and they are given a new
-envelope that is made of the few values it checked. So a message can neither break them nor ask anything of them.
+Nothing from a broker reaches Celery or kombu before `understand` has parsed it. They receive a new envelope that is
+made of the few checked values. So a message can neither break them nor ask anything of them.
 """
 
 import base64
@@ -20,6 +20,24 @@ from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import InputError
 from poolbench.queue.strict import parse_json, shown, shown_text
 
+_PREFIX = "poolbench-"
+
+
+def queue_name(service: str) -> str:
+    """Return the name of the queue that a service consumes."""
+    return f"{_PREFIX}{service}"
+
+
+def failed_queue_name(service: str) -> str:
+    """Return the name of the queue that keeps a service's dead letters."""
+    return f"{queue_name(service)}.failed"
+
+
+def service_of(queue: str) -> str:
+    """Return the service that consumes a queue."""
+    return queue.removeprefix(_PREFIX)
+
+
 _T = TypeVar("_T")
 
 TASK_NAME = "run_task"
@@ -35,7 +53,7 @@ MAX_ETA = timedelta(minutes=10)
 """A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
 
 KEPT_BYTES = 64 * 1024
-"""How much of a message that nobody understands its dead letter keeps."""
+"""Bytes of a message that its dead letter keeps if it is not understood."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +67,11 @@ class Message:
 
     @property
     def task_id(self) -> str:
-        """Id of the task, whatever the id of the message was."""
+        """Return the id of the task, whatever the id of the message was."""
         return str(self.task["task_id"])
 
     def envelope(self, queue: str) -> dict[str, Any]:
-        """The message as Celery and kombu are to see it: it names our task and asks for nothing else."""
+        """Return the message for Celery and kombu: it names our task and asks for nothing else."""
         nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
         eta = self.eta.isoformat() if self.eta and self.eta > datetime.now(UTC) else None
         return {
@@ -82,7 +100,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Misunderstood:
-    """A message that is none of ours: why, its first bytes, how many it had, and whether they could be read."""
+    """A message that is none of ours: why, its first bytes, their number, and whether they could be read."""
 
     reason: str
     raw: bytes = field(default=b"", repr=False)
@@ -91,12 +109,12 @@ class Misunderstood:
 
     @classmethod
     def of(cls, reason: str, raw: bytes, num_bytes: int | None = None) -> "Misunderstood":
-        """Keeps the first 64 KiB of a message."""
+        """Keep the first 64 KiB of a message."""
         return cls(reason, raw[:KEPT_BYTES], len(raw) if num_bytes is None else num_bytes)
 
 
 def understand(raw: bytes) -> Message | Misunderstood:
-    """Reads a message as it lies in the broker. It raises nothing, whatever the bytes are."""
+    """Parse a message from the broker. Nothing is raised, whatever the bytes are."""
     if len(raw) > MAX_MESSAGE_BYTES:
         return too_large(raw, len(raw))
     try:
@@ -112,7 +130,7 @@ def understand(raw: bytes) -> Message | Misunderstood:
 
 
 def too_large(start: bytes, num_bytes: int) -> Misunderstood:
-    """A message beyond the bound, of which `start` was read."""
+    """Return the record of a message beyond the bound, of which `start` was read."""
     return Misunderstood.of(f"{num_bytes} bytes; at most {MAX_MESSAGE_BYTES} are allowed", start, num_bytes)
 
 
@@ -156,7 +174,7 @@ class _Properties(_Strict):
 
 
 class Envelope(_Strict):
-    """A message as Celery writes it for us. Where a reply should go, which tags it had: not passed on."""
+    """A message as Celery writes it for us, without reply address and tags."""
 
     body: str
     content_type: Literal["application/json"] = Field(alias="content-type")
@@ -186,7 +204,7 @@ _BODY = TypeAdapter(tuple[tuple[()], _Arguments, _Embedded])
 
 
 class _Head(_Strict):
-    """What a task of any version has."""
+    """Fields of a task of any version."""
 
     schema_version: int
     task_id: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=128)
@@ -211,7 +229,7 @@ def _decode(body: str) -> bytes:
 
 
 def _first_errors(error: ValidationError, place: str) -> str:
-    """The first three errors, one after the other, each with its place and the value received."""
+    """Return the first three errors, each with its place and the value received."""
     found = error.errors(include_url=False, include_context=False)
     parts = []
     for each in found[:3]:

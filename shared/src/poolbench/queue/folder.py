@@ -1,4 +1,4 @@
-"""A folder as message broker: one file a message, moved by rename, so that nothing is read half-written."""
+"""A folder as message broker: one file per message, moved by rename, so that no file is read half-written."""
 
 import logging
 import os
@@ -15,9 +15,16 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Message, Misunderstood, too_large, understand
+from poolbench.queue.envelope import (
+    KEPT_BYTES,
+    MAX_MESSAGE_BYTES,
+    Message,
+    Misunderstood,
+    service_of,
+    too_large,
+    understand,
+)
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
-from poolbench.queue.names import service_of
 from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
@@ -28,7 +35,7 @@ _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pip
 
 
 def transport_options(root: Path) -> dict[str, Any]:
-    """Transport options for a broker in `root`; creates its folders."""
+    """Return the transport options for a broker in `root`, and create its folders."""
     spool = FolderSpool(root)
     for folder in (spool.messages, spool.taken, spool.dead):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -43,49 +50,38 @@ def transport_options(root: Path) -> dict[str, Any]:
 class FolderSpool:
     """The messages and dead letters of all queues below a folder.
 
-    A process that writes there may leave pipes, links, folders or files that nobody can read; a reader must neither
-    wait for them nor fail.
+    Pipes, links, folders or unreadable files may lie there; a reader must neither wait for them nor fail.
     """
 
     def __init__(self, root: Path) -> None:
         self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
 
     def count(self, queue: str) -> int:
-        """Number of messages that wait."""
         return len(_files(self.messages, queue))
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
-        """The messages that wait, oldest first."""
         read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
         return (each for each in read if each is not None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
-        """Adds a dead letter."""
         _write(self.dead, queue, letter.encode())
 
     def count_dead(self, queue: str) -> int:
-        """Number of dead letters."""
         return len(_files(self.dead, queue))
 
     def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
-        """The dead letters, oldest first; the newest `limit` of them."""
         paths = _files(self.dead, queue)
         read = (read_file(path, MAX_LETTER_BYTES) for path in paths[-limit if limit else 0 :])
         return (each for each in read if each is not None)
 
     def clear(self, queue: str) -> int:
-        """Removes messages and dead letters; returns how many."""
         paths = _files(self.messages, queue) + _files(self.dead, queue)
         for path in paths:
             _remove(path)
         return len(paths)
 
     def take(self, path: Path) -> Path | None:
-        """Moves a message out of the queue; None if another consumer was quicker.
-
-        Raises:
-            OSError: It cannot be moved.
-        """
+        """Move a message out of the queue; None if another consumer was faster. Raise OSError if it cannot be moved."""
         taken = self.taken / uuid.uuid4().hex
         try:
             os.rename(path, taken)
@@ -97,12 +93,12 @@ class FolderSpool:
         return taken
 
     def paths(self, queue: str) -> list[Path]:
-        """The messages that wait, oldest first."""
+        """Return the waiting messages, oldest first."""
         return _files(self.messages, queue)
 
 
 def read_file(path: Path, limit: int) -> bytes | Misunderstood | None:
-    """The bytes of a message; None if it has gone. It never waits, and follows no link."""
+    """Return the bytes of a message, or None if it is gone. Never wait, and follow no link."""
     try:
         mode = path.lstat().st_mode
         if not stat.S_ISREG(mode):
@@ -141,7 +137,7 @@ def _remove(path: Path) -> None:
 
 
 class Channel(filesystem.Channel):
-    """Kombu's folder channel with atomic writes and reads, which delivers only what was understood.
+    """Kombu's folder channel with atomic writes and reads, which delivers only understood messages.
 
     The stock channel creates a message under its final name before filling it, so a consumer may take an
     empty file and stop on it; it stops on pipes, and on anything else that is not JSON.
@@ -164,7 +160,7 @@ class Channel(filesystem.Channel):
         raise Empty
 
     def _take(self, queue: str, path: Path) -> Message | None:
-        """Takes a message out of the queue; None if it was none of ours, or another consumer was quicker."""
+        """Take a message out of the queue; None if it was none of ours, or another consumer was faster."""
         try:
             taken = self._spool.take(path)
         except OSError as error:
@@ -182,7 +178,7 @@ class Channel(filesystem.Channel):
         return None
 
     def _refuse(self, queue: str, path: Path, taken: Path, found: Misunderstood) -> None:
-        """Turns what was taken into a dead letter. What has bytes that could not be read is kept."""
+        """Make a dead letter of what was taken. Files and folders that could not be read are kept."""
         kept = not found.readable and stat.S_IFMT(taken.lstat().st_mode) in (stat.S_IFDIR, stat.S_IFREG)
         if kept:
             found = Misunderstood(f"{found.reason}; it is kept as {taken}")
@@ -193,7 +189,7 @@ class Channel(filesystem.Channel):
             taken.unlink()
 
     def _bury(self, queue: str, found: Misunderstood) -> bool:
-        """Writes a dead letter; False if the disk is full, say, and the message has to stay."""
+        """Write a dead letter. Return False if that fails, e.g. on a full disk, and the message has to stay."""
         service = service_of(queue)
         _LOG.error("dead letter of %s: %s", service, found.reason)
         try:

@@ -1,4 +1,4 @@
-"""Leases: who works on a task right now. A lease ends with its holder, however the holder ends."""
+"""Leases: who is working on a task right now. A lease ends with its holder, however the holder ends."""
 
 import errno
 import fcntl
@@ -51,14 +51,14 @@ class LeaseStore(Protocol):
     """Exclusive claims on tasks that end when the claiming process does."""
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task; None if someone else holds it."""
+        """Claim a task; None if another process holds it."""
 
     def alive(self, task_id: str) -> bool:
-        """Whether some live process holds the task."""
+        """Return whether a live process holds the task."""
 
 
 def open_leases(broker: Broker) -> LeaseStore:
-    """The lease store that belongs to a broker."""
+    """Return the lease store that belongs to a broker."""
     if broker.is_folder:
         return FolderLeases(broker.folder / "leases")
     return RedisLeases(broker.url)
@@ -72,7 +72,6 @@ class FolderLeases:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task; None if someone else holds it."""
         path = self._path(task_id)
         for _ in range(_ACQUIRE_ATTEMPTS):
             _clear(path)
@@ -87,7 +86,6 @@ class FolderLeases:
         return None
 
     def alive(self, task_id: str) -> bool:
-        """Whether some live process holds the task."""
         try:
             descriptor = os.open(self._path(task_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -143,7 +141,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def _clear(path: Path) -> None:
-    """Renames whatever is no file in the place of a lease, such as a folder or a link."""
+    """Rename whatever is no file in the place of a lease, such as a folder or a link."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(path.lstat().st_mode):
             path.rename(path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:6]}"))
@@ -180,7 +178,6 @@ class RedisLeases:
         self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
 
     def acquire(self, task_id: str) -> Lease | None:
-        """Claim a task; None if someone else holds it. Raises BrokerError."""
         key, owner = _lease_key(task_id), uuid.uuid4().hex
         with self._reachable():
             if not self._redis.set(key, owner, nx=True, px=self.ttl_ms):
@@ -198,7 +195,6 @@ class RedisLeases:
         return Lease(task_id, release)
 
     def alive(self, task_id: str) -> bool:
-        """Whether some live process holds the task."""
         with self._reachable():
             return bool(self._redis.exists(_lease_key(task_id)))
 

@@ -1,4 +1,4 @@
-"""Dead letters: messages that were not understood, and tasks that failed to the last; one schema for both."""
+"""Dead letters: messages that were not understood, and tasks that failed on their last attempt."""
 
 import base64
 import json
@@ -22,61 +22,50 @@ _MAX_REASON = 2000
 
 
 class DeadLetter(BaseModel):
-    """One dead letter.
-
-    Attributes:
-        letter_id: Name of the letter.
-        service: Whose queue the message was in.
-        at: When it was given up.
-        reason: Why.
-        task_id: Id of the task where one was understood, else empty.
-        task: The task, where one was understood.
-        body: First bytes of the message where it was not, in base64.
-        num_bytes: How many bytes the message had.
-    """
+    """One dead letter."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     schema_version: Literal[1] = 1
-    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
-    service: str
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)  # name of the letter
+    service: str  # service of the queue
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))  # when the message was given up
     reason: str
-    task_id: str = ""
-    task: dict[str, Any] | None = None
-    body: str = ""
-    num_bytes: int = 0
+    task_id: str = ""  # id of the task if one was understood, else empty
+    task: dict[str, Any] | None = None  # the task, if one was understood
+    body: str = ""  # first bytes of a message that was not understood, in base64
+    num_bytes: int = 0  # size of the message
 
     @field_validator("letter_id", "service", "reason", "task_id")
     @classmethod
     def _printable(cls, text: str) -> str:
-        """Letters are printed on terminals, and others than we may write into a broker."""
+        """Make letters safe to print on terminals: others may write into a broker too."""
         return shown_text(text[:_MAX_REASON])
 
     @classmethod
     def of_message(cls, service: str, found: Misunderstood) -> Self:
-        """The letter of a message that was not understood."""
+        """Make the letter of a message that was not understood."""
         body = base64.b64encode(found.raw).decode()
         return cls(service=service, reason=f"not understood: {found.reason}", body=body, num_bytes=found.num_bytes)
 
     @classmethod
     def of_task(cls, service: str, task: dict[str, Any], reason: str) -> Self:
-        """The letter of a task that failed after its retries, or that no worker of the service can do."""
+        """Make the letter of a task that failed after its retries, or that no worker of the service can do."""
         num_bytes = len(json.dumps(task).encode())
         return cls(service=service, reason=reason, task_id=str(task.get("task_id")), task=task, num_bytes=num_bytes)
 
     def encode(self) -> bytes:
-        """The letter as it lies in a broker."""
+        """Return the letter as stored in a broker."""
         return self.model_dump_json().encode()
 
     @property
     def line(self) -> str:
-        """The letter on one line, for status pages."""
+        """Return the letter on one line, for status pages."""
         return f"{self.at:%Y-%m-%d %H:%M:%S} {self.task_id or f'a message of {self.num_bytes} bytes'}: {self.reason}"
 
 
 def read_letter(raw: bytes | Misunderstood, service: str) -> DeadLetter:
-    """A dead letter from its bytes. What is none is shown as one, because a reader must not fail on it."""
+    """Parse a dead letter. Bytes that are none become a letter themselves, because a reader must not fail on them."""
     if isinstance(raw, Misunderstood):
         return DeadLetter.of_message(service, raw)
     try:

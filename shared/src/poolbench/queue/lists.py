@@ -1,4 +1,4 @@
-"""Redis lists as queues: one list for each queue and priority, and one for its dead letters."""
+"""Redis lists as queues: one list per queue and priority, and one for its dead letters."""
 
 import logging
 import uuid
@@ -9,14 +9,21 @@ import redis
 from kombu.transport.redis import PRIORITY_STEPS
 from kombu.transport.redis import Channel as KombuChannel
 
-from poolbench.queue.envelope import KEPT_BYTES, MAX_MESSAGE_BYTES, Misunderstood, too_large
+from poolbench.queue.envelope import (
+    KEPT_BYTES,
+    MAX_MESSAGE_BYTES,
+    Misunderstood,
+    failed_queue_name,
+    queue_name,
+    service_of,
+    too_large,
+)
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
-from poolbench.queue.names import failed_queue_name, queue_name, service_of
 from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
 
-# Entries beyond the limit are cut on the server: nobody is to receive half a gigabyte to learn that it is too much.
+# Entries beyond the limit are cut on the server, so that no client receives half a gigabyte for an error message.
 _READ = """
 local items = redis.call('lrange', KEYS[1], ARGV[1], ARGV[2])
 local found = {}
@@ -29,14 +36,14 @@ _WRONG_TYPE = "WRONGTYPE"
 
 
 def keys_of(queue: str) -> list[str]:
-    """The lists of a queue, highest priority first in kombu's order."""
+    """Return the lists of a queue, highest priority first in kombu's order."""
     return [f"{queue}{KombuChannel.sep}{priority}" if priority else queue for priority in PRIORITY_STEPS]
 
 
 def is_wrong_type(error: redis.RedisError) -> bool:
     """Return whether a command met a key that is no list.
 
-    Redis gives its code as a word of the message only: the first one, or the first after what a pipeline puts before.
+    Redis gives its code as a word of the message only: the first one, or the first after the prefix of a pipeline.
     """
     return _WRONG_TYPE in str(error)
 
@@ -48,16 +55,13 @@ class RedisSpool:
         self._redis = client
 
     def count(self, queue: str) -> int:
-        """Number of messages that wait; a key that is no list counts as one."""
         return sum(self._length(key) for key in keys_of(queue))
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
-        """The messages that wait, oldest first."""
         for key in keys_of(queue):
             yield from self._read(key, 0, MAX_MESSAGE_BYTES)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
-        """Adds a dead letter."""
         key = failed_queue_name(service_of(queue))
         try:
             self._redis.lpush(key, letter.encode())
@@ -70,28 +74,25 @@ class RedisSpool:
                 self.bury(queue, DeadLetter.of_message(letter.service, aside))
 
     def count_dead(self, queue: str) -> int:
-        """Number of dead letters."""
         return self._length(failed_queue_name(service_of(queue)))
 
     def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
-        """The dead letters, oldest first; the newest `limit` of them."""
         return self._read(failed_queue_name(service_of(queue)), limit or 0, MAX_LETTER_BYTES)
 
     def clear(self, queue: str) -> int:
-        """Removes messages and dead letters; returns how many."""
         num = self.count(queue) + self.count_dead(queue)
         self._redis.delete(*keys_of(queue), failed_queue_name(service_of(queue)))
         return num
 
     def clear_away(self, service: str, kind: bytes, keys: Iterable[str]) -> None:
-        """Makes dead letters of the values of these keys that are not of the kind that they should be."""
+        """Make dead letters of the values of these keys that do not have the expected kind."""
         for key in keys:
             if self._redis.type(key) not in (kind, b"none") and (found := self._move_aside(key)):
                 _LOG.error("dead letter of %s: %s", service, found.reason)
                 self.bury(queue_name(service), DeadLetter.of_message(service, found))
 
     def _move_aside(self, key: str) -> Misunderstood | None:
-        """Removes a key; returns its start as Redis would save it, or None if another process was quicker."""
+        """Remove a key; return its start as Redis would save it, or None if another process was faster."""
         aside = f"{key}.{uuid.uuid4().hex}"
         try:
             self._redis.rename(key, aside)

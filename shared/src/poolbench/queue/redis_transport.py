@@ -1,4 +1,4 @@
-"""Kombu's Redis transport, which delivers only what was understood."""
+"""Kombu's Redis transport, which delivers only understood messages."""
 
 import functools
 import json
@@ -11,10 +11,9 @@ from typing import Any
 import redis
 from kombu.transport import redis as kombu_redis
 
-from poolbench.queue.envelope import Misunderstood, understand
+from poolbench.queue.envelope import Misunderstood, queue_name, service_of, understand
 from poolbench.queue.letters import DeadLetter
 from poolbench.queue.lists import RedisSpool, is_wrong_type, keys_of
-from poolbench.queue.names import queue_name, service_of
 from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
@@ -22,14 +21,14 @@ _POP_S = 0.01
 
 
 class Client(redis.Redis):
-    """A client whose BRPOP returns messages of ours only, because kombu parses the answer without a look at it."""
+    """A client whose BRPOP returns messages of ours only, because kombu parses the response unchecked."""
 
     def __init__(self, *args: Any, channel: "Channel", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._channel = channel
 
     def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        """The server's answer. A message that was not understood becomes a dead letter and nothing is returned."""
+        """Return the server's response, or None for a message that was not understood: it becomes a dead letter."""
         if command_name != "BRPOP":
             return super().parse_response(connection, command_name, **options)
         try:
@@ -47,19 +46,19 @@ class QoS(kombu_redis.QoS):
     channel: "Channel"
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Notes a message as in work."""
+        """Record a message as in work."""
         self._retry_after_clearing(super().append, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """Forgets a message that is done."""
+        """Forget a message that is done."""
         self._retry_after_clearing(super().ack, delivery_tag)
 
     def restore_visible(self, *args: Any, **kwargs: Any) -> None:
-        """Delivers again what has been in work for too long."""
+        """Deliver again what has been in work for too long."""
         self._retry_after_clearing(super().restore_visible, *args, **kwargs)
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
-        """Delivers one message again; a record that is none becomes a dead letter."""
+        """Deliver one message again; an invalid record becomes a dead letter."""
         with self.channel.conn_or_acquire(client) as connected:
             raw = connected.hget(self.unacked_key, tag)
         if raw is None or _is_record(raw):
@@ -87,16 +86,16 @@ class Channel(kombu_redis.Channel):
 
     @property
     def spool(self) -> RedisSpool:
-        """The lists, through a connection that no BRPOP occupies."""
+        """Return the lists, through a connection that no BRPOP occupies."""
         return RedisSpool(self._create_client())
 
     @property
     def service(self) -> str:
-        """The service whose queue is consumed; empty in a producer."""
+        """Return the service whose queue is consumed; empty in a producer."""
         return str(self.connection.client.transport_options.get("service", ""))
 
     def screen(self, key: bytes, item: bytes) -> tuple[bytes, bytes] | None:
-        """What is delivered for an entry of a list: a new envelope, or nothing."""
+        """Return what is delivered for an entry of a list: a new envelope, or nothing."""
         queue = key.decode().rsplit(self.sep, 1)[0]
         found = understand(item)
         if isinstance(found, Misunderstood):
@@ -105,12 +104,12 @@ class Channel(kombu_redis.Channel):
         return key, json.dumps(found.envelope(queue)).encode()
 
     def bury(self, service: str, found: Misunderstood) -> None:
-        """Adds a dead letter; the log has it even if Redis refuses it."""
+        """Add a dead letter; the log has it even if Redis refuses it."""
         _LOG.error("dead letter of %s: %s", service, found.reason)
         self.spool.bury(queue_name(service), DeadLetter.of_message(service, found))
 
     def clear_away_wrong_types(self) -> None:
-        """Makes dead letters of values that are no lists, where the lists of the consumed queues should be."""
+        """Make dead letters of values that are no lists but stand in the place of consumed queues."""
         for queue in self.active_queues:
             self.spool.clear_away(service_of(queue), b"list", keys_of(queue))
 
@@ -145,7 +144,7 @@ class Transport(kombu_redis.Transport):
 
 
 def _is_record(raw: bytes) -> bool:
-    """Whether kombu can restore this: a message of ours, and the queue that it came from."""
+    """Return whether kombu can restore this: a message of ours, and the queue that it came from."""
     try:
         message, exchange, routing_key = json.loads(raw)
         text = json.dumps(message)

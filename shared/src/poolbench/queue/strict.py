@@ -1,4 +1,4 @@
-"""JSON that nothing can break on, and what of a hostile value an error message may quote."""
+"""Strict parsing of JSON, and safe quotes of hostile values in error messages."""
 
 import json
 import math
@@ -13,16 +13,7 @@ _SHOWN_CHARS = 80
 
 
 def parse_json(raw: bytes, what: str, kind: type) -> Any:
-    """Parse a JSON object or list.
-
-    Args:
-        raw: the bytes.
-        what: how messages call it.
-        kind: dict or list.
-
-    Raises:
-        InputError: it is none, or holds what would break its readers.
-    """
+    """Parse a JSON object (dict) or list. Raise InputError if it is none, or holds values that break readers."""
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
@@ -43,7 +34,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _check_values(root: Any, what: str) -> None:
-    """Raises InputError for what would break its readers: depth, text without UTF-8, typed objects."""
+    """Raise InputError for what would break readers: depth, text without UTF-8, typed objects."""
     todo = [(root, 0)]
     while todo:
         value, depth = todo.pop()
@@ -71,7 +62,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: printable, and short."""
+    """Quote a value for an error message: printable and short."""
     try:
         text = ascii(value)
     except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
@@ -80,5 +71,5 @@ def shown(value: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """A text on one line, without anything that a terminal would act on."""
+    """Return a text on one line, without anything that a terminal would act on."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

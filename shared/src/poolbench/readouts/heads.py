@@ -1,7 +1,5 @@
 """The readout of S3: the mean over the heads whose pooled vectors separate the classes best."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -23,17 +21,17 @@ SHARE = 0.25
     "rows that it did not see); a share of the heads, since a fixed number can be all of a model's heads",
 )
 def best_heads(training: Training) -> list[FittedReadout | CellError]:
-    """Ranks the parts under every labeling and averages the best of each.
+    """Rank the parts under every labeling and average the best of each.
 
     Scores come from probes that did not see the row: a probe's fit to its own training rows would rank parts by
-    how well they can be memorised. Equal AUROCs are settled by the part's number.
+    how well they can be memorised. Of equal AUROCs the lower part wins.
     """
     auroc_PK = np.array([part_auroc(training, part) for part in range(training.num_parts)])
     return [_mean_of_best(column) for column in auroc_PK.T]
 
 
 def part_auroc(training: Training, part: int) -> list[float]:
-    """AUROC of one part under each labeling, over pairs inside one inner fold; NaN where a probe failed."""
+    """Return the AUROC of one part under each labeling, within inner folds; NaN if a probe failed."""
     scores_nK = training.held_out_scores(training.parts_nPD[:, part])
     return [
         np.nan if np.isnan(scores).any() else auroc(labels, scores, training.folds)
@@ -42,7 +40,7 @@ def part_auroc(training: Training, part: int) -> list[float]:
 
 
 def mean_of_parts(chosen: np.ndarray, parts_mPD: np.ndarray) -> np.ndarray:
-    """Mean of the chosen parts of each passage, float64 [m, D]."""
+    """Return the mean of the chosen parts of each passage, float64 [m, D]."""
     return parts_mPD[:, chosen].mean(axis=1, dtype=np.float64)
 
 

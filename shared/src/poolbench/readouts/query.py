@@ -32,22 +32,17 @@ Block = tuple[slice, np.ndarray, np.ndarray]
 class Standardised:
     """Token states of some passages in coordinates of mean 0 and deviation 1 over all their tokens.
 
-    A shift changes no softmax and only the head's intercept; the scale makes the penalty mean the same everywhere,
-    whatever the units of the states are and however far a few coordinates stand out.
-
-    Attributes:
-        states: Real-token states [T, D] of each passage.
-        mean_D: Mean token.
-        scale_D: Deviation of each coordinate; 1 where a coordinate is constant.
+    A shift changes no softmax and only the head's intercept. The scale gives the penalty the same meaning for any units
+    and outlier coordinates.
     """
 
-    states: Sequence[np.ndarray]
-    mean_D: np.ndarray
-    scale_D: np.ndarray
+    states: Sequence[np.ndarray]  # real-token states [T, D] of each passage
+    mean_D: np.ndarray  # mean token
+    scale_D: np.ndarray  # deviation of each coordinate; 1 where a coordinate is constant
 
     @classmethod
     def of(cls, states: Sequence[np.ndarray]) -> Standardised:
-        """Measures mean and deviation, in two passes for accuracy."""
+        """Measure mean and deviation, in two passes for accuracy."""
         total = sum(len(h_TD) for h_TD in states)
         mean_D = np.sum([h_TD.sum(axis=0, dtype=np.float64) for h_TD in states], axis=0) / total
         square_D = np.sum([np.square(h_TD - mean_D).sum(axis=0) for h_TD in states], axis=0)
@@ -60,12 +55,12 @@ class Standardised:
         return list(self._blocks())
 
     def blocks(self) -> Iterable[Block]:
-        """The blocks, held in float64 where they are small beside the states' own memory bound, else made again."""
+        """Return the blocks, held in float64 if they are small, else computed again."""
         num_numbers = sum(h_TD.size for h_TD in self.states)
         return self._held if num_numbers <= HELD_NUMBERS else self._blocks()
 
     def _blocks(self) -> Iterator[Block]:
-        """Runs of passages: which they are, their tokens [N, D] and the first token of each."""
+        """Yield runs of passages: their rows, their tokens [N, D] and the first token of each."""
         lengths = np.array([len(h_TD) for h_TD in self.states])
         block_of = np.cumsum(lengths) // BLOCK_TOKENS
         for number in np.unique(block_of):
@@ -89,7 +84,7 @@ def learned_query(training: Training) -> list[FittedReadout | CellError]:
 
 
 def softmax_mean(query_D: np.ndarray, h_TD: np.ndarray) -> np.ndarray:
-    """Mean of the states [T, D], weighted by the softmax over the tokens of h_t . q / sqrt(D); float64 [D]."""
+    """Return the mean of the states [T, D], weighted by the softmax of h_t . q / sqrt(D); float64 [D]."""
     h_TD = h_TD.astype(np.float64)
     scores_T = h_TD @ query_D / np.sqrt(len(query_D))
     weights_T = np.exp(scores_T - scores_T.max())
@@ -98,10 +93,10 @@ def softmax_mean(query_D: np.ndarray, h_TD: np.ndarray) -> np.ndarray:
 
 
 def loss_and_gradient(theta: np.ndarray, tokens: Standardised, labels_n: np.ndarray) -> tuple[float, np.ndarray]:
-    """Penalised mean logistic loss of a head on the attended tokens, and its gradient.
+    """Return the penalised mean logistic loss of a head on the attended tokens, and its gradient.
 
     With a = q / sqrt(D), token scores s_t = x_t . a, weights w = softmax(s), u_t = x_t . v and z = sum_t w_t u_t + b:
-    dz/dv = sum_t w_t x_t and dz/da = sum_t w_t (u_t - z + b) x_t. All zero, where learning starts, is mean pooling.
+    dz/dv = sum_t w_t x_t and dz/da = sum_t w_t (u_t - z + b) x_t. Learning starts at zero, which is mean pooling.
 
     Args:
         theta: a [D], the head v [D] and its intercept b, in standardised coordinates.

@@ -1,7 +1,5 @@
 """The readout registry: one small function each, from training rows to a map from parts to vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,14 +15,14 @@ HeldOutScores = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Training:
-    """The training rows of one fold; nothing else exists for a readout.
+    """The training rows of one fold.
 
     Attributes:
-        parts_nPD: P vectors a passage; for a strategy that reads states an object array [n, 1, 1] of the states
+        parts_nPD: P vectors per passage; for a strategy that reads states an object array [n, 1, 1] of the states
             [T, D] of each passage's real tokens.
-        labels_nK: One column a labeling (the concept, permuted labels, control tasks), 0 or 1.
-        folds: Inner fold of each row [n]; grouped, so that rows that belong together never part.
-        held_out_scores: Scores of vectors [n, D] under every labeling, out of the inner folds; NaN where a probe
+        labels_nK: One column per labeling (the concept, permuted labels, control tasks), 0 or 1.
+        folds: Inner fold of each row [n]; groups stay whole.
+        held_out_scores: Scores of vectors [n, D] under every labeling, out of the inner folds; NaN if a probe
             did not converge.
     """
 
@@ -35,21 +33,16 @@ class Training:
 
     @property
     def num_parts(self) -> int:
-        """Vectors a passage."""
+        """Return the number of vectors per passage."""
         return int(self.parts_nPD.shape[1])
 
 
 @dataclass(frozen=True)
 class FittedReadout:
-    """What one labeling taught.
+    """A readout fitted under one labeling."""
 
-    Attributes:
-        apply: From parts [m, P, D] to vectors [m, D], a row at a time.
-        details: What was chosen, as JSON values, for readers of the results.
-    """
-
-    apply: Callable[[np.ndarray], np.ndarray]
-    details: Mapping[str, Any] = field(default_factory=dict)
+    apply: Callable[[np.ndarray], np.ndarray]  # from parts [m, P, D] to vectors [m, D], row by row
+    details: Mapping[str, Any] = field(default_factory=dict)  # what was chosen, as JSON values, for readers of results
 
 
 #: One fitted readout for each labeling of the training rows, or why there is none.
@@ -58,24 +51,16 @@ ReadoutFunction = Callable[[Training], Sequence[FittedReadout | CellError]]
 
 @dataclass(frozen=True)
 class ReadoutSpec:
-    """A registered readout.
+    """A registered readout."""
 
-    Attributes:
-        id: What a strategy's ``readout`` names.
-        version: Raised when the meaning changes; part of the keys of probes that use it.
-        summary: One line.
-        reference: Where the definition comes from.
-        fit: Fits it on training rows.
-    """
-
-    id: str
-    version: int
+    id: str  # value of a strategy's `readout`
+    version: int  # raised when the meaning changes; part of the keys of probes that use it
     summary: str
     reference: str
-    fit: ReadoutFunction = field(compare=False)
+    fit: ReadoutFunction = field(compare=False)  # fits it on training rows
 
     def identity(self) -> dict[str, Any]:
-        """What of it enters artifact keys."""
+        """Return what of it enters artifact keys."""
         return {"id": self.id, "version": self.version}
 
 

@@ -1,8 +1,8 @@
-"""The border of a replica: what an application does inside, stays inside.
+"""ASGI middleware around the application of a replica: it lets no exception out.
 
 Starlette answers an unexpected exception with 500 and raises it again. Ray Serve would then pickle it, and its proxy
-would unpickle it, which imports whatever defined it: for an exception of vLLM that is vLLM itself, and every service
-waits meanwhile. So nothing is raised here but cancellation.
+would unpickle it, which imports the library that defined it, such as vLLM, while every service waits. So nothing is
+raised here but cancellation.
 
 The border also decides how many verbs run at once. Serve's own limit would count `/health` among them, and a health
 check would wait behind long requests.
@@ -14,15 +14,14 @@ import asyncio
 import logging
 from collections.abc import MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("poolbench.http")
 _DISCONNECT = {"type": "http.disconnect"}
@@ -30,17 +29,11 @@ _DISCONNECT = {"type": "http.disconnect"}
 
 @dataclass(frozen=True)
 class BorderLimits:
-    """How much a replica does at once.
+    """Limits of one replica."""
 
-    Attributes:
-        running: requests at once; `/health` is not counted.
-        waiting: requests that wait for one of those to end; more are refused with 429.
-        deadline_s: seconds after which a request is answered with 504 and its work cancelled.
-    """
-
-    running: int = 16
-    waiting: int = 1000
-    deadline_s: float = 1800.0
+    running: int = 16  # requests at once; `/health` is not counted
+    waiting: int = 1000  # requests that wait for one of those to end; more are refused with 429
+    deadline_s: float = 1800.0  # seconds after which a request is answered with 504 and its work cancelled
 
 
 class Border:
@@ -54,7 +47,7 @@ class Border:
         self._requests: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; never raises but CancelledError."""
+        """Answer one request; raise nothing but CancelledError."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -65,10 +58,10 @@ class Border:
         await self._attend(task, request, receive)
 
     async def _attend(self, task: asyncio.Task[None], request: _Request, receive: Receive) -> None:
-        """Waits for the answer, the client's leave or the deadline.
+        """Wait until the response is sent, the client disconnects or the deadline passes.
 
-        The application's task is never cancelled itself: a verb in a thread would run on, uncounted. It is asked to
-        end, and keeps its slot until it has.
+        The application's task is not cancelled: a verb in a thread would run on, uncounted. It is asked to end, and
+        keeps its slot until it does.
         """
         listener = asyncio.create_task(request.listen(receive))
         try:
@@ -118,7 +111,7 @@ class Border:
 
 
 class _Request:
-    """The two ends of one request: messages of the client, and an answer that may be broken off."""
+    """The two ends of one request: messages of the client, and a response that may be broken off."""
 
     def __init__(self, path: str, send: Send, work: Work) -> None:
         self._path = path
@@ -130,7 +123,7 @@ class _Request:
         self._started = self._finished = self._events = False
 
     async def listen(self, receive: Receive) -> None:
-        """Takes the client's messages as they come, so that its leave is seen while the verb works."""
+        """Read the client's messages as they come, so that a disconnect is noticed while the verb works."""
         try:
             while (message := await receive())["type"] != "http.disconnect":
                 self._messages.put_nowait(message)
@@ -139,14 +132,14 @@ class _Request:
         self.end("the client has gone")
 
     async def receive(self) -> Message:
-        """The next message, as ASGI has it."""
+        """Return the next ASGI message."""
         message = await self._messages.get()
         if message["type"] == "http.disconnect":
             self._messages.put_nowait(message)  # every reader gets it, as often as it asks
         return message
 
     async def send(self, message: Message) -> None:
-        """Hands on a part of the answer, unless nobody waits for it."""
+        """Forward a part of the response, unless the request is finished."""
         if self._finished:
             return
         if message["type"] == "http.response.start":
@@ -159,10 +152,9 @@ class _Request:
         await self._send(message)
 
     async def answer(self, status: int, code: str, said: str) -> None:
-        """Answers with an error where nothing was sent yet.
+        """Answer with an error if nothing was sent yet.
 
-        A stream of events gets it as its last event. Any other answer is left without an end, so that the client sees
-        that it was broken off.
+        A stream of events gets it as its last event. Any other response is left incomplete, so that the client notices.
         """
         body = error_json(self._path, status, code, said)
         if not self._started:
@@ -174,7 +166,7 @@ class _Request:
         self._finished = True
 
     async def fail(self, scope: Scope, error: BaseException) -> None:
-        """Answers with 500 for an exception that the application did not handle; only the log has the details."""
+        """Answer with 500 for an exception that the application did not handle; only the log has the details."""
         if self._finished and self._started:  # Starlette has answered, and raised it again
             return
         _LOG.error("%s %s", scope["method"], scope["path"], exc_info=error)

@@ -1,11 +1,9 @@
-"""While a restricted task is in work, nothing that a library logs in this process can quote what it works on.
+"""Suppress the log messages of libraries while a restricted task runs.
 
-A passage may stand in any message: of a tokenizer, of a failed parse, in the text of an exception. So messages and
-tracebacks of others are withheld for that time, whichever thread they come from; who logged what kind of thing, and
-where, stays. The records of ``poolbench`` itself name tasks and counts only, and pass.
+Any message may quote a passage: of a tokenizer, of a failed parse, in the text of an exception. So messages and
+tracebacks of all threads are withheld; logger, level and place are kept. The records of `poolbench` itself contain task
+ids and counts only, and are not changed.
 """
-
-from __future__ import annotations
 
 import logging
 import threading
@@ -20,7 +18,7 @@ OWN_LOGGERS = ("poolbench.task", "poolbench.queue")
 
 
 class LogRedactor:
-    """How many restricted tasks this process works on, and the record factory that looks at it."""
+    """Number of restricted tasks in this process, and the record factory that reads it."""
 
     def __init__(self) -> None:
         self.num_tasks = 0
@@ -41,7 +39,7 @@ _REDACTOR = LogRedactor()
 
 @contextmanager
 def confidential(restricted: bool) -> Iterator[None]:
-    """Withholds what others log meanwhile, if the task is restricted."""
+    """Withhold the messages of other loggers inside the block, if the task is restricted."""
     if not restricted:
         yield
         return
@@ -60,7 +58,7 @@ def confidential(restricted: bool) -> Iterator[None]:
 
 
 def without_message(error: BaseException) -> str:
-    """Return what a restricted task may show of an exception: its type, and the lines of code that it came through."""
+    """Return what may be shown of an exception in a restricted task: its type and the lines of code."""
     frames = extract_tb(error.__traceback__)[-3:]
     places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
     return f"{type(error).__name__} at {places or 'an unknown place'}"

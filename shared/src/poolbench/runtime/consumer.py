@@ -1,11 +1,8 @@
 """The queue consumer inside a Serve replica: Ray's task-processor interface over our Celery application.
 
 Ray's own adapter ties Celery's concurrency to `max_ongoing_requests`, keeps results in the broker and stops
-by broadcast; here HTTP concurrency and tasks at once are separate, and no result leaves by the broker.
-Imported only where Ray is installed and wanted.
+by broadcast. Here HTTP concurrency and tasks at once are separate, and no result is stored in the broker.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -42,7 +39,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._queue = TaskQueue(self._broker)
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
-        """Prepares the Celery application; the concurrency is the configuration's, not Serve's."""
+        """Prepare the Celery application; the concurrency comes from our configuration, not Serve's."""
         self._app: Celery = self._broker.celery_app(self._service)
         self._app.conf.update(
             worker_pool="threads",
@@ -51,7 +48,7 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Registers the task; `RetryTaskError` is delivered again; all else that is raised becomes a dead letter."""
+        """Register the task. `RetryTaskError` is retried; any other exception becomes a dead letter."""
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
@@ -74,7 +71,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._app.task(name=name, max_retries=MAX_RETRIES)(run)
 
     def start_consumer(self, **kwargs: Any) -> None:
-        """Starts the consuming thread."""
+        """Start the consuming thread."""
         queue = self._config.queue_name
         arguments = ["worker", "-Q", queue, f"--hostname={queue}-{os.getpid()}@%h"]
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=WARNING"]
@@ -85,7 +82,7 @@ class QueueConsumer(TaskProcessorAdapter):
         _LOG.info("consuming %s on %s", self._config.queue_name, self._broker.shown)
 
     def stop_consumer(self, timeout: float = 10.0) -> None:
-        """Asks the consuming thread to end; a running task that does not end in time is left to its lease."""
+        """Ask the consuming thread to end; a task that runs longer keeps its lease."""
         if self._thread is None:
             return
         celery.worker.state.should_stop = os.EX_OK
@@ -93,27 +90,27 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread = None
 
     def consuming(self) -> bool:
-        """Whether the consuming thread lives; the replica is unhealthy otherwise."""
+        """Return whether the consuming thread is alive; otherwise the replica is unhealthy."""
         return self._thread is not None and self._thread.is_alive()
 
     def enqueue_task_sync(self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any) -> TaskResult:
-        """Enqueues on this service's queue."""
+        """Enqueue on this service's queue."""
         options["queue"] = self._config.queue_name
         sent = self._app.send_task(task_name, args=args, kwargs=kwargs, **options)
         return TaskResult(id=sent.id, status="PENDING", result=None)
 
     def get_task_status_sync(self, task_id: str) -> TaskResult:
-        """Always unknown: completion is read from manifests in the object store, not from the broker."""
+        """Return "pending": completion is read from manifests in the object store, not from the broker."""
         return TaskResult(id=task_id, status="PENDING", result=None)
 
     def cancel_task_sync(self, task_id: str) -> None:
-        """Refused: a waiting task is dropped by purging its queue, a running one ends with its replica."""
+        """Refuse: waiting tasks are dropped by purging their queue, running ones end with their replica."""
         raise ConfigError(f"task {task_id} cannot be cancelled one by one: use `poolbench-driver cancel`")
 
     def get_metrics_sync(self) -> dict[str, Any]:
-        """How much waits in the queue."""
+        """Return the length of the queue."""
         return {"depth": self._queue.depth(self._service)}
 
     def health_check_sync(self) -> list[dict[str, Any]]:
-        """Whether the consuming thread lives."""
+        """Return whether the consuming thread is alive."""
         return [{self._config.queue_name: {"consuming": self.consuming()}}]

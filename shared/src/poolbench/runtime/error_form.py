@@ -1,6 +1,4 @@
-"""The JSON body of an error answer: ours, and the OpenAI API's below ``/v1``."""
-
-from __future__ import annotations
+"""JSON bodies of errors: in our form, and in the OpenAI API's form below `/v1`."""
 
 import json
 from typing import Any
@@ -9,26 +7,22 @@ from poolbench.contracts.wire import ERROR_HEADERS, JSON_TYPE
 
 
 def json_headers(http_status: int, size: int) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a JSON answer of `size` bytes, as ASGI takes them."""
+    """Return the headers of a JSON response of `size` bytes, in ASGI form."""
     headers = {"content-type": JSON_TYPE, "content-length": str(size), **ERROR_HEADERS.get(http_status, {})}
     return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 def error_json(path: str, http_status: int, code: str, message: str) -> bytes:
-    """Return the body of an error answer to a request for ``path``, in the form that its clients read."""
+    """Return the body of an error response to a request for `path`, in the form of that API."""
     openai = "/v1/" in f"{path}/"
     found = openai_error(http_status, code, message) if openai else {"error": {"code": code, "message": message}}
     return json.dumps(found).encode()
 
 
 def openai_error(http_status: int, code: str, message: str, param: str | None = None) -> dict[str, Any]:
-    """Return an error in the OpenAI API's form.
+    """Return an error in the OpenAI API's form; the HTTP status decides its type, `param` names the wrong field.
 
-    Args:
-        http_status: Decides the type of the error.
-        code: Code of the error; the same as in our own form.
-        message: What is wrong. Lone surrogates are escaped, because it may quote what a client sent.
-        param: Name of the field that is wrong.
+    Lone surrogates in the message are escaped, because it may quote what a client sent.
     """
     message = message.encode("utf-8", "backslashreplace").decode()
     param = param and param.encode("utf-8", "backslashreplace").decode()

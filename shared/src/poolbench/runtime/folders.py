@@ -1,12 +1,10 @@
 """Which folders of models an HTTP request may name.
 
-A model is named by a preset, by its Hugging Face id, or by a folder. A client with the token of a service is not
-therefore allowed to have any folder of the operator's machine opened. A request may name a folder that lies below one
-of POOLBENCH_MODEL_FOLDERS, or that is listed in the state folder of a local cluster, where ``poolbench-driver`` writes
-what its user names with ``--model FOLDER``. Tasks from the queue are not checked: their broker is trusted.
+A model is named by a preset, by its Hugging Face id, or by a folder. The token of a service does not permit a client to
+open any folder of the operator's machine. A request may name a folder below one of POOLBENCH_MODEL_FOLDERS, or one that
+is listed in the state folder of a local cluster, where `poolbench-driver` writes the argument of `--model FOLDER`.
+Tasks from the queue are not checked, because their broker is trusted.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
@@ -22,27 +20,20 @@ _LIST = "model-folders"
 
 
 def requested_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
-    """The model that a request names: as ``resolve_model``, but of folders only those that requests may name.
+    """Return the model that a request names: `resolve_model`, restricted to permitted folders.
 
-    Raises:
-        UnknownModelError: With the nearest presets.
-        ModelError: For a folder that is not allowed.
+    Raise UnknownModelError with the nearest presets, or ModelError for a folder that is not allowed.
     """
     require_permitted(model, MODEL_PRESETS)
     return resolve_model(model, revision=revision, dtype=dtype)
 
 
 def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str], bool] = is_hub_id) -> None:
-    """Refuse a name that would have a folder opened which requests may not name.
-
-    Args:
-        name: Preset, Hugging Face id or folder.
-        presets: Names that stand for neither.
-        is_id: Whether a name has the form of an id.
+    """Refuse a name that would open a folder that requests may not name.
 
     Raises:
-        UnknownModelError: For a name that is none of these, with the nearest presets.
-        ModelError: For a folder that is not allowed, whether or not it exists.
+        UnknownModelError: The name is no preset, id or folder; with the nearest presets.
+        ModelError: The folder is not allowed, whether or not it exists.
     """
     if name in presets:
         return
@@ -59,11 +50,7 @@ def require_permitted(name: str, presets: Collection[str], is_id: Callable[[str]
 
 
 def list_folder(name: str) -> str:
-    """What a client on the operator's machine sends for a model: a folder by its whole path, listed for the services.
-
-    Args:
-        name: Preset, Hugging Face id or folder.
-    """
+    """Return what a client on the operator's machine sends for a model; a folder is listed for the services."""
     folder = None if name in MODEL_PRESETS else local_folder(name)
     if folder is None:
         return name
@@ -75,7 +62,7 @@ def list_folder(name: str) -> str:
 
 
 def _permitted(folder: Path) -> bool:
-    """Whether requests may name a folder; links are followed first."""
+    """Return whether requests may name a folder; links are followed first."""
     try:
         place = folder.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -85,7 +72,7 @@ def _permitted(folder: Path) -> bool:
 
 
 def _listed() -> list[Path]:
-    """Folders that the user of a local cluster named."""
+    """Return the folders that the user of a local cluster named."""
     try:
         return [Path(line) for line in (state_folder() / _LIST).read_text("utf-8").splitlines() if line]
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The HTTP face of a service: token check, health, docs, and errors as JSON with a code."""
+"""The HTTP application of a service: token check, health, docs, and errors as JSON with a code."""
 
 import hmac
 import logging
@@ -29,14 +29,9 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
 def build_api(service: Service, token: str) -> FastAPI:
-    """The FastAPI application of a service.
+    """Return the FastAPI application of a service, with the verbs of its `routes`, which require the bearer token.
 
-    Args:
-        service: adds its verbs by `routes`.
-        token: bearer token that every verb asks for; `/health` without it says only "ok", `/docs` is open.
-
-    Raises:
-        ConfigError: the token is empty, which would leave the service open.
+    Without it `/health` says only "ok", and `/docs` is open. Raise ConfigError for an empty token.
     """
     if not token:
         raise ConfigError("POOLBENCH_TOKEN is empty: a service does not start without a bearer token")
@@ -97,7 +92,7 @@ def _answer_errors_as_json(api: FastAPI) -> None:
 
 
 def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
-    """The headers of an error; ``Allow`` names the methods of all routes of the path, not of the first alone."""
+    """Return the headers of an error; `Allow` names the methods of all routes of the path, not of the first alone."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         routes = [route for route in request.app.routes if isinstance(route, Route) and route.include_in_schema]
@@ -108,7 +103,7 @@ def _routing_headers(request: Request, error: HTTPException) -> dict[str, str]:
 
 
 def error_body(http_status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """The one shape of an error answer; a message that quotes what was sent is shortened and made valid UTF-8."""
+    """Return an error response. A message that quotes what was sent is shortened and made valid UTF-8."""
     all_headers = {**ERROR_HEADERS.get(http_status, {}), **(headers or {})}
     shown = message[:MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
     return JSONResponse({"error": {"code": code, "message": shown}}, http_status, all_headers)

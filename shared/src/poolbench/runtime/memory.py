@@ -1,14 +1,13 @@
-"""How much memory one replica may use, and what happens beyond it: no service takes the memory of another.
+"""The memory limit of one replica, and what happens beyond it.
 
 On a machine without GPUs the kernel refuses further allocations (RLIMIT_DATA), so the request or task that asked for
 them fails with a MemoryError and the replica lives on. CUDA reserves address space far beyond what it uses, and so
-does vLLM, whose engine is a process of its own: on a machine with GPUs, and for the steerer everywhere, a thread
+does vLLM, whose engine is a process of its own. On a machine with GPUs, and for the steerer everywhere, a thread
 watches resident memory instead and ends the largest process of the replica, which is then restarted.
 """
 
-from __future__ import annotations
-
 import logging
+import math
 import os
 import resource
 import signal
@@ -16,10 +15,11 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import psutil
 
+from poolbench.contracts.wire import SERVICES
 from poolbench.settings import MemorySettings
 
 _LOG = logging.getLogger("poolbench.memory")
@@ -43,25 +43,19 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory",
 
 
 def hides_out_of_memory(error: BaseException) -> bool:
-    """Whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
+    """Return whether FastAPI blames the body of a request (400) although memory ran out while it was read."""
     return error.__cause__ is not None and is_out_of_memory(error.__cause__)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a device or on the host; libraries say so in different ways."""
+    """Return whether memory ran out, on a device or on the host; libraries report it in different ways."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError | OSError) and any(said in str(error).lower() for said in _OUT_OF_MEMORY)
 
 
 def limit_memory(service: str, services: Collection[str], num_replicas: int) -> None:
-    """Limits the memory of this process, and of those it starts.
-
-    Args:
-        service: Which service it serves.
-        services: The services that share the machine.
-        num_replicas: Replicas of this service on this machine.
-    """
+    """Limit the memory of this process and its children. `services` share the machine."""
     settings = MemorySettings.load()
     limit = memory_limit(service, services, num_replicas, settings)
     if limit is None:
@@ -80,14 +74,10 @@ def limit_memory(service: str, services: Collection[str], num_replicas: int) -> 
 def memory_limit(
     service: str, services: Collection[str], num_replicas: int, settings: MemorySettings, machine: int = 0
 ) -> int | None:
-    """Bytes that one replica may use; None for no limit.
+    """Return the bytes that one of `num_replicas` may use; None for no limit. `services` share the machine.
 
-    Args:
-        service: Which service.
-        services: The services that share the machine.
-        num_replicas: Replicas of this service on this machine.
-        settings: The memory of the service, else that of all services, overrides what is derived.
-        machine: Bytes of the machine; by default this one's, or those that its container may use.
+    The setting of the service, else that of all services, overrides the derived limit. `machine` is by default the
+    memory of this machine, or of its container.
     """
     own = _own_gib(settings, service)
     if own is not None:
@@ -104,7 +94,7 @@ def memory_limit(
 
 
 def machine_bytes() -> int:
-    """Memory of this machine, or what its container may use of it."""
+    """Return the memory of this machine, or what its container may use of it."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _CONTAINER_LIMITS:
         try:
@@ -115,7 +105,7 @@ def machine_bytes() -> int:
 
 
 def held_bytes(pid: int) -> int:
-    """Resident memory of a process that the kernel cannot take back: neither files nor shared libraries."""
+    """Return the resident memory of a process that the kernel cannot take back: neither files nor shared libraries."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -128,7 +118,7 @@ def _own_gib(settings: MemorySettings, service: str) -> float | None:
 
 
 def _watch(limit: int) -> None:
-    """Looks at this process and its children for as long as it lives."""
+    """Watch this process and its children for as long as it lives."""
     looked_s, processes = float("-inf"), [os.getpid()]
     while True:
         if time.monotonic() - looked_s > _LOOK_FOR_CHILDREN_S:
@@ -142,7 +132,7 @@ def _watch(limit: int) -> None:
 
 
 def _end_largest(held: Mapping[int, int], limit: int) -> None:
-    """Ends the process that holds most: the steerer restarts its engine, and Serve a replica."""
+    """End the largest process: the steerer restarts its engine, and Serve a replica."""
     largest = max(held, key=lambda pid: held[pid])
     found = f"{sum(held.values()) / _GIB:.1f} GiB held by {len(held)} processes, above the limit of {limit / _GIB:.1f}"
     _LOG.error("%s: process %d, which holds %.1f, is ended", found, largest, held[largest] / _GIB)
@@ -150,3 +140,26 @@ def _end_largest(held: Mapping[int, int], limit: int) -> None:
         os.kill(largest, signal.SIGKILL)
     except ProcessLookupError:
         return
+
+
+def limit_replica(service: str, num_replicas: int) -> None:
+    """Limit the memory of this replica to its share of the machine; `num_replicas` counts all nodes."""
+    import ray
+
+    node_id = ray.get_runtime_context().get_node_id()
+    offers = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    shared = MemorySettings.load().shared_machine
+    limit_memory(service, *neighbours(service, num_replicas, node_id, offers, shared=shared))
+
+
+def neighbours(
+    service: str, num_replicas: int, node_id: str, offers: Mapping[str, Mapping[str, Any]], *, shared: bool
+) -> tuple[list[str], int]:
+    """Return the services of a replica's node, and the largest number of replicas of its own service there.
+
+    Nodes offer places for services as resources of the services' names. `shared`: other nodes run on the same machine.
+    """
+    nodes = sum(1 for resources in offers.values() if resources.get(service))
+    here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]
+    replicas = num_replicas if shared else math.ceil(num_replicas / max(1, nodes))
+    return (list(SERVICES) if shared or not here else here), replicas

@@ -1,6 +1,4 @@
-"""What the OpenAPI documents of all services have in common: error bodies, their statuses, and their headers."""
-
-from __future__ import annotations
+"""Common parts of the services' OpenAPI documents: error bodies, their statuses, and their headers."""
 
 from typing import Any
 
@@ -66,19 +64,13 @@ class Health(BaseModel):
 
 
 def errors(*statuses: int, body: bool = True, form: type[BaseModel] = ErrorBody) -> Responses:
-    """Return the error responses of a verb: those that every verb may give, and ``statuses``.
-
-    Args:
-        statuses: What this verb answers besides.
-        body: Whether the verb reads a body, which may be too large, too slow or malformed.
-        form: Model of the error body.
-    """
+    """Return the error responses of a verb: the common ones, those of a verb with a body, and `statuses`."""
     found = sorted({*_COMMON, *(_WITH_BODY if body else ()), *statuses})
     return {status: _response(status, form) for status in found}
 
 
 def example(value: Any) -> dict[str, Any]:
-    """Return the ``openapi_extra`` of a verb whose JSON body is documented with an example that works."""
+    """Return the `openapi_extra` of a verb whose JSON body is documented with an example that works."""
     content = {JSON_TYPE: {"examples": {"works": {"value": value}}}}
     return {"requestBody": {"content": content}}
 
@@ -99,7 +91,7 @@ def _response(status: int, form: type[BaseModel]) -> dict[str, Any]:
 
 
 def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """FastAPI adds its own 422 to every verb that documents none, as those do that answer 400 instead."""
+    """Remove the 422 that FastAPI adds to every verb without one, such as those that answer 400 instead."""
     for operations in document["paths"].values():
         for operation in operations.values():
             if "HTTPValidationError" in str(operation["responses"].get("422")):

@@ -1,7 +1,6 @@
 """The body of every service's replica: the service, its worker and its HTTP application."""
 
-from __future__ import annotations
-
+import ipaddress
 import logging
 from typing import Any
 
@@ -9,7 +8,6 @@ from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
-from poolbench.runtime.loopback import keep_on_loopback
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
@@ -18,19 +16,41 @@ from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 
+_ANY_PORT = "[::]:0"
+_LOG = logging.getLogger("poolbench.task")
+
+
+def keep_on_loopback() -> None:
+    """Let the gRPC server of this replica listen on 127.0.0.1 if its node does; call it before Serve opens the port.
+
+    Ray's own servers follow the node's address. The server for calls from other deployments listens on every interface,
+    and Serve has no setting for it. `cluster-up` checks the open ports, which detects a version of Ray in which this
+    has no effect.
+    """
+    import ray
+
+    if not ray.is_initialized() or not ipaddress.ip_address(ray.util.get_node_ip_address()).is_loopback:
+        return
+    from ray.serve._private import replica
+
+    original = getattr(replica, "add_port_to_grpc_server", None)
+    if original is None:
+        _LOG.error("Ray %s: the port of this replica could not be kept on loopback", ray.__version__)
+        return
+
+    def add_loopback_port(server: Any, address: str) -> Any:
+        return original(server, "127.0.0.1:0" if address == _ANY_PORT else address)
+
+    replica.add_port_to_grpc_server = add_loopback_port
+
 
 class Replica:
-    """One replica of one service; a plain class, so that it runs without Ray in tests.
-
-    Attributes:
-        num_running: HTTP requests at once.
-        num_waiting: HTTP requests that wait beyond those.
-    """
+    """One replica of one service; a plain class, so that tests run it without Ray."""
 
     _adapter: Any = None  # set by Serve's task consumer
 
-    num_running = 16
-    num_waiting = 1000
+    num_running = 16  # HTTP requests at once
+    num_waiting = 1000  # HTTP requests that wait beyond those
 
     def __init__(self, service: str, module: str = "") -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -44,15 +64,11 @@ class Replica:
         self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
 
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
-        """Executes one task from the queue."""
+        """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
 
     def check_health(self) -> None:
-        """Serve restarts a replica whose consumer has ended.
-
-        Raises:
-            ConfigError: it has.
-        """
+        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 

@@ -1,6 +1,6 @@
-"""How many replicas a service should have: by what waits in its queue and by its HTTP requests under way.
+"""How many replicas a service should have, from its queue and its HTTP requests in progress.
 
-Ray's AsyncInferenceAutoscalingPolicy does the same sum, but reads Redis only, needs a package that is not among our
+Ray's AsyncInferenceAutoscalingPolicy computes the same sum, but reads Redis only, needs a package that is not among our
 pins, and carries the broker's address, password included, in the deployment's configuration.
 """
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("poolbench.queue")
 
 
 class QueueLengthPolicy:
-    """A Serve autoscaling policy; it lives in Serve's controller, which must not wait for a broker."""
+    """A Serve autoscaling policy. It runs in Serve's controller, which must not wait for a broker."""
 
     def __init__(self, service: str, poll_interval_s: float = 5.0) -> None:
         self._service = service
@@ -34,7 +34,7 @@ class QueueLengthPolicy:
         self._depth = 0
 
     def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-        """Replicas wanted, before Serve's limits and delays: all work over the work meant for one replica."""
+        """Return the replicas wanted, before Serve's limits and delays: all work over the work of one replica."""
         self._start_polling()
         assert context.config is not None  # Serve asks only deployments that have one
         work = context.total_num_requests + self._depth

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
-from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME
-from poolbench.queue.names import failed_queue_name, queue_name
+from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
 from poolbench.settings import SteererSettings
 
 if TYPE_CHECKING:
@@ -23,23 +22,22 @@ SPARE_REQUESTS = 64  # health checks, and refusals
 
 
 class AppOptions(BaseModel):
-    """How one service is deployed; the `args` of its entry in a Serve configuration.
+    """Deployment of one service; the `args` of its entry in a Serve configuration.
 
     Attributes:
-        service: which service.
-        module: module whose `create()` makes it; by default `poolbench_<service>.service`.
-        num_replicas: replicas, each with its own model; the smallest number where there may be more.
-        max_replicas: more than `num_replicas` lets Serve start as many as the work asks for: tasks that wait in
-            the queue and HTTP requests under way, over `work_per_replica`.
-        work_per_replica: tasks and requests that one replica is meant to have at a time.
-        idle_s: how long a replica must have been unneeded before it is ended; longer than a task takes.
-        tasks_at_once: queue tasks at once in a replica.
+        module: Module whose `create()` makes the service; by default `poolbench_<service>.service`.
+        num_replicas: Replicas, each with its own model; the smallest number if there may be more.
+        max_replicas: If greater than `num_replicas`, Serve starts as many as the work asks for: waiting tasks and HTTP
+            requests in progress, over `work_per_replica`.
+        work_per_replica: Tasks and requests that one replica is meant to have at a time.
+        idle_s: Seconds without need before a replica is ended; longer than a task takes.
+        tasks_at_once: Queue tasks at once in a replica.
         max_ongoing_requests: HTTP requests at once in a replica.
         max_queued_requests: HTTP requests that wait in a replica beyond those; more are refused with 429.
-        num_cpus: logical CPU slots that a replica takes.
-        num_gpus: GPUs that a replica takes, or the share of one; whole ones under tensor parallelism.
+        num_cpus: Logical CPU slots of a replica.
+        num_gpus: GPUs of a replica, or the share of one; whole ones under tensor parallelism.
         tensor_parallel: GPUs over which the steerer's model is split.
-        place_by_resource: ask for one unit of the Ray resource named as the service, so that nodes choose
+        place_by_resource: Ask for one unit of the Ray resource named as the service, so that nodes choose
             which services they run.
     """
 
@@ -74,18 +72,14 @@ class AppOptions(BaseModel):
 
 
 def app(options: AppOptions) -> Application:
-    """Builds a service's application; a Serve configuration names it `poolbench.runtime.serve:app`.
-
-    Raises:
-        UnknownNameError: no service has this name.
-    """
+    """Build a service's application, `poolbench.runtime.serve:app` in Serve's configuration. Raise UnknownNameError."""
     if options.service not in SERVICES:
         raise UnknownNameError("service", options.service, SERVICES)
     from ray import serve
     from ray.serve.schema import TaskProcessorConfig
     from ray.serve.task_consumer import task_consumer, task_handler
 
-    from poolbench.runtime.placement import limit_replica
+    from poolbench.runtime.memory import limit_replica
     from poolbench.runtime.replica import Replica
 
     num_replicas = max(options.num_replicas, options.max_replicas or 1)
@@ -126,12 +120,12 @@ def app(options: AppOptions) -> Application:
 
 
 def build_app(service: str, **options: Any) -> Application:
-    """The application of `service`; keyword arguments are fields of `AppOptions`."""
+    """Build the application of `service`; keyword arguments are fields of `AppOptions`."""
     return app(AppOptions(service=service, **options))
 
 
 def _scale(options: AppOptions) -> dict[str, Any]:
-    """A fixed number of replicas, or limits and what decides between them."""
+    """Return a fixed number of replicas, or limits and the policy between them."""
     if options.max_replicas in (None, options.num_replicas):
         return {"num_replicas": options.num_replicas}
     from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
@@ -159,7 +153,7 @@ def _actor_options(options: AppOptions) -> dict[str, Any]:
 
 
 def _variables(options: AppOptions) -> dict[str, str]:
-    """What a replica must know of its GPUs: Ray places shares of them, but bounds no memory."""
+    """Return what a replica must know of its GPUs: Ray places shares of them, but bounds no memory."""
     if options.service != "steerer":
         return {}
     variables = {}

@@ -1,4 +1,4 @@
-"""What a service is to the runtime: named handlers for tasks, and routes for ad-hoc requests."""
+"""The interface of a service to the runtime: handlers of tasks, and routes of HTTP requests."""
 
 from __future__ import annotations
 
@@ -21,31 +21,23 @@ class Service(Protocol):
     """A service's adapter; `poolbench_<name>.service:create()` returns one.
 
     Attributes:
-        name: one of `SERVICES`.
-        handlers: handler by task kind, such as `extractor.extract`. One task runs at a time in a replica,
-            but HTTP requests may run beside it: a service guards what both use.
+        name: One of `SERVICES`.
+        handlers: Handler by task kind, such as `extractor.extract`. One task runs at a time in a replica, but HTTP
+            requests may run beside it: a service guards what both use.
     """
 
     name: str
     handlers: Mapping[str, Handler]
 
     def routes(self, router: APIRouter) -> None:
-        """Adds the service's HTTP verbs; the runtime adds token check, health, docs and error bodies."""
+        """Add the service's HTTP verbs; the runtime adds token check, health, docs and error bodies."""
 
     def health(self) -> dict[str, Any]:
-        """Details for holders of the token: what is loaded, how much was served."""
+        """Return details for holders of the token: what is loaded, how much was served."""
 
 
 def load_service(name: str, module: str = "") -> Service:
-    """Imports a service package and creates its service.
-
-    Args:
-        name: one of `SERVICES`.
-        module: what to import; by default `poolbench_<name>.service`.
-
-    Raises:
-        UnknownNameError: no service has this name.
-    """
+    """Import a service package, by default `poolbench_<name>.service`. Raise UnknownNameError for another name."""
     if name not in SERVICES:
         raise UnknownNameError("service", name, SERVICES)
     service: Service = importlib.import_module(module or f"poolbench_{name}.service").create()

@@ -1,4 +1,4 @@
-"""Where a cluster is: its store, broker, HTTP address and token; facts of a deployment, never of science."""
+"""Where a cluster is: its store, broker, HTTP address and token."""
 
 from __future__ import annotations
 
@@ -16,28 +16,19 @@ CLUSTER_FILE = "cluster.json"
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """How to reach a cluster.
+    """How to reach a cluster."""
 
-    Attributes:
-        store_uri: object store, a folder or `s3://bucket/prefix`.
-        restricted_uri: store of what belongs to sensitive concepts; empty for a part of `store_uri`.
-        broker_url: `filesystem:///folder` or `redis://...`.
-        http_address: base address of the services, such as `http://127.0.0.1:8000`.
-        token: bearer token of the services; never shown.
-    """
-
-    store_uri: str
-    broker_url: str
-    http_address: str = ""
-    token: str = field(default="", repr=False)
-    restricted_uri: str = ""
+    store_uri: str  # object store, a folder or `s3://bucket/prefix`
+    broker_url: str  # `filesystem:///folder` or `redis://...`
+    http_address: str = ""  # base address of the services, such as `http://127.0.0.1:8000`
+    token: str = field(default="", repr=False)  # bearer token of the services; never shown
+    restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
 
     @classmethod
     def load(cls) -> ClusterSettings:
         """Return the cluster that the environment names, else the one recorded in the state folder.
 
-        Raises:
-            ConfigError: Neither says where store and broker are, or a variable is wrong.
+        Raise ConfigError if neither says where store and broker are, or a variable is wrong.
         """
         given, recorded = PlaceSettings.load(), read_cluster(state_folder())
         store = given.store or recorded.get("store", "")
@@ -65,7 +56,7 @@ def state_folder() -> Path:
 
 
 def read_cluster(state: Path) -> dict[str, Any]:
-    """What `cluster-up` recorded in `state`; empty when there is nothing readable."""
+    """Return what `cluster-up` recorded in `state`; empty if nothing can be read."""
     try:
         return dict(json.loads((state / CLUSTER_FILE).read_text()))
     except (FileNotFoundError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""Executing one task: skip what is committed, hold the lease, run the handler, record a failure."""
+"""Execute one task: skip committed outputs, hold the lease, run the handler, record a failure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, U
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.taskwork import handling
+from poolbench.runtime.taskio import TaskIO, handling
 from poolbench.statuses import Code, Status, TaskOutcome
 from poolbench.storage.artifacts import Artifacts
 
@@ -31,7 +30,7 @@ class RetryTaskError(Exception):
 
 
 class RefusedTaskError(Exception):
-    """A task is none that the service knows: recorded as failed, and not delivered again."""
+    """A message is no task of this service. It is recorded as failed and not delivered again."""
 
 
 class _UnknownKindError(UnknownNameError):
@@ -40,23 +39,18 @@ class _UnknownKindError(UnknownNameError):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task failed, as it is recorded.
-
-    Attributes:
-        damaged: The key of an artifact that could not be read.
-        quoted: The parts of the reason that come from data; None where that is unknown.
-    """
+    """Why a task failed, as it is recorded."""
 
     code: str
     status: Status
     reason: str
     retryable: bool
-    damaged: str = ""
-    quoted: tuple[str, ...] | None = None
+    damaged: str = ""  # the key of an artifact that could not be read
+    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None where that is unknown
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """What an exception means: an error of ours says itself; a lost connection passes; a defect stays."""
+        """Classify an exception. Connection errors are retried; anything but our own errors and these is a bug."""
         if isinstance(error, PoolbenchError):
             damaged = error.key if isinstance(error, DamagedError) else ""
             return cls(error.code, error.status, str(error), error.retryable, damaged, error.quoted)
@@ -67,7 +61,7 @@ class Failure:
 
     @classmethod
     def of_restricted(cls, error: Exception) -> Failure:
-        """The same without what was said, which may quote a passage; that goes nowhere, not even into a log."""
+        """Classify an exception without its message, which may quote a passage."""
         failure = cls.of(error)
         if isinstance(error, PoolbenchError) and error.tellable:
             return failure
@@ -85,19 +79,12 @@ class Worker:
         self.num_failed = 0
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
-        """Executes the task in `message`.
-
-        Args:
-            message: a Task as JSON.
-            attempt: which delivery of the task this is, from 1.
-            final: whether the queue will not deliver it again.
-
-        Returns:
-            How it ended; a failure is recorded in the object store.
+        """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
+        object store.
 
         Raises:
-            RetryTaskError: the infrastructure failed; after the final delivery the failure is recorded too.
-            RefusedTaskError: the message is no task of this service; the failure is recorded.
+            RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
+            RefusedTaskError: The message is no task of this service.
         """
         restricted = _is_restricted(message)
         try:
@@ -178,7 +165,7 @@ class Worker:
 
 
 def _is_restricted(message: Mapping[str, Any]) -> bool:
-    """Whether a message, however malformed, has to do with a sensitive concept."""
+    """Return whether a message, however malformed, concerns a sensitive concept."""
     sides = (message.get(name) for name in ("inputs", "outputs"))
     keys = [str(key) for side in sides if isinstance(side, Mapping) for key in side.values()]
     return bool(message.get("restricted")) or any(map(is_restricted, keys))

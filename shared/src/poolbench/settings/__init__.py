@@ -1,8 +1,7 @@
-"""Every setting that comes from the environment. A `POOLBENCH_` variable that is declared nowhere here is refused."""
+"""Every setting that comes from the environment. Any other `POOLBENCH_` variable is refused."""
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
-    ComposeSettings,
     FolderSettings,
     HttpSettings,
     MemorySettings,
@@ -11,11 +10,9 @@ from poolbench.settings.cluster import (
     RestrictedS3Settings,
     S3Settings,
 )
-from poolbench.settings.gate import GateSettings
-from poolbench.settings.services import ExtractorSettings, ScorerSettings, SteererSettings
+from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
-    "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",
     "GateSettings",

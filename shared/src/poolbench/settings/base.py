@@ -1,4 +1,4 @@
-"""Settings from environment variables: one model per room, and a refusal of names that none of them has."""
+"""Settings from environment variables: one model per group, and a refusal of undeclared names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOOLEANS = "use true, 1, yes or on, or their opposites false, 0, no or off"
 
 
 class Settings(BaseSettings):
-    """Facts of a deployment, never of science.
+    """Settings of a deployment.
 
     Each field is the environment variable `<prefix><FIELD>`. A variable that is empty counts as unset. Subclasses
     register themselves: their variables are the ones that may be set, and docs/operations.md lists them.
@@ -63,23 +63,18 @@ class Settings(BaseSettings):
 
 
 def setting(default: Any, meaning: str, *, unset: str = "", **bounds: Any) -> Any:
-    """Declare a field of `Settings`.
+    """Declare a field of `Settings`; `bounds` are further arguments of `pydantic.Field`.
 
     Args:
-        default: Value where the variable is not set.
+        default: Value if the variable is not set.
         meaning: What the setting does, for the documentation and for error messages.
-        unset: What happens where the variable is not set, if the default does not say so.
-        bounds: Further arguments of `pydantic.Field`.
+        unset: What happens if the variable is not set, if the default does not say so.
     """
     return Field(default, description=meaning, json_schema_extra={"unset": unset} if unset else None, **bounds)
 
 
 def refuse_unknown() -> None:
-    """Refuse variables that look like ours but belong to no setting.
-
-    Raises:
-        ConfigError: With the nearest valid names of each.
-    """
+    """Raise ConfigError for variables that start like ours but belong to no setting."""
     _refuse(_unknown())
 
 

@@ -1,6 +1,4 @@
-"""Where a cluster is, and what its services share."""
-
-from __future__ import annotations
+"""Where a cluster is, and settings that its services share."""
 
 import os
 from pathlib import Path
@@ -34,9 +32,7 @@ class PlaceSettings(Settings):
         repr=False,
     )
     broker: SecretStr = setting(
-        SecretStr(""),
-        "`filesystem:///absolute/folder` or `redis://[:password@]host:port/db`",
-        unset="`<state>/queue`",
+        SecretStr(""), "`filesystem:///absolute/folder` or `redis://[:password@]host:port/db`", unset="`<state>/queue`"
     )
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
@@ -49,10 +45,7 @@ class HttpSettings(Settings):
     model_config = SettingsConfigDict(env_prefix=f"{PREFIX}HTTP_")
 
     deadline_s: float = setting(
-        1800.0,
-        "seconds for an HTTP request; then it is answered with 504 and its work ends",
-        gt=0,
-        allow_inf_nan=False,
+        1800.0, "seconds for an HTTP request; then it is answered with 504 and its work ends", gt=0, allow_inf_nan=False
     )
 
 
@@ -110,9 +103,7 @@ class MemorySettings(Settings):
     memory_gib_scorer: Gib | None = setting(None, _OF_ONE, unset=_SHARE)
     memory_gib_steerer: Gib | None = setting(None, _OF_ONE, unset=_SHARE)
     shared_machine: bool = setting(
-        False,
-        "the Ray nodes of all services run on one machine, as containers do",
-        unset="off; on in Docker Compose",
+        False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
 
 

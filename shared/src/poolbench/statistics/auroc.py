@@ -1,10 +1,8 @@
-"""Area under the ROC curve: plain, over within-stratum pairs only, and for many weightings at once.
+"""Area under the ROC curve: plain, within strata, and for many weightings at once.
 
 Reference: Hanley & McNeil (1982): the AUROC is the probability that a positive scores above a negative, ties
 counted one half.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -14,13 +12,10 @@ from poolbench.statuses import Status
 
 
 def auroc(labels: np.ndarray, scores: np.ndarray, strata: np.ndarray | None = None) -> float:
-    """AUROC of ``scores`` [n] for binary ``labels`` [n]; NaN where no pair exists or a score is NaN.
+    """Return the AUROC of `scores` [n] for labels 0 and 1 [n]; NaN if no pair exists or a score is NaN.
 
-    Args:
-        labels: 1 positive, 0 negative.
-        scores: Higher means more positive.
-        strata: Only pairs inside one stratum count, e.g. the fold of each unit: models of different folds
-            have different offsets, so their scores are not comparable.
+    Only pairs inside one stratum count, e.g. the fold of each unit: scores of models of different folds have different
+    offsets and cannot be compared.
     """
     return float(auroc_resamples(labels, scores, np.ones((1, len(labels))), strata=strata)[0])
 
@@ -32,21 +27,21 @@ def auroc_resamples(
     strata: np.ndarray | None = None,
     groups: np.ndarray | None = None,
 ) -> np.ndarray:
-    """AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN where a row leaves no pair or a score is NaN.
+    """Return the AUROC under each row of weights [R, n], e.g. bootstrap counts; NaN without a pair or with a NaN score.
 
-    A group drawn w times would count the pairs inside it w^2 times, although only w of these compare a copy
-    with itself. Where members of a group resemble each other (matched pairs do) that shifts the resamples
-    away from the value by about 1 / number of groups; given ``groups``, the surplus is left out.
+    A group drawn w times would count the pairs inside it w^2 times, although only w of these compare a copy with
+    itself. If members of a group are similar (matched pairs are), this shifts the resamples by about 1 / number of
+    groups. With `groups`, the surplus is left out.
 
     Args:
         labels: 1 positive, 0 negative [n].
         scores: Higher means more positive [n].
-        weights_Rn: Weights; equal inside a group if ``groups`` is given.
+        weights_Rn: Weights; equal inside a group if `groups` is given.
         strata: Only pairs inside one stratum count.
         groups: Group numbers [n] that the weights were drawn over; a group lies in one stratum.
 
     Raises:
-        StatisticError: ``failed`` where labels, scores and weights are not of as many units.
+        StatisticError: `failed` if labels, scores and weights differ in length.
     """
     if not len(labels) == len(scores) == np.shape(weights_Rn)[1]:
         sizes = f"{len(labels)} labels, {len(scores)} scores and {np.shape(weights_Rn)[1]} weights a row"
@@ -72,13 +67,9 @@ def auroc_resamples(
 
 
 def _between_copies(
-    scores: np.ndarray,
-    weights_Rn: np.ndarray,
-    groups: np.ndarray,
-    positives: np.ndarray,
-    negatives: np.ndarray,
+    scores: np.ndarray, weights_Rn: np.ndarray, groups: np.ndarray, positives: np.ndarray, negatives: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted concordance and number of the pairs between different copies of one group, [R] each."""
+    """Return weighted concordance and number of the pairs between different copies of one group, [R] each."""
     first, second = np.nonzero(groups[positives][:, None] == groups[negatives][None, :])
     first, second = positives[first], negatives[second]
     members, number = np.unique(groups[first], return_inverse=True)
@@ -96,7 +87,7 @@ def _between_copies(
 def _concordance(
     scores: np.ndarray, weights_Rn: np.ndarray, positives: np.ndarray, negatives: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted number of concordant pairs, and of all pairs, [R] each."""
+    """Return the weighted numbers of concordant pairs and of all pairs, [R] each."""
     negatives = negatives[np.argsort(scores[negatives], kind="stable")]
     below_RN = np.zeros((len(weights_Rn), len(negatives) + 1))
     np.cumsum(weights_Rn[:, negatives], axis=1, out=below_RN[:, 1:])

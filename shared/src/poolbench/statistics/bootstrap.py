@@ -1,10 +1,11 @@
-"""Means with a group bootstrap: all resamples and all cells as one matrix product."""
+"""Intervals of means: a group bootstrap, and Student's interval for a handful of seeds."""
 
-from __future__ import annotations
+import math
 
 import numpy as np
+from scipy import stats
 
-from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.inputs import StatisticError, finite_values
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
 
@@ -12,23 +13,23 @@ from poolbench.statuses import Status
 def group_mean_resamples(
     values_nC: np.ndarray, groups: np.ndarray | None = None, *, num_resamples: int = 1000, seed: int = 0
 ) -> np.ndarray:
-    """Mean of each of C cells under a bootstrap over groups, [num_resamples, C].
+    """Return the mean of each of C cells under a bootstrap over groups [num_resamples, C].
 
-    A group counts with all of its members that have a value, so groups need not be equally large; NaN is a missing
-    unit. All cells share their resamples, so differences of cells are paired.
+    A group counts with all of its members that have a value, so groups may differ in size. All cells share their
+    resamples, so differences of cells are paired.
 
     Args:
-        values_nC: n units by C cells.
-        groups: Group of each unit [n]; without it, each unit is one.
+        values_nC: n units by C cells; NaN is a missing unit.
+        groups: Group of each unit [n]; by default each unit is a group.
         num_resamples: Number of resamples.
         seed: Seed; equal groups and seed give equal resamples.
 
     Returns:
-        Means; NaN where a resample has no value of a cell.
+        Means; NaN if a resample has no value of a cell.
 
     Raises:
-        StatisticError: ``too_few`` without a unit, ``non_finite`` where one is infinite, ``failed`` unless each unit
-            has a group.
+        StatisticError: `too_few` without a unit, `non_finite` if a value is infinite, `failed` unless each unit has a
+            group.
     """
     values = np.asarray(values_nC, dtype=np.float64)
     if values.ndim != 2 or len(values) == 0:
@@ -56,12 +57,9 @@ def group_mean_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float] | None:
-    """Percentile interval of the mean of ``values`` [n] under a bootstrap over groups.
+    """Return the percentile interval of the mean of `values` [n] under a bootstrap over groups.
 
-    None where fewer than two groups have a value: nothing says how it varies.
-
-    Raises:
-        StatisticError: As ``group_mean_resamples``.
+    None if fewer than two groups have a value. Raise StatisticError as `group_mean_resamples` does.
     """
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
     samples = group_mean_resamples(column, groups, num_resamples=num_resamples, seed=seed)
@@ -69,3 +67,15 @@ def group_mean_interval(
     if len(column[known] if groups is None else np.unique(np.asarray(groups)[known])) < 2:
         return None
     return percentile_interval(samples[:, 0], level)
+
+
+def t_interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of the mean of `values` [n], taken as normal with unknown variance.
+
+    Raise StatisticError `too_few` below 2 values, `non_finite` if one is NaN or infinite.
+
+    Reference: Student (1908), "The probable error of a mean".
+    """
+    known = finite_values(values, "values", minimum=2)
+    reach = stats.t.ppf((1 + level) / 2, known.size - 1) * known.std(ddof=1) / math.sqrt(known.size)
+    return float(known.mean() - reach), float(known.mean() + reach)

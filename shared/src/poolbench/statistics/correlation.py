@@ -1,7 +1,5 @@
 """Rank and product-moment correlation, vectorised over the leading axes."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 
@@ -11,12 +9,7 @@ from poolbench.statuses import Status
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Pearson correlation along the last axis; NaN where one side is constant or holds what is not finite.
-
-    Args:
-        x: Array [..., n], broadcast against ``y``.
-        y: Array [..., n].
-    """
+    """Return the Pearson correlation [...] of x and y [..., n]; NaN if a side is constant or not finite."""
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
     if x.shape[-1] < 2:
         return np.full(x.shape[:-1], np.nan)
@@ -30,17 +23,17 @@ def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _constant(values: np.ndarray) -> np.ndarray:
-    """Whether all values along the last axis are equal; their distances from a rounded mean need not be 0."""
+    """Return whether all values along the last axis are equal; their distances from a rounded mean need not be 0."""
     return np.asarray((values == values[..., :1]).all(axis=-1))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Spearman correlation along the last axis with average ranks for ties; NaN where a side is constant."""
+    """Return the Spearman correlation along the last axis, average ranks for ties; NaN if a side is constant."""
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
 
 
 def kendall(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Kendall's tau-b of two vectors [n]; NaN where one side is constant or holds NaN.
+    """Return Kendall's tau-b of two vectors [n]; NaN if one side is constant or holds NaN.
 
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
@@ -50,13 +43,10 @@ def kendall(x: np.ndarray, y: np.ndarray) -> float:
 def spearman_interval(
     x: np.ndarray, y: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """Percentile interval of the Spearman correlation of ``x`` and ``y`` [n], resampling their pairs.
+    """Return the percentile interval of the Spearman correlation of `x` and `y` [n], resampling their pairs.
 
-    None where fewer than half of the resamples have a correlation, e.g. where one side is constant.
-
-    Raises:
-        StatisticError: ``too_few`` below 2 pairs, ``non_finite`` where a value is NaN, ``failed`` where ``x`` and
-            ``y`` differ in length.
+    None if fewer than half of the resamples have a correlation. Raise StatisticError `too_few` below 2 pairs,
+    `non_finite` for NaN, `failed` if the lengths differ.
     """
     x, y = (finite_values(side, "pairs", minimum=2, allow_infinite=True) for side in (x, y))
     if len(x) != len(y):

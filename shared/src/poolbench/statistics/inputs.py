@@ -1,6 +1,4 @@
-"""What a test asks of its input, and the typed reason where it does not get it."""
-
-from __future__ import annotations
+"""Check the input of a statistic, with a typed error."""
 
 from collections.abc import Sequence
 
@@ -11,15 +9,15 @@ from poolbench.statuses import Status
 
 
 class StatisticError(CellError, ValueError):
-    """A statistic cannot be computed from what it was given; carries the status of the row that it leaves null."""
+    """A statistic cannot be computed from its input; carries the status of the null row."""
 
 
 def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infinite: bool = False) -> np.ndarray:
-    """``values`` as float64 [n].
+    """Return `values` as float64 [n].
 
     Raises:
-        StatisticError: ``failed`` unless they are one row, ``too_few`` where there are fewer than ``minimum``,
-            ``non_finite`` where one is NaN or, unless that is allowed, infinite.
+        StatisticError: `failed` unless they are one-dimensional, `too_few` below `minimum`, `non_finite` if a value is
+            NaN or, unless allowed, infinite.
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
@@ -34,10 +32,9 @@ def finite_values(values: np.ndarray, what: str, *, minimum: int = 1, allow_infi
 
 
 def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatments: int = 3) -> np.ndarray:
-    """``scores_NK`` [N, K] as float64.
+    """Return `scores_NK` [N, K] as float64.
 
-    Raises:
-        StatisticError: ``non_finite`` where one is NaN, ``too_few`` where blocks or treatments are too few.
+    Raise StatisticError `non_finite` if a score is NaN, `too_few` if there are too few blocks or treatments.
     """
     scores = np.asarray(scores_NK, dtype=np.float64)
     if scores.ndim != 2:
@@ -54,11 +51,7 @@ def complete_blocks(scores_NK: np.ndarray, *, min_blocks: int = 2, min_treatment
 
 
 def unique_positions(ids: Sequence[object], what: str) -> dict[object, int]:
-    """Position by id.
-
-    Raises:
-        StatisticError: ``failed`` where an id comes twice.
-    """
+    """Return the position by id. Raise StatisticError `failed` if an id is repeated."""
     positions = {name: place for place, name in enumerate(ids)}
     if len(positions) < len(ids):
         twice = sorted({str(name) for place, name in enumerate(ids) if positions[name] != place})

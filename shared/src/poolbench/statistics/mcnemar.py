@@ -1,6 +1,4 @@
-"""McNemar's exact test of two classifiers on the same passages, its power, and what a significant result is worth."""
-
-from __future__ import annotations
+"""McNemar's exact test of two classifiers on the same passages, its power, and its type-M and type-S errors."""
 
 import math
 from typing import NamedTuple
@@ -16,24 +14,18 @@ MAX_PASSAGES = 10**9
 
 
 class McNemarPower(NamedTuple):
-    """Power of McNemar's test.
+    """Power of McNemar's test."""
 
-    Attributes:
-        power: Probability of a significant difference of the right sign.
-        type_m: Mean of |estimated difference| over the true one, given significance: the exaggeration.
-        type_s: Probability of the wrong sign, given significance.
-    """
-
-    power: float
-    type_m: float
-    type_s: float
+    power: float  # probability of a significant difference of the right sign
+    type_m: float  # mean of |estimated difference| over the true one, given significance: the exaggeration
+    type_s: float  # probability of the wrong sign, given significance
 
 
 def mcnemar_test(n01: int, n10: int) -> float:
-    """Two-sided exact p-value: ``n01`` passages only the second gets right, ``n10`` only the first.
+    """Return the two-sided exact p-value; `n01` passages only the second classifier gets right, `n10` only the first.
 
     Raises:
-        ValueError: Unless both are whole and not negative.
+        ValueError: A count is not whole or is negative.
 
     Reference: McNemar (1947); the binomial form is the sign test of the discordant pairs.
     """
@@ -43,10 +35,10 @@ def mcnemar_test(n01: int, n10: int) -> float:
 
 
 def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNemarPower:
-    """Power, type-M and type-S error of the exact two-sided test, by enumeration over the discordant pairs.
+    """Return power, type-M and type-S error of the exact two-sided test, by enumeration over the discordant pairs.
 
-    The number of discordant pairs m is binomial (n, p01 + p10), and the share of them that speaks for the second
-    classifier binomial (m, p01 / (p01 + p10)). Every m is counted; inside one, significance is a tail.
+    The number of discordant pairs m is binomial (n, p01 + p10). Of these, the number in favour of the second classifier
+    is binomial (m, p01 / (p01 + p10)), and significance is a tail of it.
 
     Args:
         p01: Probability that a passage is wrong for the first and right for the second classifier.
@@ -55,11 +47,11 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
         alpha: Level of the test.
 
     Returns:
-        The power; type-M and type-S are NaN where significance is impossible.
+        The power; type-M and type-S are NaN if significance is impossible.
 
     Raises:
-        ValueError: For probabilities or a level out of range, or more than ``MAX_PASSAGES``.
-        StatisticError: ``no_effect`` where p01 equals p10: there is no right sign. ``too_few`` without a passage.
+        ValueError: A probability or the level is out of range, or there are more than `MAX_PASSAGES`.
+        StatisticError: `no_effect` if p01 equals p10, `too_few` without a passage.
 
     Reference: Card et al. (2020), "With little power comes great responsibility"; Gelman & Carlin (2014), "Beyond
     power calculations", for type-M and type-S.
@@ -77,22 +69,6 @@ def mcnemar_power(p01: float, p10: float, n: int, alpha: float = 0.05) -> McNema
     return McNemarPower(right, estimate / abs(p01 - p10), wrong / (right + wrong))
 
 
-def simulated_mcnemar_power(
-    p01: float, p10: float, n: int, alpha: float = 0.05, *, num_draws: int = 20_000, seed: int = 0
-) -> McNemarPower:
-    """What ``mcnemar_power`` counts, by drawing ``num_draws`` experiments: a check on the enumeration."""
-    _check(p01, p10, n, alpha)
-    rng = np.random.default_rng(seed)
-    counts = rng.multinomial(n, [p01, p10, max(0.0, 1 - p01 - p10)], size=num_draws)[:, :2]
-    p_values = np.minimum(1.0, 2 * stats.binom.cdf(counts.min(axis=1), counts.sum(axis=1), 0.5))
-    gaps = (counts[:, 0] - counts[:, 1]) / n * math.copysign(1, p01 - p10)
-    found = gaps[p_values <= alpha]
-    if found.size == 0:
-        return McNemarPower(0.0, math.nan, math.nan)
-    type_m = float(np.abs(found).mean() / abs(p01 - p10))
-    return McNemarPower(float((found > 0).sum() / num_draws), type_m, float((found < 0).mean()))
-
-
 def _check(p01: float, p10: float, n: int, alpha: float) -> None:
     if not (0 <= p01 <= 1 and 0 <= p10 <= 1 and p01 + p10 <= 1):
         raise ValueError(f"p01 and p10 are probabilities with a sum of at most 1, got {p01} and {p10}")
@@ -107,20 +83,20 @@ def _check(p01: float, p10: float, n: int, alpha: float) -> None:
 
 
 def _discordant(n: int, probability: float) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of discordant pairs that can be met, and the probability of each; what is left out is below 1e-15."""
+    """Return the possible numbers of discordant pairs and their probabilities; the rest is below 1e-15."""
     low, high = stats.binom.ppf(5e-16, n, probability), stats.binom.isf(5e-16, n, probability)
     pairs = np.arange(max(int(low), 0), min(int(high) + 1, n) + 1)
     return pairs, stats.binom.pmf(pairs, n, probability)
 
 
 def _critical_counts(pairs: np.ndarray, alpha: float) -> np.ndarray:
-    """Smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 where there is none."""
+    """Return the smallest count c of m pairs with 2 P(X >= c) <= alpha at even odds; m + 1 if there is none."""
     critical = stats.binom.isf(alpha / 2, pairs, 0.5) + 1
     return np.where(2 * stats.binom.sf(critical - 1, pairs, 0.5) <= alpha, critical, pairs + 1)
 
 
 def _upper_tail(pairs: np.ndarray, critical: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """P(X >= c) and E[(2 X - m) 1(X >= c)] of X binomial (m, share).
+    """Return P(X >= c) and E[(2 X - m) 1(X >= c)] of X binomial (m, share).
 
     The second follows from E[X 1(X >= c)] = m p P(X' >= c - 1) with X' binomial (m - 1, share).
     """

@@ -1,7 +1,5 @@
 """Corrections of p-values for multiple testing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +7,9 @@ from scipy import stats
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
+    """Return Holm's step-down adjusted p-values [n], which bound the familywise error; NaN stays NaN.
 
-    Raises:
-        ValueError: Where one is no probability.
+    Raise ValueError for a value that is no probability.
 
     Reference: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
@@ -20,10 +17,9 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def benjamini_hochberg(p_values: np.ndarray) -> np.ndarray:
-    """Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
+    """Return Benjamini-Hochberg adjusted p-values [n], which bound the false discovery rate; NaN stays NaN.
 
-    Raises:
-        ValueError: Where one is no probability.
+    Raise ValueError for a value that is no probability.
 
     Reference: Benjamini & Hochberg (1995), "Controlling the false discovery rate".
     """

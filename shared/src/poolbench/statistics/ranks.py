@@ -1,7 +1,5 @@
 """Ranks of treatments within blocks, and mean ranks with a cluster-bootstrap interval."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import stats
 
@@ -9,16 +7,16 @@ from poolbench.statistics.resampling import bootstrap_counts, percentile_interva
 
 
 def block_ranks(scores_NK: np.ndarray, *, higher_is_better: bool = True) -> np.ndarray:
-    """Ranks of K treatments in each of N blocks, 1 is best, ties share their mean rank; NaN stays NaN.
+    """Return the ranks of K treatments in each of N blocks, 1 is best, ties share their mean rank; NaN stays NaN.
 
-    A value of -inf (+inf where lower is better) takes the worst rank, shared by all that have it.
+    A value of -inf (+inf if lower is better) takes the worst rank, shared by all that have it.
     """
     signed = -scores_NK if higher_is_better else scores_NK
     return stats.rankdata(signed, axis=1, nan_policy="omit")
 
 
 def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np.ndarray:
-    """Mean rank of each treatment over the blocks where it has one, [K] or [R, K] with block weights."""
+    """Return the mean rank of each treatment over the blocks that rank it, [K] or [R, K] with block weights."""
     present = np.isfinite(ranks_NK)
     weights = np.ones((1, len(ranks_NK))) if weights_RN is None else weights_RN
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -27,9 +25,9 @@ def mean_ranks(ranks_NK: np.ndarray, weights_RN: np.ndarray | None = None) -> np
 
 
 def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks of the blocks in which no treatment is missing, and which treatments these are, bool [K].
+    """Return the ranks of the blocks in which no treatment is missing, and which treatments these are, bool [K].
 
-    A treatment without a rank in any block is left out: it is in no block, and would leave none complete.
+    A treatment without a rank in any block is left out: otherwise no block would be complete.
     """
     ranked_K = np.isfinite(ranks_NK).any(axis=0)
     ranks = ranks_NK[:, ranked_K]
@@ -39,10 +37,7 @@ def complete_ranks(ranks_NK: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def mean_rank_intervals(
     ranks_NK: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> list[tuple[float, float] | None]:
-    """Percentile interval of each mean rank under a bootstrap over blocks (ranks stay within their block).
-
-    None for a treatment with fewer than two blocks: nothing says how its rank varies.
-    """
+    """Return the percentile interval of each mean rank under a bootstrap over blocks; None below two blocks."""
     samples = mean_ranks(ranks_NK, bootstrap_counts(len(ranks_NK), num_resamples, seed).astype(float))
     enough = np.isfinite(ranks_NK).sum(axis=0) >= 2
     return [percentile_interval(s, level) if known else None for s, known in zip(samples.T, enough, strict=True)]

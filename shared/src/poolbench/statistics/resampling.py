@@ -1,10 +1,8 @@
 """Bootstrap weights over groups, and percentile intervals.
 
-A resample is a vector of counts, not of indices: a statistic that accepts weights then takes all resamples
-as one matrix, and cells that share groups and seed share their resamples (so their differences are paired).
+A resample is a vector of counts, not of indices. A statistic that accepts weights then takes all resamples as one
+matrix, and cells that share groups and seed share their resamples, so that their differences are paired.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -13,10 +11,9 @@ from poolbench.statuses import Status
 
 
 def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarray:
-    """How often each unit is drawn, int [num_resamples, num_units]; rows sum to ``num_units``.
+    """Return how often each unit is drawn, int [num_resamples, num_units]; rows sum to `num_units`.
 
-    Raises:
-        StatisticError: ``too_few`` without a unit.
+    Raise StatisticError `too_few` without a unit.
     """
     if num_units < 1:
         raise StatisticError(Status.TOO_FEW, "nothing to resample: there is no unit")
@@ -28,15 +25,10 @@ def bootstrap_counts(num_units: int, num_resamples: int, seed: int) -> np.ndarra
 
 
 def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarray:
-    """Weights of the units under a bootstrap over their groups, float32 [num_resamples, n].
+    """Return the weights of the units under a bootstrap over their groups, float32 [num_resamples, n].
 
-    Args:
-        groups: Group of each unit [n], integers or strings; the members of a group are drawn together.
-        num_resamples: Number of resamples.
-        seed: Seed; equal groups and seed give equal resamples.
-
-    Raises:
-        StatisticError: ``too_few`` without a unit.
+    The members of a group (integers or strings [n]) are drawn together; equal groups and seed give equal resamples.
+    Raise StatisticError `too_few` without a unit.
     """
     names, codes = np.unique(groups, return_inverse=True)
     counts = bootstrap_counts(len(names), num_resamples, seed)
@@ -44,11 +36,7 @@ def group_weights(groups: np.ndarray, num_resamples: int, seed: int) -> np.ndarr
 
 
 def percentile_interval(samples: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """Percentile interval of bootstrap values [num_resamples]; NaN resamples are dropped.
-
-    Returns:
-        The bounds, or None where fewer than half of the resamples have a value.
-    """
+    """Return the bounds of bootstrap values [num_resamples]; None if fewer than half of them are finite."""
     finite = samples[np.isfinite(samples)]
     if finite.size * 2 < samples.size or finite.size == 0:
         return None

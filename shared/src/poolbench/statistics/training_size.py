@@ -1,7 +1,5 @@
 """How many training passages make the comparison of two probes reproducible."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple, get_args
 
@@ -21,36 +19,30 @@ _SMALLEST_HALF_EFFECT = 1e-5
 
 
 class TrainingSize(NamedTuple):
-    """A recommendation, or null with a status.
+    """A recommendation, or null with a status."""
 
-    Attributes:
-        num_train: Training passages; None where the status is not ok.
-        num_total: Passages in all, training, development and test shares together.
-        status: ``ok``, ``no_effect``, or ``collapsed`` (the pilot does not tell the two apart).
-        reason: Why there is no size.
-    """
-
-    num_train: int | None
-    num_total: int | None
-    status: Status = Status.OK
-    reason: str = ""
+    num_train: int | None  # training passages; None unless the status is ok
+    num_total: int | None  # passages of the training, development and test shares together
+    status: Status = Status.OK  # `ok`, `no_effect`, or `collapsed` (the pilot cannot distinguish the two)
+    reason: str = ""  # why there is no size
 
 
 def required_training_size(effect: float, width: int, protocol: str = "corrected") -> int | None:
-    """Training passages after which the risk of any probe is known to half of the effect; None without an effect.
+    """Return the training passages after which the risk of any probe is known to half of the effect; None without an
+    effect.
 
     N = floor(2 ln(2 |F| / 1e-8) / (|effect| / 2)^2), a uniform bound over the hypotheses F, with
 
-    - ``published``: |F| = (d + 1) 2^32, which counts the values of one weight times the number of weights;
-    - ``corrected``: |F| = 2^(32 (d + 1)), all settings of d + 1 weights of 32 bits.
+    - `published`: |F| = (d + 1) 2^32, which counts the values of one weight times the number of weights;
+    - `corrected`: |F| = 2^(32 (d + 1)), all settings of d + 1 weights of 32 bits.
 
     Args:
         effect: Difference of the mean accuracies of two configurations, from -1 to 1.
-        width: Width d of the vectors that the probe reads; of two configurations the larger.
-        protocol: ``published`` or ``corrected``.
+        width: Width d of the probe's vectors; of two configurations the larger.
+        protocol: `published` or `corrected`.
 
     Raises:
-        ValueError: For an effect, width or protocol out of range.
+        ValueError: An argument is out of range.
     """
     if protocol not in get_args(SizeProtocol):
         raise ValueError(f"protocol is {protocol!r}; allowed: {', '.join(get_args(SizeProtocol))}")
@@ -69,11 +61,7 @@ def required_training_size(effect: float, width: int, protocol: str = "corrected
 
 
 def total_size(num_train: int, split: tuple[float, ...] = (4, 1, 1)) -> int:
-    """Passages in all where ``num_train`` are the first share of ``split``.
-
-    Raises:
-        ValueError: Unless every share is a positive number, and training at least a millionth of all.
-    """
+    """Return the passages if `num_train` are the first share of `split`. Raise ValueError for wrong shares."""
     if not split or not all(share > 0 for share in split) or not sum(split) <= 1e6 * split[0] < math.inf:
         raise ValueError(f"split {split} must be positive shares, training first and at least a millionth of all")
     return math.ceil(num_train * sum(split) / split[0])
@@ -89,23 +77,23 @@ def recommend_training_size(
     power: float | None = None,
     min_power: float = 0.8,
 ) -> TrainingSize:
-    """The size for an effect, unless the pilot that showed it cannot tell the two configurations apart.
+    """Return the size for an effect, unless the pilot cannot distinguish the two configurations.
 
     Args:
         effect: Difference of mean accuracies.
-        width: Width of the vectors, of two configurations the larger.
-        protocol: ``published`` or ``corrected``.
+        width: Width of the vectors; of two configurations the larger.
+        protocol: `published` or `corrected`.
         split: Shares of training, development and test passages.
         interval: Paired interval of the effect over the pilot's folds or seeds.
         power: Power of McNemar's test at the largest number of test passages available.
-        min_power: Power that counts as enough.
+        min_power: Smallest sufficient power.
 
     Returns:
-        Null with ``collapsed`` where the interval includes 0 and the power is below ``min_power``; null with
-        ``no_effect`` where the effect is too small for a bound.
+        Null with `collapsed` if the interval includes 0 and the power is below `min_power`; null with `no_effect` if
+        the effect is too small for a bound.
 
     Raises:
-        StatisticError: Where an argument is out of range.
+        StatisticError: An argument is out of range.
     """
     try:
         num_train = required_training_size(effect, width, protocol)

@@ -1,7 +1,5 @@
 """Wilcoxon's signed-rank test of paired differences, with an effect size."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, NamedTuple, get_args
 
@@ -25,23 +23,23 @@ class WilcoxonResult(NamedTuple):
 
 
 def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> WilcoxonResult:
-    """Two-sided signed-rank test that ``differences`` [n] are symmetric about 0.
+    """Test two-sided that `differences` [n] are symmetric about 0.
 
     The p-value is exact up to 50 non-zero differences, with or without ties: given the ranks, every pattern of signs
-    is equally likely, and their sums are counted. Beyond that it is the normal approximation with the variance of
-    the ranks themselves. The effect size is (W+ - W-) / (W+ + W-), from -1 to 1.
+    is equally likely, and their sums are counted. Beyond that it is the normal approximation with the variance of the
+    ranks themselves. The effect size is (W+ - W-) / (W+ + W-), from -1 to 1.
 
     Args:
-        differences: First minus second, a value a block; infinite where one side takes the worst rank.
-        zeros: ``pratt`` ranks zeros with the rest and then leaves their ranks out, so that blocks without a
-            difference weaken the small differences; ``drop`` leaves them out before ranking.
+        differences: First minus second of each block; infinite if one side takes the worst rank.
+        zeros: `pratt` ranks zeros with the rest and then leaves their ranks out, so that blocks without a difference
+            weaken the small differences; `drop` leaves them out before ranking.
 
     Returns:
         The result; without a non-zero difference p is 1 and the effect 0.
 
     Raises:
-        StatisticError: ``too_few`` without a block, ``non_finite`` where a difference is NaN.
-        ValueError: For another rule of zeros.
+        StatisticError: `too_few` without a block, `non_finite` if a difference is NaN.
+        ValueError: Another rule of zeros.
 
     Reference: Wilcoxon (1945); Pratt (1959), "Remarks on zeros and ties"; Kerby (2014), "The simple difference
     formula", for the effect size.
@@ -62,10 +60,10 @@ def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> Wilcoxo
 
 
 def _exact_p(ranks: np.ndarray, positive: float) -> float:
-    """Two-sided p of the positive ranks' sum over all sign patterns.
+    """Return the two-sided p of the positive ranks' sum over all sign patterns.
 
-    Average ranks are multiples of one half, so twice the ranks are whole and their sums can be counted one rank at
-    a time: probability [s] is that of a doubled sum of s.
+    Average ranks are multiples of one half, so doubled ranks are whole and their sums can be counted one rank at a
+    time: probability [s] is that of a doubled sum of s.
     """
     doubled = np.rint(2 * ranks).astype(int)
     total = int(doubled.sum())
@@ -80,6 +78,6 @@ def _exact_p(ranks: np.ndarray, positive: float) -> float:
 
 
 def _normal_p(ranks: np.ndarray, positive: float) -> float:
-    """Two-sided p by the normal approximation; the variance of a sum of ranks with random signs is exact for ties."""
+    """Return the two-sided p of the normal approximation; the variance with random signs is exact for ties."""
     z = (positive - ranks.sum() / 2) / math.sqrt(float((ranks**2).sum()) / 4)
     return float(2 * stats.norm.sf(abs(z)))

@@ -1,24 +1,22 @@
-"""Mean winning rate of models over datasets."""
+"""Winning rates of models over datasets, and how stable the order of the models is."""
 
-from __future__ import annotations
+import math
+from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
+from poolbench.statistics.correlation import kendall
 from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.statuses import Status
 
 
 def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
-    """Share of (dataset, other model) pairs that each model wins, ties one half, missing ones skipped, [M].
+    """Return the share of (dataset, other model) pairs that each model wins, ties one half, missing ones skipped, [M].
 
-    Args:
-        scores: M models by N datasets, higher is better; NaN where a model was not measured.
-
-    Returns:
-        Rates from 0 to 1; NaN for a model that meets no other.
-
-    Raises:
-        StatisticError: ``too_few`` unless ``scores`` has two dimensions.
+    Scores are models by datasets, higher is better, NaN if missing. A model without a common dataset gets NaN. Raise
+    StatisticError `too_few` unless `scores` has two dimensions.
 
     Reference: Waldis et al. (2024), "Holmes: a benchmark to assess the linguistic competence of language models".
     """
@@ -28,7 +26,7 @@ def mean_winning_rate(scores: np.ndarray) -> np.ndarray:
 
 
 def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs won (ties one half) and pairs met by each model on each dataset, [N, M] each."""
+    """Return the pairs won (ties one half) and the pairs played by each model on each dataset, [N, M] each."""
     scores_MN = np.asarray(scores, dtype=np.float64)
     if scores_MN.ndim != 2:
         raise StatisticError(Status.TOO_FEW, f"scores must be models by datasets, got shape {scores_MN.shape}")
@@ -37,3 +35,79 @@ def pair_counts(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first, second = scores_MN[:, None], scores_MN[None, :]
     won_NM = ((first > second) + 0.5 * (first == second)).sum(axis=1).T - 0.5 * present.T
     return won_NM, met_NM
+
+
+def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.ndarray:
+    """Return Kendall's tau-b of each dataset's order of the models with the overall order [N].
+
+    The overall order is by mean winning rate. It includes the dataset itself (unless `leave_one_out`), which raises the
+    figure slightly if datasets are few. NaN if a dataset ties all of its models or has fewer than two.
+
+    Reference: Waldis et al. (2024), "Holmes".
+    """
+    scores_MN = np.asarray(scores, dtype=np.float64)
+    won_NM, met_NM = pair_counts(scores_MN)
+    taus = np.full(scores_MN.shape[1], np.nan)
+    for dataset in range(len(taus)):
+        left = np.arange(len(taus)) != dataset if leave_one_out else np.ones(len(taus), dtype=bool)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            overall = won_NM[left].sum(axis=0) / met_NM[left].sum(axis=0)
+        both = ~np.isnan(scores_MN[:, dataset]) & ~np.isnan(overall)
+        if both.sum() >= 2:
+            taus[dataset] = kendall(scores_MN[both, dataset], overall[both])
+    return taus
+
+
+class RankResolution(NamedTuple):
+    """Rank resolution: smaller differences of ranks mean nothing."""
+
+    resolution: float  # 95th percentile of |rank change| over models and resamples
+    tau: float  # mean Kendall's tau-b of the compared rankings; NaN if all of them tie all models
+    published: float  # the published figure: 1.96 standard deviations of the rank changes over the root of the models
+
+
+def rank_resolution(
+    scores: np.ndarray, reduced: np.ndarray | None = None, *, num_resamples: int = 1000, seed: int = 0
+) -> RankResolution:
+    """Return the rank changes under a bootstrap over datasets; ranks are by mean winning rate, ties shared.
+
+    Args:
+        scores: M models by N datasets, higher is better; NaN for a missing score.
+        reduced: Scores with a fraction of the training data. If given, each resample's ranks by these are compared
+            with the ranks by all data.
+        num_resamples: Resamples of the datasets.
+        seed: Seed of the resamples.
+
+    Raises:
+        StatisticError: `too_few` below 2 models or datasets, or if no two resamples rank a model; `failed` if the two
+            sides differ in shape.
+
+    Reference: Waldis et al. (2024), "Holmes", FlashHolmes; the percentile under the bootstrap is ours.
+    """
+    scores_MN = np.asarray(scores, dtype=np.float64)
+    if scores_MN.ndim != 2 or min(scores_MN.shape) < 2:
+        raise StatisticError(Status.TOO_FEW, f"need at least 2 models and 2 datasets, got shape {scores_MN.shape}")
+    if reduced is not None and np.shape(reduced) != scores_MN.shape:
+        raise StatisticError(Status.FAILED, f"reduced scores have shape {np.shape(reduced)}, not {scores_MN.shape}")
+    full = _ranks(mean_winning_rate(scores_MN))
+    won_NM, met_NM = pair_counts(scores_MN if reduced is None else reduced)
+    weights_RN = bootstrap_counts(scores_MN.shape[1], num_resamples, seed).astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ranks_RM = _ranks((weights_RN @ won_NM) / (weights_RN @ met_NM))
+    changes_RM = ranks_RM - full
+    compared = changes_RM if reduced is None else _ranks(mean_winning_rate(np.asarray(reduced))) - full
+    changes, compared = changes_RM[np.isfinite(changes_RM)], compared[np.isfinite(compared)]
+    if min(changes.size, compared.size) < 2:
+        raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
+    found = [kendall(row[known], full[known]) for row in ranks_RM if (known := np.isfinite(row + full)).sum() >= 2]
+    taus = [tau for tau in found if math.isfinite(tau)]
+    return RankResolution(
+        resolution=float(np.percentile(np.abs(changes), 95)),
+        tau=float(np.mean(taus)) if taus else math.nan,
+        published=float(1.96 * np.std(compared, ddof=1) / math.sqrt(len(scores_MN))),
+    )
+
+
+def _ranks(rates: np.ndarray) -> np.ndarray:
+    """Return ranks along the last axis, 1 is the highest rate; NaN stays NaN."""
+    return stats.rankdata(-rates, axis=-1, nan_policy="omit")

@@ -1,6 +1,4 @@
-"""Typed steps: one declaration of each, imported by the driver, which plans it, and by the service, which runs it."""
-
-from __future__ import annotations
+"""Typed steps: each is declared once, for the driver that plans it and the service that runs it."""
 
 from typing import Any
 
@@ -22,11 +20,7 @@ STEPS: dict[str, Step[Any]] = {**by_kind(LOCAL_STEPS), **SERVICE_STEPS}
 
 
 def get_step(kind: str) -> Step[Any]:
-    """Return the step of this kind.
-
-    Raises:
-        UnknownStepError: There is none; names the nearest kinds.
-    """
+    """Return the step of this kind. Raise UnknownStepError with the nearest kinds."""
     if kind not in STEPS:
         raise UnknownStepError("step", kind, STEPS)
     return STEPS[kind]

@@ -1,6 +1,4 @@
-"""The contract of a step: its kind, version, parameters, roles, and what enters the key of each output."""
-
-from __future__ import annotations
+"""The contract of a step: kind, version, parameters, roles, and what enters the key of each output."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -44,59 +42,36 @@ def all_inputs(_: Any, __: Any, inputs: Keys) -> Keys:
 
 @dataclass(frozen=True)
 class Output:
-    """One output of a step, or a family of them.
+    """One output of a step, or a family of them."""
 
-    Attributes:
-        role: Its roles.
-        params: Which parameters enter its key.
-        inputs: Which inputs enter its key, and under which role.
-        kind: Name of the derivation, where it is not the kind of the step.
-        version: Version of the derivation, where it has a name of its own.
-    """
-
-    role: Role[Any]
-    params: KeyParams = all_params
-    inputs: KeyInputs = all_inputs
-    kind: str = ""
-    version: int = 0
+    role: Role[Any]  # its roles
+    params: KeyParams = all_params  # which parameters enter its key
+    inputs: KeyInputs = all_inputs  # which inputs enter its key, and under which role
+    kind: str = ""  # name of the derivation, if it is not the kind of the step
+    version: int = 0  # version of the derivation, if it has a name of its own
 
 
 @dataclass(frozen=True)
 class Step(Generic[Params]):
-    """A step of the pipeline. The driver plans its tasks and keys from it; the service reads its tasks by it.
+    """A step of the pipeline. The driver plans its tasks and keys from it; the service reads its tasks by it."""
 
-    Attributes:
-        kind: `<service>.<verb>`.
-        version: Raised when the meaning changes, or a default. It invalidates the artifacts of the step and all
-            that depend on them.
-        params: Model of the parameters.
-        inputs: Roles that a task may read.
-        outputs: Roles that a task may write.
-        summary: One line for the documentation.
-        keyed_by: Kind of another step that makes the same artifacts under the same keys. The plan passes the keys.
-    """
-
-    kind: str
-    version: int
-    params: type[Params]
-    inputs: tuple[Role[Any], ...]
-    outputs: tuple[Output, ...]
-    summary: str
-    keyed_by: str = ""
+    kind: str  # `<service>.<verb>`
+    version: int  # raised with the meaning or a default; moves the keys of all that depends on it
+    params: type[Params]  # model of the parameters
+    inputs: tuple[Role[Any], ...]  # roles that a task may read
+    outputs: tuple[Output, ...]  # roles that a task may write
+    summary: str  # one line for the documentation
+    keyed_by: str = ""  # kind of another step that makes the same artifacts under the same keys
 
     @property
     def service(self) -> str:
-        """The service that executes it; `corpus` and `import` are steps of the driver itself."""
+        """Return the service that executes it; `corpus` and `import` are steps of the driver itself."""
         return self.kind.partition(".")[0]
 
     def key(self, role: str, params: Params, inputs: Keys, *, restricted: bool = False) -> str:
-        """Return the key of the output `role` of a task with these parameters and inputs.
+        """Return the key of the output `role` of a task. Inputs that it does not depend on are left out.
 
-        Args:
-            role: Role of the output.
-            params: Parameters of the task.
-            inputs: Keys of the task's inputs by role; those that the output does not depend on are left out.
-            restricted: Whether the artifact belongs to a sensitive concept; restricted inputs make it so too.
+        `restricted` marks an artifact of a sensitive concept; restricted inputs make it so too.
         """
         output, address = self._output(role)
         return derive_key(
@@ -108,32 +83,21 @@ class Step(Generic[Params]):
         )
 
     def task(self, params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> Task:
-        """Return a task.
-
-        Args:
-            params: Parameters; only those that were set travel.
-            inputs: Keys of the inputs by role.
-            outputs: Roles of the outputs, or their keys by role.
-        """
+        """Return a task with the parameters that were set; `outputs` are roles, or keys by role."""
         keys = outputs if isinstance(outputs, Mapping) else {role: self.key(role, params, inputs) for role in outputs}
         return Task(kind=self.kind, inputs=dict(inputs), outputs=dict(keys), params=given(params))
 
     def params_of(self, task: Task) -> Params:
         """Return the parameters of a task, after a check of its parameters and roles.
 
-        Raises:
-            ConfigError: A parameter is unknown or wrong, or a role is unknown; names each, and what is allowed.
+        Raise ConfigError for each that is unknown or wrong, with what is allowed.
         """
         self._require_known("input", task.inputs, self.inputs)
         self._require_known("output", task.outputs, [output.role for output in self.outputs])
         return self.parse(task.params)
 
     def parse(self, values: Mapping[str, Any]) -> Params:
-        """Return the parameters in `values`.
-
-        Raises:
-            ConfigError: Names each parameter that is unknown or wrong, and the known ones.
-        """
+        """Parse the parameters. Raise ConfigError for each that is unknown or wrong, with the known ones."""
         try:
             return self.params.model_validate(dict(values))
         except ValidationError as error:

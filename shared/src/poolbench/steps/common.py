@@ -1,7 +1,5 @@
 """Parameters that steps of several services share."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
@@ -17,17 +15,11 @@ class NoParams(StrictModel):
 
 
 class ModelParams(StrictModel):
-    """A language model.
+    """A language model."""
 
-    Attributes:
-        model: Preset id, folder or Hugging Face id.
-        model_revision: Hugging Face revision; `local-<hash>` for a folder.
-        dtype: Type of weights and activations.
-    """
-
-    model: ModelName
-    model_revision: Revision | None = None
-    dtype: Dtype | None = None
+    model: ModelName  # preset id, folder or Hugging Face id
+    model_revision: Revision | None = None  # hugging Face revision; `local-<hash>` for a folder
+    dtype: Dtype | None = None  # type of weights and activations
 
     def reference(self) -> ModelRef:
         """Return the model, resolved to a folder or hub id and a revision."""

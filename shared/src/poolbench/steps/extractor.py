@@ -1,7 +1,5 @@
 """Steps of the extractor: passages to pooled vectors and kept states of a Hugging Face decoder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import Field
@@ -48,21 +46,13 @@ class ExtractParams(CalibrateParams):
 
 
 class ImportedParams(StrictModel):
-    """What vectors of imported activations depend on: the import, and the strategies.
+    """What vectors of imported activations depend on: the import, and the strategies."""
 
-    Attributes:
-        model: `import:<name>`.
-        model_revision: Hash of the import.
-        dtype: A note of the import.
-        include_bos: Whether a BOS counts as a real token.
-        strategies: Strategies and their parameters.
-    """
-
-    model: ModelName
-    model_revision: str | None = None
-    dtype: str | None = None
-    include_bos: Flag = False
-    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
+    model: ModelName  # `import:<name>`
+    model_revision: str | None = None  # hash of the import
+    dtype: str | None = None  # A note of the import
+    include_bos: Flag = False  # whether a BOS counts as a real token
+    strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)  # strategies
 
 
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
@@ -84,9 +74,9 @@ def _vectors_params(params: ExtractParams | ImportedParams, at: Cell) -> dict[st
 
 
 def _vectors_inputs(_: ExtractParams, at: Cell, inputs: Keys) -> Keys:
-    """Annotations and counts enter the keys of the strategies that read them, and no others.
+    """Return the inputs of a strategy's vectors: annotations and counts only if the strategy reads them.
 
-    Another spaCy pipeline, or another concept in the run, recomputes no more than it must.
+    Another spaCy pipeline, or another concept in the run, then recomputes only what depends on it.
     """
     strategy = STRATEGIES.get(at.strategy)
     read = [PASSAGES()]

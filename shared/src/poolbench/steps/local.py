@@ -1,7 +1,5 @@
 """Steps of the driver itself: passages, prompts, and imported states and autoencoders."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from poolbench.config.base import StrictModel
@@ -12,31 +10,19 @@ TABLE = Role("table", Single)
 
 
 class PassagesParams(StrictModel):
-    """What identifies the passages of one concept and split.
+    """What identifies the passages of one concept and split."""
 
-    Attributes:
-        concept: Concept id.
-        split: Split of the corpus.
-        num_train: Passages of each split that the budget asks for; so `num_test` and `num_scorer`.
-        source: `planted`, `real` or `folder`.
-        partition: Version of the partition of documents.
-        revision: Revision of the grammar or readers, or hash of the files.
-        window: Shortest and longest passage in tokens.
-        seed: Seed of the corpus.
-        rows: Hash of the passages, where a request carries them.
-    """
-
-    concept: str
-    split: str
-    num_train: int | None = None
+    concept: str  # concept id
+    split: str  # split of the corpus
+    num_train: int | None = None  # passages of each split that the budget asks for; so `num_test` and `num_scorer`
     num_test: int | None = None
     num_scorer: int | None = None
-    source: str | None = None
-    partition: int | None = None
-    revision: str | int | None = None
-    window: list[int] | None = None
-    seed: int | None = None
-    rows: str | None = None
+    source: str | None = None  # `planted`, `real` or `folder`
+    partition: int | None = None  # version of the partition of documents
+    revision: str | int | None = None  # revision of the grammar or readers, or hash of the files
+    window: list[int] | None = None  # shortest and longest passage in tokens
+    seed: int | None = None  # seed of the corpus
+    rows: str | None = None  # hash of the passages, where a request carries them
 
 
 class PromptsParams(StrictModel):

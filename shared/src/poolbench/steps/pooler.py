@@ -1,7 +1,5 @@
 """Steps of the pooler: spaCy annotation, and pooling of kept or imported states."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
@@ -18,17 +16,11 @@ IDF_PASSAGES = Role("idf_passages", Single)
 
 
 class AnnotateParams(StrictModel):
-    """Parameters of `pooler.annotate`.
+    """Parameters of `pooler.annotate`."""
 
-    Attributes:
-        pipeline: The shipped spaCy pipeline, or an installed package of spaCy; never a path.
-        pipeline_version: Version that the pipeline must have, where results depend on it.
-        num_keywords: Number of words with the highest TF-IDF that are flagged in each passage.
-    """
-
-    pipeline: Name = SHIPPED_PIPELINE
-    pipeline_version: Name | None = None
-    num_keywords: Whole = Field(default=10, ge=1, le=10_000)
+    pipeline: Name = SHIPPED_PIPELINE  # the shipped spaCy pipeline, or an installed package of spaCy; never a path
+    pipeline_version: Name | None = None  # version that the pipeline must have, where results depend on it
+    num_keywords: Whole = Field(default=10, ge=1, le=10_000)  # flagged words with the highest TF-IDF
 
 
 class PoolParams(StrictModel):

@@ -1,7 +1,5 @@
 """Steps of the prober: pooled vectors to probes, directions and D1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -76,7 +74,7 @@ class ProbeParams(StrictModel):
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
-        """A seed that is named twice would count its folds twice in the spread."""
+        """Refuse a repeated seed: it would count its folds twice in the spread."""
         if len({self.seed, *self.fold_seeds}) <= len(self.fold_seeds):
             raise ValueError(f"fold_seeds {list(self.fold_seeds)}: each once, and not {self.seed}, the seed itself")
         return self
@@ -124,7 +122,7 @@ MEASURED_BY = ("num_bootstrap", "fold_seeds")
 
 
 def _directions_params(params: ProbeParams, at: Cell) -> dict[str, Any]:
-    """The set of directions enters the keys of a cell, and the readout of its strategy where it has one."""
+    """Return the parameters with the set of directions, and the readout of the strategy if it has one."""
     with_sae = ("sae",) if "sae_features" in params.model_fields_set else ()
     constructions = {name: CONSTRUCTIONS.get(name).version for name in available_directions(with_sae)}
     return {**given(params), "directions": constructions, **_readout(at.strategy)}
@@ -145,12 +143,12 @@ def _cell_params(part: str) -> KeyParams:
 
 
 def _all_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
-    """The inputs of one cell: passages, its vectors, its component, the autoencoder of its layer."""
+    """Return the inputs of one cell: passages, its vectors, its component, the autoencoder of its layer."""
     return dict(_inputs_of(at, inputs))
 
 
 def _train_inputs_of(_: ProbeParams, at: Cell, inputs: Keys) -> Keys:
-    """Directions come from the train split alone."""
+    """Return the inputs of the train split: directions come from it alone."""
     test = {PASSAGES("test"), VECTORS("test", *at)}
     return {role: key for role, key in _inputs_of(at, inputs) if role not in test}
 
@@ -163,7 +161,7 @@ def _inputs_of(at: Cell, inputs: Keys) -> Iterator[tuple[str, str]]:
 
 
 def _measured_inputs(params: ProbeParams, at: Cell, inputs: Keys) -> Keys:
-    """The published protocol measures by folds of the train split alone."""
+    """Return the inputs of the measures: the published protocol uses folds of the train split alone."""
     return (_train_inputs_of if params.protocol == "published" else _all_inputs_of)(params, at, inputs)
 
 
@@ -172,7 +170,7 @@ def _nested_params(params: ProbeParams, at: OfStrategy) -> dict[str, Any]:
 
 
 def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
-    """The inputs of one strategy at all layers, and the passages."""
+    """Return the inputs of one strategy at all layers, and the passages."""
 
     def belongs(role: str) -> bool:
         cell = VECTORS.parse(role) or COMPONENT.parse(role)

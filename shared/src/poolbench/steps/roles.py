@@ -1,7 +1,5 @@
 """Roles of artifacts in a task: typed addresses, written as `train/A1_mean/3` in messages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
@@ -56,7 +54,7 @@ class SplitCell(NamedTuple):
 
     @property
     def cell(self) -> Cell:
-        """The strategy and layer."""
+        """Return the strategy and layer."""
         return Cell(self.strategy, self.layer)
 
 
@@ -101,11 +99,7 @@ class Role(Generic[Address]):
         return self.address(*fields)
 
     def address_of(self, role: str) -> Address:
-        """Return the address in `role`.
-
-        Raises:
-            InputError: The role belongs to another family.
-        """
+        """Return the address in `role`. Raise InputError if it belongs to another family."""
         found = self.parse(role)
         if found is None:
             raise InputError(f"role {shown(role)} is not of the form {self}")

@@ -32,25 +32,24 @@ class TrainParams(StrictModel):
 
     Attributes:
         concept: Concept id.
-        base: `minilm` (ships with the project), a folder, or an id such as `bert-base-uncased`; with
-            mode `import`, the published classifier itself.
+        base: `minilm` (ships with the project), a folder, or an id such as `bert-base-uncased`; with mode `import`,
+            the published classifier itself.
         revision: Hugging Face revision of the base.
-        mode: `head` freezes the lower layers, computes their states once and trains the rest; `full`
-            fine-tunes everything; `import` takes a published classifier as it is; `auto` is head on a CPU
-            and full on a GPU.
+        mode: `head` freezes the lower layers, computes their states once and trains the rest; `full` fine-tunes
+            everything; `import` takes a published classifier as it is; `auto` is head on a CPU and full on a GPU.
         trained_layers: Layers above the frozen ones in mode head.
         epochs: Passes over the windows; by default 3, and 6 in mode head, where an epoch costs little.
         patience: Training ends early after this many epochs that validate no better than an earlier one.
-        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen encoder needs
-            a larger step).
+        learning_rate: Peak rate; by default 2e-5, and 1e-3 in mode head (one layer above a frozen encoder needs a
+            larger step).
         batch_size: Windows in a step; by default 16, and 8 in mode head.
         num_windows: Generation-like windows cut from each passage, besides one of 128 tokens.
         window_tokens: Shortest and longest generation-like window, in tokens of the base.
-        degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per
-            pair of ordinary windows.
+        degenerate_share: Broken positive windows (two of three shuffled, one looping) taught as negatives, per pair of
+            ordinary windows.
         subfolder: Where a published classifier lies inside its repository.
-        positive_label: Label, or index of it, of a published classifier that means the concept; `{concept}` in
-            it stands for the concept's id. Only a classifier with one output needs none.
+        positive_label: Label, or index of it, of a published classifier that means the concept; `{concept}` in it
+            stands for the concept's id. Only a classifier with one output needs none.
         tokenizer: Base whose tokenizer a published classifier reads with, where it brings none.
     """
 
@@ -96,13 +95,9 @@ class TrainParams(StrictModel):
 
 
 class FoundParams(TrainParams):
-    """Parameters of an import on request, with what it found.
+    """Parameters of an import on request, with what it found."""
 
-    Attributes:
-        weights: Revision of the weights; other weights under the same name are another scorer.
-    """
-
-    weights: str | None = None
+    weights: str | None = None  # revision of the weights; other weights under the same name are another scorer
 
 
 class GateParams(StrictModel):
@@ -138,12 +133,12 @@ class ScoreParams(StrictModel):
 
 
 def _score_params(_: ScoreParams, __: Named) -> dict[str, Any]:
-    """No parameter changes a score."""
+    """Return nothing: no parameter changes a score."""
     return {}
 
 
 def _score_inputs(_: ScoreParams, at: Named, inputs: Keys) -> Keys:
-    """The scores of a name depend on its own texts and on all scorers of the task."""
+    """Return the texts of a name and all scorers of the task."""
     scorers = {role: inputs[role] for role, __ in SCORERS.among(inputs)}
     return {**scorers, "texts": inputs[TEXTS(at.name)]}
 

@@ -1,7 +1,5 @@
 """Steps of the steerer: directions and openings to steered texts and their likelihood."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -55,23 +53,17 @@ class GenerateParams(ModelParams):
 
 
 class ContinueParams(ModelParams):
-    """Parameters of `steerer.continue`.
+    """Parameters of `steerer.continue`."""
 
-    Attributes:
-        num_passages: Passages that are continued, half of each class.
-        prompt_tokens: Tokens of a passage that are given; None gives its first half.
-        max_tokens: New tokens of one text.
-    """
-
-    num_passages: Whole = Field(gt=0, le=1_000_000)
-    prompt_tokens: Whole | None = Field(default=None, gt=0, le=1_000_000)
-    max_tokens: MaxTokens
+    num_passages: Whole = Field(gt=0, le=1_000_000)  # passages that are continued, half of each class
+    prompt_tokens: Whole | None = Field(default=None, gt=0, le=1_000_000)  # given tokens; None gives the first half
+    max_tokens: MaxTokens  # new tokens of one text
     seed: Seed = 0
     ignore_eos: Flag = False
 
 
 def _own_inputs(_: GenerateParams, at: Named, inputs: Keys) -> Keys:
-    """The texts of a name depend on its own directions, and not on those that share its task."""
+    """Return the inputs of a name: its own directions, not those that share its task."""
     shared = {role: inputs[role] for role in (PROMPTS(), CALIBRATION()) if role in inputs}
     own = DIRECTIONS(at.name)
     return {**shared, "directions": inputs[own]} if own in inputs else shared
@@ -82,10 +74,7 @@ GENERATE = Step(
     1,
     GenerateParams,
     inputs=(DIRECTIONS, PROMPTS, CALIBRATION),
-    outputs=(
-        Output(TEXTS, part_params("texts"), _own_inputs),
-        Output(FLUENCY, part_params("fluency"), _own_inputs),
-    ),
+    outputs=(Output(TEXTS, part_params("texts"), _own_inputs), Output(FLUENCY, part_params("fluency"), _own_inputs)),
     summary="steered texts of each name, their receipts, and their likelihood under the unsteered model; "
     "without directions the unsteered texts",
 )

@@ -1,7 +1,7 @@
 """Object storage: one small protocol, a folder and an S3 implementation, and artifacts on top."""
 
 from poolbench.storage.artifacts import Artifacts, Manifest
-from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench.storage.open import NO_ACCESS, open_store
+from poolbench.storage.base import ObjectInfo
+from poolbench.storage.guarded import NO_ACCESS, open_store
 
-__all__ = ["NO_ACCESS", "Artifacts", "Manifest", "ObjectInfo", "ObjectStore", "open_store"]
+__all__ = ["NO_ACCESS", "Artifacts", "Manifest", "ObjectInfo", "open_store"]

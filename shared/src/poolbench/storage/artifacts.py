@@ -1,11 +1,9 @@
 """Artifacts: immutable results under their derivation key, committed by a manifest written last.
 
-Layout: ``artifacts/<key>/<attempt>/<file>`` and ``artifacts/<key>/manifest.json``. Restricted keys (of
-sensitive concepts) live under ``restricted/`` instead. The manifest is created conditionally, so exactly one
-attempt wins and a late duplicate adopts the winner; a reader checks the hashes in it.
+Layout: `artifacts/<key>/<attempt>/<file>` and `artifacts/<key>/manifest.json`. Restricted keys (of
+sensitive concepts) live under `restricted/` instead. The manifest is created conditionally, so exactly one
+attempt wins and a late duplicate adopts the winner. A reader checks the hashes in it.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -30,14 +28,11 @@ class Artifacts:
         self.store = store
 
     def exists(self, key: str) -> bool:
-        """Whether ``key`` is committed."""
+        """Return whether `key` is committed."""
         return self.store.exists(manifest_path(key))
 
     def objects(self) -> Iterator[tuple[str, ObjectInfo]]:
-        """All objects of artifacts with the key of each; restricted ones only where this process may see them.
-
-        What was set aside as damaged is not among them.
-        """
+        """Yield all objects of artifacts with their keys, without damaged ones; restricted ones only with access."""
         for folder in FOLDERS:
             try:
                 found = ((info.path.split("/")[1], info) for info in self.store.list(f"{folder}/"))
@@ -46,11 +41,11 @@ class Artifacts:
                 continue
 
     def require_restricted(self) -> None:
-        """Raises RestrictedError unless this process may touch restricted artifacts."""
+        """Raise RestrictedError unless this process may access restricted artifacts."""
         self.store.exists(f"{FOLDERS[1]}/none")
 
     def manifest(self, key: str) -> Manifest:
-        """The manifest of ``key``. Raises NotFoundError when it is not committed, DamagedError when it is damaged."""
+        """Return the manifest of `key`. Raise NotFoundError if it is not committed, DamagedError if it is damaged."""
         try:
             return Manifest.from_bytes(self.store.get(manifest_path(key)), key)
         except NotFoundError:
@@ -67,7 +62,7 @@ class Artifacts:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """Commits ``files`` under ``key``, or adopts what another attempt committed first."""
+        """Commit `files` under `key`, or adopt what another attempt committed first."""
         if self.exists(key):
             return self.manifest(key)
         writer = self.writer(key)
@@ -77,15 +72,15 @@ class Artifacts:
         return self.manifest(key)
 
     def writer(self, key: str) -> ArtifactWriter:
-        """An attempt at ``key`` whose files are written one by one."""
+        """Return an attempt at `key` whose files are written one by one."""
         return ArtifactWriter(self.store, key)
 
     def read(self, key: str, name: str) -> bytes:
-        """One file of an artifact. Raises NotFoundError, or DamagedError."""
+        """Return one file of an artifact. Raise NotFoundError or DamagedError."""
         return self._read(self.manifest(key), name)
 
     def verify(self, key: str) -> None:
-        """Read every file of an artifact, and tables as tables. Raises NotFoundError, or DamagedError."""
+        """Read every file of an artifact, and tables as tables. Raise NotFoundError or DamagedError."""
         manifest = self.manifest(key)
         _require_files(manifest)
         for name in manifest.files:
@@ -124,27 +119,23 @@ class Artifacts:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """Commits a table as Arrow IPC."""
+        """Commit a table as Arrow IPC."""
         data = table_to_bytes(table)
         return self.write(key, {TABLE_FILE: data}, num_rows=table.num_rows, meta=meta, producer=producer)
 
     def read_table(self, key: str) -> pa.Table:
-        """The table of an artifact, all its shards together."""
+        """Return the table of an artifact, all its shards together."""
         return pa.concat_tables(self.read_shards(key))
 
     def read_receipts(self, key: str) -> pa.Table:
-        """A TEXTS table without its texts, whether or not they were deleted meanwhile."""
+        """Return a TEXTS table without its texts, whether or not they were deleted meanwhile."""
         manifest = self.manifest(key)
         if manifest.erased:
             return self._table(manifest, RECEIPTS_FILE)
         return without_texts(self.read_table(key))
 
     def read_shards(self, key: str) -> Iterator[pa.Table]:
-        """The shards of a table one after another, each read when it is its turn; most tables have one.
-
-        Raises:
-            ErasedError: Its texts were deleted.
-        """
+        """Yield the shards of a table as they are needed. Raise ErasedError if its texts were deleted."""
         manifest = self.manifest(key)
         if manifest.erased:
             raise ErasedError(f"the texts of {key} were deleted after they had been scored; run the same command again")
@@ -154,7 +145,7 @@ class Artifacts:
             yield self._table(manifest, name)
 
     def delete(self, key: str) -> None:
-        """Removes an artifact, manifest first so that a reader never sees half of it."""
+        """Remove an artifact, manifest first so that a reader never sees half of it."""
         self.store.delete(manifest_path(key))
         for info in list(self.store.list(f"{folder_of(key)}/")):
             self.store.delete(info.path)

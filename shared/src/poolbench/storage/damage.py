@@ -1,10 +1,8 @@
 """Damaged artifacts and records: how they are recognised, and where they go.
 
-They are moved, never deleted: to ``damaged/<name>/<time>``, or ``restricted/damaged/<name>/<time>`` for what is
-restricted. ``poolbench-driver gc`` shows them, and removes them with ``--delete``.
+They are moved, never deleted: to `damaged/<name>/<time>`, or `restricted/damaged/<name>/<time>` for restricted ones.
+`poolbench-driver gc` shows them, and removes them with `--delete`.
 """
-
-from __future__ import annotations
 
 import re
 import uuid
@@ -22,11 +20,7 @@ _TIME = re.compile(r"/(\d{8}T\d{6}Z)-[0-9a-f]{6}(?:/|$)")
 
 
 def damage_of(artifacts: Artifacts, key: str) -> str | None:
-    """What is damaged in a committed artifact; None where every file can be read and is as its manifest says.
-
-    Raises:
-        NotFoundError: It is not committed.
-    """
+    """Return what is damaged in a committed artifact, or None. Raise NotFoundError if it is not committed."""
     try:
         artifacts.verify(key)
     except DamagedError as error:
@@ -35,11 +29,7 @@ def damage_of(artifacts: Artifacts, key: str) -> str | None:
 
 
 def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
-    """Moves a damaged artifact away, so that it can be made again.
-
-    Returns:
-        What was wrong, and where it lies now; the place is "" where the artifact is sound or already gone.
-    """
+    """Move a damaged artifact away. Return the damage, and the new place ("" if it is sound or already gone)."""
     store, folder = artifacts.store, folder_of(key)
     try:
         damage = damage_of(artifacts, key)
@@ -49,7 +39,7 @@ def set_aside_if_damaged(artifacts: Artifacts, key: str) -> tuple[str, str]:
 
 
 def _clear_the_place(store: ObjectStore, key: str) -> str:
-    """Moves what stands in the way of an artifact that is not committed; another attempt may be under way there."""
+    """Move what blocks the place of an uncommitted artifact; another attempt may be in progress there."""
     folder, manifest = folder_of(key), manifest_path(key)
     if store.exists(manifest):  # committed by now
         return ""
@@ -60,7 +50,7 @@ def _clear_the_place(store: ObjectStore, key: str) -> str:
 
 
 def set_object_aside(store: ObjectStore, path: str) -> str:
-    """Moves a folder or any record of the store away; returns where it lies now, or "" if nothing is there."""
+    """Move a folder or a record of the store away; return its new place, or "" if nothing is there."""
     top, _, rest = path.partition("/")
     roots = {FOLDERS[0]: (DAMAGED_FOLDER, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED_FOLDER}", rest)}
     root, name = roots.get(top, (DAMAGED_FOLDER, path))
@@ -69,7 +59,7 @@ def set_object_aside(store: ObjectStore, path: str) -> str:
 
 
 def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
-    """All files that were set aside, with the time of that; restricted ones only where this process may see them."""
+    """Yield all files that were set aside, with the time of the move; restricted ones only with access."""
     for root in (DAMAGED_FOLDER, f"{FOLDERS[1]}/{DAMAGED_FOLDER}"):
         try:
             yield from map(_dated, store.list(f"{root}/"))
@@ -78,7 +68,7 @@ def objects_set_aside(store: ObjectStore) -> Iterator[ObjectInfo]:
 
 
 def _dated(info: ObjectInfo) -> ObjectInfo:
-    """A move keeps the time of writing in a folder, so the time of the move is read from the path."""
+    """Read the time of the move from the path: moving a folder keeps the time of writing."""
     if (found := _TIME.search(info.path)) is None:
         return info
     return replace(info, modified_s=datetime.strptime(found[1], "%Y%m%dT%H%M%S%z").timestamp())

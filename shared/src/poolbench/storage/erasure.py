@@ -1,10 +1,8 @@
-"""Deletion of steered texts once they are scored; what says how they were made stays, so that nobody makes them again.
+"""Deletion of steered texts once they are scored. The receipts stay, so that the texts are not generated again.
 
-An erased artifact keeps its key, its manifest (with ``erased_at``) and ``receipts.arrow``: its table without the
-columns that hold text. Its scores can so be read with strength, opening and receipt of each text.
+An erased artifact keeps its key, its manifest (with `erased_at`) and `receipts.arrow`: its table without the
+columns that hold text. So its scores can be read with strength, opening and receipt of each text.
 """
-
-from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
@@ -27,15 +25,15 @@ _DOOMED = "erased_files"
 
 
 def erase_texts(artifacts: Artifacts, key: str) -> None:
-    """Deletes the texts of an artifact for good; a second call finishes what an interrupted one left.
+    """Delete the texts of an artifact for good; a second call completes an interrupted deletion.
 
-    The receipts are written first, then a manifest that names them instead of the texts and lists what is to be
-    deleted, then that is deleted: at every point the artifact is either whole or erased, and what is left to do is
-    known. Files that another attempt writes meanwhile are not touched.
+    The receipts are written first, then a manifest that names them instead of the texts and lists the files to delete,
+    then these are deleted. At every point the artifact is either whole or erased, and the rest of the work is known.
+    Files that another attempt writes meanwhile are not touched.
 
     Raises:
         NotFoundError: The artifact is not committed.
-        RestrictedError: This process may not touch it.
+        RestrictedError: This process has no access.
     """
     manifest = artifacts.manifest(key)
     if not manifest.erased:
@@ -45,7 +43,7 @@ def erase_texts(artifacts: Artifacts, key: str) -> None:
 
 
 def receipts_path(key: str) -> str:
-    """Where the receipts of an erased artifact lie."""
+    """Return the path of the receipts of an erased artifact."""
     return f"{folder_of(key)}/erased/{RECEIPTS_FILE}"
 
 
@@ -67,11 +65,7 @@ def _committed_erasure(artifacts: Artifacts, manifest: Manifest) -> Manifest:
         _DOOMED: sorted(set(doomed) - {manifest_path(key), receipts}),
     }
     erased = manifest.model_copy(
-        update={
-            "schema_version": MANIFEST_VERSION,
-            "files": {RECEIPTS_FILE: entry},
-            "meta": {**manifest.meta, **notes},
-        }
+        update={"schema_version": MANIFEST_VERSION, "files": {RECEIPTS_FILE: entry}, "meta": {**manifest.meta, **notes}}
     )
     store.put(manifest_path(key), erased.to_bytes())
     return erased

@@ -1,7 +1,5 @@
 """Objects as files below one folder, for one machine or a shared file system."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -70,7 +68,6 @@ class FolderStore:
             self._file(path).unlink()
 
     def move(self, source: str, target: str) -> bool:
-        """Moves an object, a folder or whatever lies at a path; False when nothing is there."""
         origin, place = self._file(source), self._file(target)
         with _store_errors(source):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -81,11 +78,7 @@ class FolderStore:
         return True
 
     def make_private(self, name: str) -> None:
-        """Creates a folder of the store that its owner alone may enter; one that is there is closed to others.
-
-        Raises:
-            AccessDeniedError: Another user's folder has this name.
-        """
+        """Create a folder for its owner only, or close one to others. Raise AccessDeniedError if it is not ours."""
         folder = self._file(name)
         with _store_errors(name):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -106,7 +99,7 @@ class FolderStore:
 
 
 def _is_regular(file: Path) -> bool:
-    """Whether a file of the store lies there; a link, a pipe or a folder is none."""
+    """Return whether a file of the store lies there; a link, a pipe or a folder is none."""
     return file.is_file() and not file.is_symlink()
 
 
@@ -133,7 +126,7 @@ def _make_parent(target: Path) -> None:
 
 
 def _read_regular(file: Path) -> bytes | None:
-    """The bytes of a regular file; None for whatever else lies there, such as a pipe that would block its reader."""
+    """Return the bytes of a regular file; None for anything else, such as a pipe that would block its reader."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -160,7 +153,7 @@ def _blocked(path: Path) -> BlockedPathError:
 
 
 def _link_once(name: str, target: Path) -> bool:
-    """A hard link fails when the name is taken, so exactly one writer wins even across processes."""
+    """Link a file into place. A hard link fails if the name is taken, so exactly one writer wins across processes."""
     try:
         os.link(name, target)
     except FileExistsError:
@@ -171,7 +164,7 @@ def _link_once(name: str, target: Path) -> bool:
 
 
 def _unless_missing(error: OSError) -> None:
-    """A folder that is not there lists as empty; one that cannot be read must not."""
+    """Raise unless the folder does not exist: it lists as empty, but an unreadable one must not."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         kind = AccessDeniedError if isinstance(error, PermissionError) else StoreError
         raise kind(f"object store: {error.filename}: {error.strerror}") from error

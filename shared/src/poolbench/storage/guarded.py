@@ -1,34 +1,30 @@
-"""A store in two parts: what belongs to sensitive concepts lies behind credentials of its own."""
-
-from __future__ import annotations
+"""Open a store by its URI. Artifacts of sensitive concepts need credentials of their own."""
 
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from functools import partial
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlparse
 
 from poolbench.contracts.wire import RESTRICTED_FOLDER
-from poolbench.errors import AccessDeniedError, RestrictedError
+from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
+from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
 from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.folder import FolderStore
 
 Opener = Callable[[], ObjectStore]
 
 
 class GuardedStore:
-    """ObjectStore that takes every path below ``restricted/`` to another store, and no other path there.
+    """ObjectStore that takes every path below `restricted/` to another store, and no other path there.
 
-    The restricted store is opened when it is first needed. Where there is none, or it refuses the credentials,
-    the answer is RestrictedError: the ordinary store is never asked for a restricted path.
+    The restricted store is opened when it is first needed. If there is none, or it refuses the credentials,
+    RestrictedError is raised: the ordinary store is never asked for a restricted path.
     """
 
     def __init__(self, ordinary: ObjectStore, restricted: Opener | None, remedy: str) -> None:
-        """Puts the two together.
-
-        Args:
-            ordinary: Holds all else.
-            restricted: Opens the store of restricted paths; None where this process may not touch them.
-            remedy: What a refused operator can do.
-        """
+        """Combine two stores. `restricted` is None without access; `remedy` says what a refused operator can do."""
         self.uri = ordinary.uri
         self._ordinary, self._open, self._remedy = ordinary, restricted, remedy
         self._restricted: ObjectStore | None = None
@@ -47,7 +43,7 @@ class GuardedStore:
             return store.exists(path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Objects below ``restricted/`` are listed only where the prefix asks for them."""
+        """List objects below `restricted/` only if the prefix asks for them."""
         asked = is_below_restricted(prefix)
         with self._of(prefix) as store:
             found = list(store.list(prefix))
@@ -65,7 +61,7 @@ class GuardedStore:
 
     @contextmanager
     def _of(self, path: str) -> Iterator[ObjectStore]:
-        """The store that a path belongs to; a refusal of the restricted one is named as such."""
+        """Yield the store of a path; a refusal by the restricted store raises RestrictedError."""
         if not is_below_restricted(path):
             yield self._ordinary
             return
@@ -84,5 +80,72 @@ class GuardedStore:
 
 
 def is_below_restricted(path: str) -> bool:
-    """Whether a path lies below ``restricted/``, however it is spelled."""
+    """Return whether a path lies below `restricted/`, however it is spelled."""
     return PurePosixPath(path).parts[:1] == (RESTRICTED_FOLDER,)
+
+
+NO_ACCESS = "none"
+
+
+def open_store(uri: str, restricted: str = "") -> ObjectStore:
+    """Return the store that `uri` names: a folder (`/data/store`, `file:///data/store`) or `s3://bucket/prefix`.
+
+    S3 endpoint and credentials come from the environment, never from a configuration file. What lies below
+    `restricted/` needs credentials of its own (endpoint and region are the ordinary ones unless given), or lies in a
+    folder of mode 0700. Its store is `restricted` (`none` for no access), else POOLBENCH_RESTRICTED_STORE, else `uri`.
+    Raise ConfigError for a wrong URI or setting.
+    """
+    place = restricted or PlaceSettings.load().restricted_store or uri
+    opener, remedy = _restricted_opener(place)
+    return GuardedStore(_open(uri), opener, remedy)
+
+
+def _open(uri: str) -> ObjectStore:
+    if _scheme(uri) == "s3":
+        from poolbench.storage.s3 import S3Store
+
+        return S3Store.open(uri, S3Settings.load())
+    return FolderStore(_folder(uri))
+
+
+def _restricted_opener(uri: str) -> tuple[partial[ObjectStore] | None, str]:
+    """Return how the restricted store is opened, None for no access; and the remedy after a refusal."""
+    if uri == NO_ACCESS:
+        return None, f"{PlaceSettings.variable('restricted_store')} is {NO_ACCESS!r} here"
+    if _scheme(uri) != "s3":
+        folder = _folder(uri)
+        return partial(_open_private, folder), f"{folder / RESTRICTED_FOLDER} is open to its owner only"
+    ordinary, own = S3Settings.load(), RestrictedS3Settings.load()
+    keys = [RestrictedS3Settings.variable(name) for name in ("access_key", "secret_key")]
+    if not own.access_key or not own.secret_key:
+        return None, f"set {' and '.join(keys)}: the ordinary credentials do not open them"
+    if own.access_key == ordinary.access_key:
+        raise ConfigError(f"{keys[0]} is the ordinary access key; restricted artifacts need credentials of their own")
+    service = ordinary.model_copy(update={name: value for name, value in own if value})
+    return partial(_open_s3, uri, service), f"check {' and '.join(keys)}, and what the bucket's policy allows them"
+
+
+def _open_private(root: Path) -> ObjectStore:
+    """Return a folder store whose `restricted/` only its owner may enter."""
+    store = FolderStore(root)
+    store.make_private(RESTRICTED_FOLDER)
+    return store
+
+
+def _open_s3(uri: str, service: S3Settings) -> ObjectStore:
+    from poolbench.storage.s3 import S3Store
+
+    return S3Store.open(uri, service, existing=True)
+
+
+def _scheme(uri: str) -> str:
+    scheme = urlparse(uri).scheme
+    if scheme not in ("", "file", "s3"):
+        raise ConfigError(
+            f"object store {uri!r}: unknown scheme {scheme!r}; use a folder, file:// or s3://bucket/prefix"
+        )
+    return scheme
+
+
+def _folder(uri: str) -> Path:
+    return Path(urlparse(uri).path if urlparse(uri).scheme else uri).expanduser().resolve()

@@ -1,14 +1,45 @@
-"""What a manifest says of an artifact, and where an artifact lies."""
+"""Manifests of artifacts: their content, sealed with a checksum, and where artifacts lie."""
 
-from __future__ import annotations
-
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import ARTIFACTS_FOLDER, MANIFEST_FILE, RESTRICTED_FOLDER
-from poolbench.storage.sealed import seal, unseal
+
+CHECKSUM = "checksum"
+
+
+def seal(content: str | bytes) -> bytes:
+    """Return a JSON object with the checksum of all its fields added."""
+    fields = from_json(content)
+    return json.dumps({**fields, CHECKSUM: _checksum(fields)}).encode()
+
+
+def unseal(data: bytes, *, required: bool = False) -> dict[str, Any]:
+    """Return the fields of a sealed JSON object, without the checksum, which earlier versions did not write.
+
+    Raise ValueError if the bytes are no JSON object, or the checksum is wrong, or missing although `required`.
+    """
+    fields = from_json(data)
+    if not isinstance(fields, dict):
+        raise ValueError(f"expected a JSON object, got {type(fields).__name__}")
+    checksum = fields.pop(CHECKSUM, None)
+    if checksum is None and not required:
+        return fields
+    if checksum != _checksum(fields):
+        raise ValueError("its checksum is missing" if checksum is None else "it does not match its checksum")
+    return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
 
 #: Manifests of version 1 have no checksum; they stay readable.
 MANIFEST_VERSION = 2
@@ -46,16 +77,12 @@ class Manifest(BaseModel):
     created_at: str
 
     def to_bytes(self) -> bytes:
-        """The manifest as it is stored, with its checksum."""
+        """Return the manifest as stored, with its checksum."""
         return seal(self.model_dump_json())
 
     @classmethod
     def from_bytes(cls, data: bytes, key: str) -> Self:
-        """The manifest that was stored under ``key``.
-
-        Raises:
-            ValueError: It is damaged, or belongs to another artifact. pydantic's ValidationError is one.
-        """
+        """Parse the manifest of `key`. Raise ValueError if it is damaged, or belongs to another artifact."""
         content = unseal(data)
         manifest = cls.model_validate(content)
         if manifest.schema_version > 1:
@@ -68,15 +95,15 @@ class Manifest(BaseModel):
 
     @property
     def erased(self) -> bool:
-        """Whether the texts were deleted after they had been scored; receipts are all that is left."""
+        """Return whether the texts were deleted after scoring; only receipts are left."""
         return ERASED_AT in self.meta
 
 
 def folder_of(key: str) -> str:
-    """The folder of an artifact in the store."""
+    """Return the folder of an artifact in the store."""
     return f"{FOLDERS[is_restricted(key)]}/{key}"
 
 
 def manifest_path(key: str) -> str:
-    """Where the manifest of an artifact lies."""
+    """Return the path of an artifact's manifest."""
     return f"{folder_of(key)}/{MANIFEST_FILE}"

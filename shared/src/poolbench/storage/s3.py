@@ -36,17 +36,10 @@ class S3Store:
     """ObjectStore over one bucket and prefix of an S3 service."""
 
     def __init__(self, uri: str, client: Minio, http: urllib3.PoolManager, *, existing: bool = False) -> None:
-        """Opens `uri`, creating its bucket where there is none.
+        """Open `uri`, creating its bucket if there is none. Conditional writes go through the client's pool `http` too.
 
-        Args:
-            uri: `s3://bucket/prefix`.
-            client: holds endpoint and credentials.
-            http: pool that the client uses; conditional writes go through it too.
-            existing: the bucket is neither looked for nor created; narrow credentials may do neither.
-
-        Raises:
-            ConfigError: the URI names no bucket.
-            StoreError: the service does not answer or refuses the credentials.
+        With `existing` the bucket is neither looked for nor created, because narrow credentials may do neither. Raise
+        ConfigError if the URI names no bucket, StoreError if the service does not answer or refuses the credentials.
         """
         parts = urlparse(uri)
         if parts.scheme != "s3" or not parts.netloc:
@@ -60,16 +53,7 @@ class S3Store:
 
     @classmethod
     def open(cls, uri: str, service: S3Settings, *, existing: bool = False) -> S3Store:
-        """Return the store that `uri` names.
-
-        Args:
-            uri: `s3://bucket/prefix`.
-            service: Endpoint, credentials and region.
-            existing: As for the constructor.
-
-        Raises:
-            ConfigError: Endpoint or credentials are missing, or the endpoint is no address.
-        """
+        """Return the store that `s3://bucket/prefix` names. Raise ConfigError without endpoint or credentials."""
         if absent := [service.variable(name) for name in _NEEDED if not getattr(service, name)]:
             raise ConfigError(f"object store {uri}: set {', '.join(absent)}")
         parts = urlparse(service.endpoint)
@@ -88,7 +72,6 @@ class S3Store:
         return cls(uri, client, http, existing=existing)
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
-        """Stores an object; with `if_absent` exactly one of several writers gets True."""
         name = self._name(path)
         with self._errors(f"writing {path}"):
             if if_absent:
@@ -97,7 +80,6 @@ class S3Store:
         return True
 
     def get(self, path: str) -> bytes:
-        """The bytes of an object. Raises NotFoundError."""
         with self._errors(f"reading {path}"):
             response = self._client.get_object(self._bucket, self._name(path))
             try:
@@ -107,7 +89,6 @@ class S3Store:
                 response.release_conn()
 
     def exists(self, path: str) -> bool:
-        """Whether an object is stored under `path`."""
         try:
             with self._errors(f"looking for {path}"):
                 self._client.stat_object(self._bucket, self._name(path))
@@ -116,7 +97,6 @@ class S3Store:
         return True
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All objects whose path starts with `prefix`, in path order."""
         root = f"{self._prefix}/" if self._prefix else ""
         with self._errors(f"listing {prefix}"):
             for item in self._client.list_objects(self._bucket, prefix=root + prefix, recursive=True):
@@ -124,12 +104,10 @@ class S3Store:
                 yield ObjectInfo(str(item.object_name).removeprefix(root), item.size or 0, modified)
 
     def delete(self, path: str) -> None:
-        """Removes an object; a missing one is no error."""
         with self._errors(f"deleting {path}"):
             self._client.remove_object(self._bucket, self._name(path))
 
     def move(self, source: str, target: str) -> bool:
-        """Moves an object, or everything below a path; False when nothing is there."""
         below = [info.path for info in self.list(f"{source}/")]
         found = [*([source] if self.exists(source) else []), *below]
         for path in sorted(found, key=lambda path: not path.endswith(f"/{MANIFEST_FILE}")):
@@ -144,7 +122,7 @@ class S3Store:
         url = self._client.presigned_put_object(self._bucket, name, expires=_PRESIGNED_FOR)
         headers = {"If-None-Match": "*", "Content-Type": OCTET_STREAM}
         for attempt in range(_CONFLICT_ATTEMPTS):
-            # Without transparent retries: one after a lost answer would lose to the write it repeats.
+            # No transparent retries: a retry after a lost response would conflict with our own write.
             answer = self._http.request("PUT", url, body=data, headers=headers, retries=False)
             if answer.status == _EXISTS:
                 return False
@@ -185,7 +163,7 @@ class S3Store:
 
 
 def _connections() -> urllib3.PoolManager:
-    """Connections that time out, and repeat what a server was too busy for."""
+    """Return connections that time out, and retry what a server was too busy for."""
     return urllib3.PoolManager(
         timeout=urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
         maxsize=16,

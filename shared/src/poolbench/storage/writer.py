@@ -1,7 +1,5 @@
 """One attempt at an artifact: files one after another, then the manifest that commits them all."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,8 +21,7 @@ SHARD_FILE = "table-{:05d}.arrow"
 class ArtifactWriter:
     """Writes the files of an artifact as they come, so that it need not fit into memory.
 
-    Nobody sees them before ``commit``. An attempt that ends without is cleared by ``discard``, and one that is
-    killed by ``poolbench-driver gc``.
+    They are invisible before `commit`. `discard` removes a failed attempt, and `poolbench-driver gc` a killed one.
     """
 
     def __init__(self, store: ObjectStore, key: str) -> None:
@@ -34,7 +31,7 @@ class ArtifactWriter:
         self._num_rows = 0
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes one file."""
+        """Write one file."""
         path = f"{folder_of(self.key)}/{self._attempt}/{name}"
         with self._blocked_is_damage():
             self._store.put(path, data)
@@ -42,7 +39,7 @@ class ArtifactWriter:
         self._files[name] = FileEntry(path=path, num_bytes=len(data), sha256=sha256)
 
     def add_shard(self, table: pa.Table) -> None:
-        """Writes the next part of a table; parts may differ in what their schemas say beside the columns."""
+        """Write the next part of a table; the metadata of their schemas may differ."""
         self.put(SHARD_FILE.format(len(self._files)), table_to_bytes(table))
         self._num_rows += table.num_rows
 
@@ -53,7 +50,7 @@ class ArtifactWriter:
         meta: Mapping[str, Any] | None = None,
         producer: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Makes the files the artifact; False when another attempt was first, and then they are removed."""
+        """Commit the files as the artifact. If another attempt was first, remove them and return False."""
         manifest = Manifest(
             key=self.key,
             attempt=self._attempt,
@@ -77,14 +74,14 @@ class ArtifactWriter:
             raise DamagedError(self.key, str(error)) from None
 
     def discard(self) -> None:
-        """Removes what was written."""
+        """Remove what was written."""
         for entry in self._files.values():
             self._store.delete(entry.path)
         self._files = {}
 
 
 def table_to_bytes(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC file, zstd-compressed."""
+    """Return a table as a zstd-compressed Arrow IPC file."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.ipc.new_file(sink, table.schema, options=options) as writer:
@@ -93,5 +90,5 @@ def table_to_bytes(table: pa.Table) -> bytes:
 
 
 def table_from_bytes(data: bytes) -> pa.Table:
-    """The table in an Arrow IPC file."""
+    """Return the table in an Arrow IPC file."""
     return pa.ipc.open_file(pa.BufferReader(data)).read_all()

@@ -1,6 +1,4 @@
-"""Boards of a part of the cells, and figures that compare boards: families, models, layers, concepts."""
-
-from __future__ import annotations
+"""Compare boards of a part of the cells: of families, models, layers or concepts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -11,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from poolbench.statistics.correlation import spearman
-from poolbench.statistics.discriminability import discriminability
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
-from poolbench.statistics.winning_rate import mean_winning_rate
+from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
 from poolbench.statuses import Status
 from poolbench.suites.ranking import RankBoard, rank_board
 
@@ -23,58 +20,35 @@ Cell = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FamilyRank:
-    """Mean rank of a family's strategies on a board.
-
-    Attributes:
-        family: Its name.
-        strategies: Its strategies on the board, best first.
-        mean_rank: Mean over blocks of the mean rank of its strategies in the block; strategies, not families,
-            are ranked. None where none of them has a rank.
-        interval: Under the cluster bootstrap over blocks; None with fewer than two.
-        num_blocks: Blocks in which it has a rank.
-    """
+    """Mean rank of a family's strategies on a board."""
 
     family: str
-    strategies: tuple[str, ...]
-    mean_rank: float | None
-    interval: tuple[float, float] | None
-    num_blocks: int
+    strategies: tuple[str, ...]  # its strategies on the board, best first
+    mean_rank: float | None  # mean over blocks of its strategies' mean rank in the block; None without ranks
+    interval: tuple[float, float] | None  # from the cluster bootstrap over blocks; None with fewer than two
+    num_blocks: int  # blocks in which it has a rank
 
 
 @dataclass(frozen=True)
 class RankAgreement:
-    """Spearman correlation of the strategies' mean ranks on two boards, e.g. of two layers.
-
-    Attributes:
-        first: Name of one board.
-        second: Name of the other.
-        value: Correlation over the strategies on both; None where it cannot be computed.
-        interval: Under a bootstrap over the blocks of both.
-        num_strategies: Strategies on both.
-        status: ``ok``, ``too_few`` (under 3 strategies) or ``collapsed`` (all tied).
-    """
+    """Spearman correlation of the strategies' mean ranks on two boards, e.g. of two layers."""
 
     first: str
     second: str
-    value: float | None
-    interval: tuple[float, float] | None
-    num_strategies: int
-    status: Status = Status.OK
+    value: float | None  # correlation over the strategies on both boards; None if it cannot be computed
+    interval: tuple[float, float] | None  # from a bootstrap over the blocks of both
+    num_strategies: int  # strategies on both
+    status: Status = Status.OK  # `ok`, `too_few` (under 3 strategies) or `collapsed` (all tied)
 
 
 def boards_by(
     cells: Iterable[Cell], metric: str, part: Callable[[Cell], str | None], **settings: Any
 ) -> dict[str, RankBoard]:
-    """A board for each part of the cells, e.g. a concept family, model or layer; parts without a board are left out.
+    """Return a board for each part of the cells, e.g. a concept family, model or layer, with the arguments of
+    `rank_board`.
 
-    Args:
-        cells: Result rows, as ``rank_board`` takes them.
-        metric: Metric to rank.
-        part: Part that a cell belongs to; None for none.
-        **settings: What ``rank_board`` takes.
-
-    Raises:
-        ConfigError: As ``rank_board``, within a part.
+    `part` returns the part of a cell, or None for none. Parts without a board are left out. Raise ConfigError as
+    `rank_board` does.
     """
     parts: dict[str, list[Cell]] = defaultdict(list)
     for cell in cells:
@@ -87,7 +61,7 @@ def boards_by(
 def family_ranks(
     board: RankBoard, family_of: Mapping[str, str], *, num_resamples: int = 1000, seed: int = 0
 ) -> list[FamilyRank]:
-    """Mean rank of each strategy family, best first; a strategy without family stands for itself."""
+    """Return the mean rank of each strategy family, best first. A strategy without family is its own family."""
     members: dict[str, list[int]] = defaultdict(list)
     for k, name in enumerate(board.strategies):
         members[family_of.get(name, name)].append(k)
@@ -105,7 +79,7 @@ def family_ranks(
 def rank_agreements(
     boards: Mapping[str, RankBoard], *, num_resamples: int = 1000, seed: int = 0
 ) -> list[RankAgreement]:
-    """Agreement of each pair of boards: over layers the layer rank stability, over models their agreement."""
+    """Return the agreement of each pair of boards, e.g. of layers or models."""
     pairs = combinations(boards.items(), 2)
     return [_agreement(a, first, b, second, num_resamples, seed) for (a, first), (b, second) in pairs]
 
@@ -136,10 +110,10 @@ def _ranks_of(board: RankBoard, strategies: list[str], blocks: list[str]) -> np.
 
 
 def winning_rates(board: RankBoard) -> dict[str, float]:
-    """Share of (concept, other strategy) pairs that each strategy wins, ties one half."""
+    """Return the share of (concept, other strategy) pairs that each strategy wins, ties one half."""
     return dict(zip(board.strategies, mean_winning_rate(-board.ranks_NK.T).tolist(), strict=True))
 
 
 def block_agreement(board: RankBoard) -> dict[str, float]:
-    """Kendall's tau of each concept's order of the strategies with the overall one; NaN where it ties them all."""
+    """Return Kendall's tau of each concept's order of the strategies with the overall order; NaN if all are tied."""
     return dict(zip(board.blocks, discriminability(-board.ranks_NK.T).tolist(), strict=True))

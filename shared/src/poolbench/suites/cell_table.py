@@ -1,6 +1,4 @@
-"""From result rows to one value a strategy and concept: which rows may be ranked together, and what nulls count for."""
-
-from __future__ import annotations
+"""Reduce result rows to one value per strategy and concept: which rows may be ranked together, and how nulls count."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -21,16 +19,9 @@ ABSENT_STATUSES = (Status.NOT_IMPLEMENTED,)
 #: Columns in which all rows of one board agree: a published figure is another quantity than a corrected one, and
 #: planted passages are diagnostics that real ones are never ranked with.
 ONE_QUANTITY = (
-    "suite",
-    "protocol",
-    "budget",
-    "dataset",
-    "dataset_revision",
-    "direction",
-    "alpha_unit",
-    "opening_set",
+    "suite", "protocol", "budget", "dataset", "dataset_revision", "direction", "alpha_unit", "opening_set",
     "metric_version",
-)
+)  # fmt: skip
 
 Cell = Mapping[str, Any]
 #: Model and layer of a cell, None where a row has none.
@@ -38,15 +29,7 @@ Unit = tuple[Any, Any]
 
 
 def require_one_quantity(cells: Iterable[Cell], metric: str) -> None:
-    """Refuses rows of one metric that measure different things.
-
-    Args:
-        cells: Result rows; other metrics are ignored, and columns that a row lacks or leaves empty.
-        metric: The metric that is to be ranked.
-
-    Raises:
-        ConfigError: Where they differ in a column of ``ONE_QUANTITY``, or a strategy comes in two versions.
-    """
+    """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or a strategy has two versions."""
     found: dict[tuple[str, str], set[Any]] = defaultdict(set)
     for cell in cells:
         if cell["metric"] == metric:
@@ -62,10 +45,10 @@ def require_one_quantity(cells: Iterable[Cell], metric: str) -> None:
 def cell_table(
     cells: Iterable[Cell], metric: str, higher_is_better: bool
 ) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
-    """Value by (strategy, concept), and the concepts that are dropped with the reason.
+    """Return the value by (strategy, concept), and the dropped concepts with the reason.
 
-    A worst-rank null is -inf (inf where lower is better), any other null and a cell that lacks a layer or model of its
-    block NaN.
+    A worst-rank null is -inf (inf if lower is better). Any other null is NaN, and so is a cell that lacks a layer or
+    model of its block.
     """
     worst = -np.inf if higher_is_better else np.inf
     gathered: dict[tuple[str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -85,7 +68,7 @@ def cell_table(
 
 
 def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
-    """Mean over the layers of each model, then over models; NaN where the cell lacks a unit of its block."""
+    """Return the mean over the layers of each model, then over models; NaN if the cell lacks a unit of its block."""
     if set(values) != units:
         return float("nan")
     models: dict[Any, list[float]] = defaultdict(list)

@@ -1,6 +1,4 @@
-"""What D1 says of a concept as a whole: is it too easy to rank anybody, does it leak, do vectors collapse on it?"""
-
-from __future__ import annotations
+"""Check a concept as a whole by D1: saturation, alarms and collapsed vectors."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,14 +14,10 @@ Row = dict[str, Any]
 
 
 def concept_check_rows(cells: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """Shares of the strategies that are at the ceiling, raise an alarm, or collapse, for each concept and layer.
+    """Return rows of `d1.saturation`, `d1.alarms` and `d1.collapses` per concept and layer, without strategy.
 
-    Args:
-        cells: Result rows of the protocol ``corrected``; all but those of ``d1.auroc`` are ignored.
-
-    Returns:
-        Rows of ``d1.saturation``, ``d1.alarms`` and ``d1.collapses`` with concept and layer, without strategy. The
-        first carries the flag as its reason where most strategies reach .99: their order then says little.
+    Only corrected rows of `d1.auroc` are read. If most strategies reach .99, the first row carries a flag as its
+    reason.
     """
     gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for cell in cells:

@@ -1,6 +1,4 @@
-"""How parallel the directions of two strategies are: which strategies are the same one in disguise."""
-
-from __future__ import annotations
+"""Cosines of directions: of two strategies, and of a concept and its neighbour (D3 of representations)."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,27 +11,51 @@ import pyarrow as pa
 from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from poolbench.contracts.tables import error_of, vector_matrix
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench.suites.representation import direction_vector
+from poolbench.suites.measure import Measure
+
+
+def d3_rep_measure(
+    directions: pa.Table, neighbour_directions: pa.Table, *, neighbour: str, relation: str, direction: str = "C1"
+) -> Measure:
+    """Return the cosine of the directions of a concept and its neighbour, by one construction, strategy and layer."""
+    metric = f"d3.rep_{relation}"
+    fields: dict[str, Any] = {"neighbour": neighbour, "direction": direction}
+    try:
+        first = direction_vector(directions, direction)
+        second = direction_vector(neighbour_directions, direction)
+    except CellError as error:
+        return Measure.failed(metric, error, **fields)
+    return Measure.of(metric, float(np.clip(first @ second, -1, 1)), **fields)
+
+
+def direction_vector(table: pa.Table, direction: str) -> np.ndarray:
+    """Return one construction's direction in a DIRECTIONS table, float64 [D].
+
+    Raise CellError with the status of a direction that could not be computed; `failed` if the table lacks it.
+    """
+    ids = table["direction_id"].to_pylist()
+    if direction not in ids:
+        raise CellError(Status.FAILED, f"no direction {direction} among {', '.join(ids)}")
+    row = ids.index(direction)
+    if not table["vector"][row].is_valid:
+        found = table.slice(row, 1).drop_columns(["vector"]).to_pylist()[0]
+        raise error_of(found, f"direction {direction} could not be computed")
+    return vector_matrix(table["vector"])[row].astype(np.float64)
+
 
 #: Mean cosine from which two strategies' directions are reported as one.
 SAME = 0.99
 
 
 def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1") -> list[dict[str, Any]]:
-    """Cosine of every pair of strategies' directions of one construction, of one concept at one layer.
+    """Return the cosine of every pair of strategies' directions, for one construction, concept and layer.
 
-    Pairs are made of sorted names and computed one by one, so that neither the order of the strategies nor a further
-    one changes a row.
-
-    Args:
-        tables: DIRECTIONS by strategy, or why there are none.
-        direction: Construction method.
-
-    Returns:
-        Rows with direction, strategy_a, strategy_b, cosine, status, reason and what it quotes, each pair once. Where a
-        side has no direction the cosine is null, with the status of that side (of the first, where neither has one).
+    Each pair of sorted names is computed on its own, so that a row does not depend on the other strategies. `tables`
+    holds DIRECTIONS by strategy, or the error that replaced them. If a side has no direction, the cosine is null with
+    the status of that side (of the first, if neither has one).
     """
     found = {name: _unit(tables[name], direction) for name in sorted(tables)}
     return [
@@ -43,7 +65,7 @@ def cosine_rows(tables: Mapping[str, pa.Table | CellError], direction: str = "C1
 
 
 def _unit(table: pa.Table | CellError, direction: str) -> np.ndarray | CellError:
-    """The direction [D] at unit norm in float64 (stored ones are rounded to float32), or why there is none."""
+    """Return the unit direction [D] in float64 (stored ones are rounded to float32), or the error."""
     if isinstance(table, CellError):
         return table
     try:
@@ -69,22 +91,15 @@ def _null(status: Status, reason: str, quoted: tuple[str, ...] | None = ()) -> d
 
 @dataclass(frozen=True)
 class CosineBoard:
-    """Mean cosine over concepts of each pair of strategies.
+    """Mean cosine over concepts of each pair of strategies."""
 
-    Attributes:
-        strategies: S strategies, similar ones beside each other.
-        mean_SS: Mean over the concepts in which both have a direction, NaN where there is none; 1 on the diagonal.
-        lowest: The concept of the lowest cosine, and that cosine, by pair of strategies in either order.
-        without: Strategies that have no direction in any concept, with the status.
-    """
-
-    strategies: list[str]
-    mean_SS: np.ndarray
-    lowest: dict[tuple[str, str], tuple[float, str]]
-    without: dict[str, str]
+    strategies: list[str]  # S strategies, similar ones next to each other
+    mean_SS: np.ndarray  # mean over the concepts in which both have a direction; NaN if none, 1 on the diagonal
+    lowest: dict[tuple[str, str], tuple[float, str]]  # lowest cosine and its concept, by pair in either order
+    without: dict[str, str]  # status by strategy that has no direction in any concept
 
     def nearest(self, strategy: str) -> tuple[str, float] | None:
-        """The most parallel other strategy and their mean cosine; None where it has no cosine."""
+        """Return the most parallel other strategy and their mean cosine; None without a cosine."""
         row = self.strategies.index(strategy)
         others = np.where(np.arange(len(self.strategies)) == row, np.nan, self.mean_SS[row])
         if np.isnan(others).all():
@@ -93,7 +108,7 @@ class CosineBoard:
         return self.strategies[best], float(others[best])
 
     def groups(self, at_least: float = SAME) -> list[list[str]]:
-        """Sets of two and more strategies in which every pair's mean cosine is at least this (complete linkage)."""
+        """Return the sets of strategies in which every pair's mean cosine reaches this (complete linkage)."""
         if len(self.strategies) < 2:
             return []
         marks = fcluster(linkage(_distances(self.mean_SS), "complete"), 1 - at_least + 1e-12, "distance")
@@ -102,7 +117,7 @@ class CosineBoard:
 
 
 def cosine_board(rows: Iterable[Mapping[str, Any]]) -> CosineBoard:
-    """Means over concepts of the rows of one layer and construction; models count as further concepts."""
+    """Average the rows of one layer and construction over concepts; models count as further concepts."""
     pairs: dict[tuple[str, str], list[tuple[float, str]]] = defaultdict(list)
     missing: list[tuple[str, str, str]] = []
     for row in rows:
@@ -138,13 +153,13 @@ def _matrix(strategies: list[str], means: Mapping[tuple[str, str], float]) -> np
 
 
 def _distances(mean_SS: np.ndarray) -> np.ndarray:
-    """1 - cosine of the pairs; without a cosine as far apart as orthogonal directions."""
+    """Return 1 - cosine of the pairs; a pair without a cosine counts as orthogonal."""
     distances_SS = 1 - np.nan_to_num(mean_SS, nan=0.0)
     return squareform(np.clip(distances_SS, 0, 2), checks=False)
 
 
 def _by_similarity(mean_SS: np.ndarray) -> list[int]:
-    """Leaf order of average linkage, turned so that neighbours are alike."""
+    """Return the leaf order of average linkage, turned so that neighbours are similar."""
     if len(mean_SS) < 3:
         return list(range(len(mean_SS)))
     return leaves_list(linkage(_distances(mean_SS), "average", optimal_ordering=True)).tolist()

@@ -1,6 +1,4 @@
-"""Response curves: one row a strength, for ``curves.parquet`` and the report."""
-
-from __future__ import annotations
+"""Compute response curves for `curves.parquet` and the report: one row per strength."""
 
 from typing import Any
 
@@ -10,7 +8,7 @@ from poolbench.errors import CellError
 from poolbench.suites.grids import ResponseGrid, SteeredTables, response_grids, single_grid
 from poolbench.suites.intervals import expanded_level
 from poolbench.suites.response import fluent_strengths, mean_scores, perplexity_ratio
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 from poolbench.suites.steering import opening_weights
 
 
@@ -19,17 +17,17 @@ def curve_rows(
     unsteered: SteeredTables,
     nulls: SteeredTables | None = None,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[dict[str, Any]]:
-    """The response curve of one (concept, strategy); empty where too few openings are complete.
+    """Return the response curve of one (concept, strategy); empty if too few openings are complete.
 
     Returns:
-        Rows with direction, scorer, strength, score, ci_low, ci_high, gain (score minus unsteered),
-        perplexity_ratio, repeated_4grams, fluent, n (openings), and null_low, null_mean, null_high: 5th
-        percentile, mean and 95th percentile of the null directions' mean scores (null where not run).
+        Rows with direction, scorer, strength, score, ci_low, ci_high, gain (score minus unsteered), perplexity_ratio,
+        repeated_4grams, fluent, n (openings), and null_low, null_mean, null_high: 5th percentile, mean and 95th
+        percentile of the null directions' mean scores (null if not run).
     """
     try:
         grid = single_grid(steered, unsteered, scorer.concept, direction_key)

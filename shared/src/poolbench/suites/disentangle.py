@@ -1,22 +1,52 @@
-"""D3: whether steering moves its own concept and leaves the neighbour alone."""
-
-from __future__ import annotations
+"""D3: does steering move its own concept and leave the neighbour alone?"""
 
 from typing import Any
 
 import numpy as np
 
 from poolbench.errors import CellError
+from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.statuses import Status
 from poolbench.suites.grids import ResponseGrid, SteeredTables, align_openings, response_grids, single_grid
 from poolbench.suites.intervals import opening_interval, with_direction_spread
 from poolbench.suites.measure import Measure
-from poolbench.suites.rules import Scorer, SteeringRules
-from poolbench.suites.shifts import Shifts
+from poolbench.suites.response import best_column, gain_at, halves
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
 EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"
 RELATIONS = ("ld", "lc")
+
+
+class Shifts:
+    """Shifts of target and neighbour at the target's best strength.
+
+    The strength is chosen on one half of the openings, the shifts are read on the other (`num_read` openings). Entry 0
+    of a shift is the value, the rest are resamples [1 + R].
+    """
+
+    def __init__(
+        self, target: ResponseGrid, neighbour: ResponseGrid, units: tuple[float, float], rules: SteeringRules
+    ) -> None:
+        choose, read = halves(len(target.openings), rules.seed)
+        column = best_column(target.at_openings(choose), rules)
+        weights = np.vstack([np.ones((1, len(read))), bootstrap_counts(len(read), rules.num_bootstrap, rules.seed)])
+        self.strength = float(target.strengths[column])
+        self.num_read = len(read)
+        self.target = gain_at(target.at_openings(read), column, weights) / units[0]
+        self.neighbour = gain_at(neighbour.at_openings(read), column, weights) / units[1]
+
+    def robust(self) -> np.ndarray:
+        """Return dA - |dB|."""
+        return self.target - np.abs(self.neighbour)
+
+    def details(self) -> dict[str, float]:
+        """Return the chosen strength and the two shifts."""
+        return {
+            "strength": self.strength,
+            "target_shift": float(self.target[0]),
+            "neighbour_shift": float(self.neighbour[0]),
+        }
 
 
 def d3_measures(
@@ -24,8 +54,8 @@ def d3_measures(
     unsteered: SteeredTables,
     nulls: SteeredTables | None,
     *,
-    target: Scorer,
-    neighbour: Scorer,
+    target: GatedScorer,
+    neighbour: GatedScorer,
     relation: str,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
@@ -80,19 +110,19 @@ def blank_d3(relation: str, error: CellError, **fields: Any) -> list[Measure]:
 def grid_pair(
     steered: SteeredTables,
     unsteered: SteeredTables,
-    target: Scorer,
-    neighbour: Scorer,
+    target: GatedScorer,
+    neighbour: GatedScorer,
     direction_key: str | None,
 ) -> list[ResponseGrid]:
-    """The curves of the same texts under both scorers, on the openings that are complete under both."""
+    """Return the curves of the same texts under both scorers, on the openings that are complete under both."""
     scorers = (target.concept, neighbour.concept)
     return align_openings([single_grid(steered, unsteered, scorer, direction_key) for scorer in scorers])
 
 
 def _null_pairs(
-    nulls: SteeredTables | None, unsteered: SteeredTables, target: Scorer, neighbour: Scorer
+    nulls: SteeredTables | None, unsteered: SteeredTables, target: GatedScorer, neighbour: GatedScorer
 ) -> list[list[ResponseGrid]]:
-    """Grids of target and neighbour for each null direction; none where the neighbour never scored them."""
+    """Return the grids of target and neighbour for each null direction; none if the neighbour has no scores."""
     if nulls is None or neighbour.concept not in set(nulls.scores["scorer"].to_pylist()):
         return []
     own = response_grids(nulls, unsteered, target.concept)
@@ -116,12 +146,7 @@ def _index(metric: str, shifts: Shifts, rules: SteeringRules, fields: dict[str, 
 
 
 def _interval(
-    metric: str,
-    values: np.ndarray,
-    shifts: Shifts,
-    rules: SteeringRules,
-    fields: dict[str, Any],
-    **details: Any,
+    metric: str, values: np.ndarray, shifts: Shifts, rules: SteeringRules, fields: dict[str, Any], **details: Any
 ) -> Measure:
     details = {**shifts.details(), **details}
     fields = {**fields, "n": shifts.num_read, "num_groups": shifts.num_read, "details": details}
@@ -136,7 +161,7 @@ def _robust_excess(
     rules: SteeringRules,
     fields: dict[str, Any],
 ) -> Measure:
-    """dA - |dB| minus its mean over the null directions, at the null strengths and on the same openings."""
+    """Return dA - |dB| minus its mean over the null directions, at the null strengths on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
     own, *others = [Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]

@@ -1,4 +1,4 @@
-"""Steered texts as arrays: openings by strengths, one grid a direction and scorer."""
+"""Arrange steered texts as arrays of openings by strengths: one grid per direction and scorer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIN_OPENINGS = 4
 
 
 class SteeredTables(NamedTuple):
-    """What the steerer and the scorer made of some directions: TEXTS, SCORES and FLUENCY tables."""
+    """Tables TEXTS, SCORES and FLUENCY of some directions."""
 
     texts: pa.Table
     scores: pa.Table
@@ -27,39 +27,26 @@ class SteeredTables(NamedTuple):
 
 @dataclass(frozen=True)
 class ResponseGrid:
-    """Scores and fluency of one direction under one scorer; column 0 is unsteered.
+    """Scores and fluency of one direction under one scorer; column 0 is unsteered."""
 
-    Attributes:
-        openings: Prompt ids, length P.
-        strengths: Ascending, in the run's unit, length S; ``strengths[0] == 0``.
-        score: P(concept) of each text, or the mean over an opening's samples [P, S].
-        nll: Mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S].
-        num_tokens: Generated tokens, of all samples together [P, S].
-        repeated: Share of repeated 4-grams, mean over the samples [P, S].
-    """
-
-    openings: tuple[str, ...]
-    strengths: np.ndarray
-    score: np.ndarray
-    nll: np.ndarray
-    num_tokens: np.ndarray
-    repeated: np.ndarray
+    openings: tuple[str, ...]  # prompt ids, length P
+    strengths: np.ndarray  # ascending, in the run's unit, length S; `strengths[0] == 0`
+    score: np.ndarray  # P(concept) of each text, averaged over an opening's samples [P, S]
+    nll: np.ndarray  # mean negative log-likelihood of the generated tokens under the unsteered model, nats [P, S]
+    num_tokens: np.ndarray  # generated tokens of all samples together [P, S]
+    repeated: np.ndarray  # share of repeated 4-grams, mean over the samples [P, S]
 
     def at_strengths(self, strengths: Sequence[float]) -> ResponseGrid:
-        """The columns at ``strengths`` (those of them that exist) and the unsteered one."""
+        """Return the unsteered column and those of `strengths` that exist."""
         wanted = np.isin(self.strengths.round(9), np.round([0.0, *strengths], 9))
         return self._take(np.arange(len(self.openings)), np.flatnonzero(wanted))
 
     def at_openings(self, rows: np.ndarray) -> ResponseGrid:
-        """The rows [indices] of the openings."""
+        """Return the given rows [indices]."""
         return self._take(rows, np.arange(len(self.strengths)))
 
     def column(self, strength: float) -> int:
-        """Index of a strength.
-
-        Raises:
-            InputError: If the curve has no such strength.
-        """
+        """Return the index of a strength. Raise InputError if the curve has no such strength."""
         found = np.flatnonzero(np.isclose(self.strengths, strength, rtol=0, atol=1e-9))
         if found.size == 0:
             have = ", ".join(f"{value:g}" for value in self.strengths)
@@ -79,12 +66,10 @@ class ResponseGrid:
 
 
 def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str) -> dict[str, ResponseGrid]:
-    """One grid per ``direction_key`` of the steered texts, with the unsteered texts as strength 0.
+    """Return one grid per `direction_key` of the steered texts, with the unsteered texts as strength 0.
 
-    Openings that lack a text, a score or a likelihood at some strength are left out (the figures are paired).
-
-    Raises:
-        CellError: ``too_few`` when fewer than MIN_OPENINGS openings are complete.
+    Openings that lack a text, a score or a likelihood at some strength are left out, because the figures are paired.
+    Raise CellError `too_few` if fewer than MIN_OPENINGS openings are complete.
     """
     baseline = {(key[1], 0.0): cells for key, cells in _cells(unsteered, scorer).items()}
     by_direction: dict[str, dict[tuple[str, float], np.ndarray]] = {}
@@ -97,11 +82,9 @@ def response_grids(steered: SteeredTables, unsteered: SteeredTables, scorer: str
 def single_grid(
     steered: SteeredTables, unsteered: SteeredTables, scorer: str, direction_key: str | None = None
 ) -> ResponseGrid:
-    """The grid of one direction; the key may be left out where the tables hold only one.
+    """Return the grid of one direction; the key is optional if the tables hold only one.
 
-    Raises:
-        InputError: If the key is missing or ambiguous.
-        CellError: ``too_few`` where there are no texts, or too few openings are complete.
+    Raise InputError for a missing or ambiguous key, CellError `too_few` without texts or complete openings.
     """
     grids = response_grids(steered, unsteered, scorer)
     if not grids:
@@ -114,11 +97,7 @@ def single_grid(
 
 
 def align_openings(grids: Sequence[ResponseGrid]) -> list[ResponseGrid]:
-    """The grids on the openings that all of them have, in one order.
-
-    Raises:
-        CellError: ``too_few`` when they share fewer than MIN_OPENINGS.
-    """
+    """Restrict grids to the openings that all of them have. Raise CellError `too_few` below MIN_OPENINGS."""
     shared = set(grids[0].openings).intersection(*(grid.openings for grid in grids[1:]))
     if len(shared) < MIN_OPENINGS:
         raise CellError(
@@ -153,9 +132,9 @@ def _cells_by_strength(tables: SteeredTables, scorer: str) -> dict[tuple[str, st
 
 
 def _mean_cell(cells_K4: np.ndarray) -> np.ndarray:
-    """One opening's cell [score, nll, tokens, repetition] from its samples; nll is a mean over all their tokens.
+    """Average an opening's samples [score, nll, tokens, repetition]; nll over all their tokens.
 
-    A sample that lacks something makes the cell incomplete: a mean over fewer would not be paired.
+    An incomplete sample makes the cell incomplete: a mean over fewer samples would not be paired.
     """
     score, nll, num_tokens, repeated = cells_K4.T
     total = num_tokens.sum()

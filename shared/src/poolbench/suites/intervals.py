@@ -1,6 +1,4 @@
-"""Intervals of D2 and D3: few openings make bootstrap intervals narrow, and null directions differ by themselves."""
-
-from __future__ import annotations
+"""Intervals of D2 and D3, corrected for few openings and for the spread of null directions."""
 
 import numpy as np
 from scipy import stats
@@ -11,20 +9,20 @@ from poolbench.statistics.resampling import percentile_interval
 def opening_interval(
     samples: np.ndarray, num_openings: int, num_strata: int = 1, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """Expanded percentile interval of bootstrap values over openings [num_resamples].
+    """Return the expanded percentile interval of bootstrap values over openings [num_resamples].
 
-    A bootstrap of n units drawn within k strata has (n - k) / n of the variance of a mean and normal instead of
-    Student tails: with 10 openings a plain 95 % interval covers 85 to 90 %. The percentiles are moved outwards
-    by just that, which keeps the interval inside the range of the figure.
+    A bootstrap of n units drawn within k strata has (n - k) / n of the variance of a mean, and normal instead of
+    Student tails: with 10 openings a plain 95 % interval covers 85 to 90 %. The percentiles are moved outwards to
+    correct this, which keeps the interval inside the range of the figure.
 
     Args:
         samples: Bootstrap values; NaN ones are dropped.
-        num_openings: Openings that were resampled, n.
+        num_openings: Resampled openings, n.
         num_strata: Groups that they were drawn within, k.
-        level: Of the interval.
+        level: Level of the interval.
 
     Returns:
-        The bounds, or None where fewer than half of the resamples have a value.
+        The bounds, or None if fewer than half of the resamples have a value.
 
     Reference: Hesterberg (2015), What teachers should know about the bootstrap (expanded percentiles).
     """
@@ -32,26 +30,26 @@ def opening_interval(
 
 
 def expanded_level(num_openings: int, num_strata: int = 1, level: float = 0.95) -> float:
-    """The level at which percentiles are taken so that an interval of ``level`` comes out."""
+    """Return the level of the percentiles that gives an interval of `level`."""
     return float(2 * stats.norm.cdf(_expansion(num_openings, num_strata, level)) - 1)
 
 
 def with_direction_spread(
     excess_R: np.ndarray, nulls_NR: np.ndarray, num_openings: int, num_strata: int, seed: int, level: float = 0.95
 ) -> np.ndarray:
-    """Bootstrap values of an excess with the spread of directions in them.
+    """Add the spread of directions to the bootstrap values of an excess.
 
-    A direction without meaning drifts by itself, so two of them differ by more than the openings explain. The
-    variance between the null directions beyond that of the openings is the direction's own chance, and a normal
-    error of it is added to each resample; without such drift nothing is added.
+    A direction without meaning has a drift of its own, so two of them differ by more than the openings explain. The
+    variance between the null directions beyond that of the openings estimates this drift. A normal error of that
+    variance is added to each resample; without drift, nothing is added.
 
     Args:
         excess_R: Value minus mean of the nulls; entry 0 is the figure, the rest resamples [1 + R].
         nulls_NR: The null directions' values in the same resamples [N, 1 + R].
-        num_openings: Openings that were resampled.
+        num_openings: Resampled openings, drawn within `num_strata`.
         num_strata: Groups that they were drawn within.
-        seed: Of the errors.
-        level: Of the interval that is to be taken.
+        seed: Seed of the errors.
+        level: Level of the interval to take.
     """
     num_nulls = len(nulls_NR)
     if num_nulls < 2:
@@ -68,6 +66,6 @@ def with_direction_spread(
 
 
 def _expansion(num_openings: int, num_strata: int, level: float) -> float:
-    """Half-width of the wanted interval in bootstrap standard deviations."""
+    """Return the half-width of the interval in bootstrap standard deviations."""
     freedom = max(num_openings - num_strata, 1)
     return float(np.sqrt(num_openings / freedom) * stats.t.ppf(0.5 + level / 2, freedom))

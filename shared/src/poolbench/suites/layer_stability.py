@@ -1,6 +1,4 @@
-"""Does the order of the strategies depend on the layer? Spearman correlation of their mean ranks at two layers."""
-
-from __future__ import annotations
+"""Correlate the strategies' mean ranks at two layers."""
 
 from collections.abc import Iterable, Mapping
 from itertools import combinations
@@ -23,19 +21,10 @@ MIN_STRATEGIES = 3
 def layer_stability(
     cells: Iterable[Mapping[str, Any]], metric: str, *, num_resamples: int = 1000, seed: int = 0
 ) -> list[Measure]:
-    """``rank.layer_stability`` of a metric for each pair of its layers.
+    """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
 
-    Strategies are ranked in each concept at each layer, by the null rules of the ranks: who has collapsed or no
-    coverage takes the worst rank, other nulls have none. Concepts and strategies that both layers know are compared.
-
-    Args:
-        cells: Result rows; other metrics are ignored.
-        metric: What is ranked.
-        num_resamples: Resamples of the concepts.
-        seed: Of the resamples.
-
-    Raises:
-        ConfigError: As ``rank_board``.
+    Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
+    rank; other nulls have none. Concepts and strategies of both layers are compared.
     """
     better = metric_info(metric).higher_is_better is not False
     cells = list(cells)
@@ -63,7 +52,7 @@ def _value(row: Mapping[str, Any], better: bool) -> float:
 
 
 def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_resamples: int, seed: int) -> Measure:
-    """One pair of layers; ``ranks`` are [concepts, strategies], NaN where a cell is missing."""
+    """Measure one pair of layers; `ranks` are [concepts, strategies], NaN if a cell is missing."""
     both = np.isfinite(ranks[0]) & np.isfinite(ranks[1])
     kept_N, kept_K = both.any(axis=1), both.any(axis=0)
     first, second = (np.where(both, each, np.nan)[kept_N][:, kept_K] for each in ranks)
@@ -86,7 +75,7 @@ def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_res
 
 
 def _correlations(first_NK: np.ndarray, second_NK: np.ndarray, weights_RN: np.ndarray) -> np.ndarray:
-    """Spearman correlation of the mean ranks under each weighting of the concepts; NaN where a strategy has none."""
+    """Return the correlation of mean ranks under each weighting of the concepts; NaN if a strategy has none."""
     means = [mean_ranks(ranks, weights_RN) for ranks in (first_NK, second_NK)]
     whole = np.isfinite(means).all(axis=(0, 2))
     found = np.full(len(weights_RN), np.nan)

@@ -1,7 +1,5 @@
 """One measured figure: the part of a result row that a pure function knows."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable
@@ -47,30 +45,29 @@ class Measure:
 
     @classmethod
     def of(cls, metric: str, value: float, interval: tuple[float, float] | None = None, **fields: Any) -> Self:
-        """A measure of ``value``; a value that is not finite becomes a null with status ``non_finite``."""
+        """Return a measure of `value`, or a null with status `non_finite` if the value is not finite."""
         if not math.isfinite(value):
-            told = {**fields, "reason": f"{metric} came out as {value}"}
-            return cls.null(metric, "non_finite", **told)
+            return cls.null(metric, "non_finite", **{**fields, "reason": f"{metric} came out as {value}"})
         if interval is None:
             return cls(metric, float(value), **{**fields, "ci_method": None})
         return cls(metric, float(value), ci_low=float(interval[0]), ci_high=float(interval[1]), **fields)
 
     @classmethod
     def null(cls, metric: str, status: Status | str, reason: str, **fields: Any) -> Self:
-        """A measure without value."""
+        """Return a measure without value."""
         return cls(metric, None, status=Status(status), reason=reason, **{**fields, "ci_method": None})
 
     @classmethod
     def failed(cls, metric: str, error: CellError, **fields: Any) -> Self:
-        """The null that ``error`` leaves behind."""
+        """Return the null that `error` causes."""
         return cls.null(metric, error.status, str(error), **fields, quoted=error.quoted)
 
     def with_fields(self, **fields: Any) -> Self:
-        """A copy with some fields replaced."""
+        """Return a copy with some fields replaced."""
         return replace(self, **fields)
 
     def to_row(self) -> dict[str, Any]:
-        """The columns of MEASURES and of the result schema that are known here, ``params`` as JSON."""
+        """Return the columns of MEASURES and of the result schema that are known here, `params` as JSON."""
         row = asdict(self)
         row["params"] = json.dumps(self.params, sort_keys=True)
         info = metric_info(self.metric)
@@ -80,5 +77,4 @@ class Measure:
 
 
 def to_rows(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """The rows of several measures."""
     return [measure.to_row() for measure in measures]

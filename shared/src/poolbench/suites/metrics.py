@@ -1,29 +1,18 @@
-"""What each metric id means: version, direction of goodness, unit and bounds."""
-
-from __future__ import annotations
+"""Metadata of each metric: version, direction of goodness, unit and bounds."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """Metadata of one metric.
-
-    Attributes:
-        id: Metric id as it stands in results.
-        summary: One sentence.
-        higher_is_better: None for figures that are neither (a chosen strength, a chance check).
-        low: Smallest possible value, None where unbounded.
-        high: Largest possible value, None where unbounded.
-        version: Raised when the definition changes.
-    """
+    """Metadata of one metric."""
 
     id: str
     summary: str
-    higher_is_better: bool | None
-    low: float | None = None
-    high: float | None = None
-    version: int = 1
+    higher_is_better: bool | None  # none for figures that are neither (a chosen strength, a chance check)
+    low: float | None = None  # smallest possible value; None if unbounded
+    high: float | None = None  # largest possible value; None if unbounded
+    version: int = 1  # raised when the definition changes
 
 
 _METRICS = (
@@ -85,9 +74,9 @@ _SUFFIXES = {
 
 
 def metric_info(metric: str) -> MetricInfo:
-    """Metadata of a metric id, with or without a suffix such as ``.excess``.
+    """Return the metadata of a metric id, with or without a suffix such as `.excess`.
 
-    An id unknown here, e.g. of another suite, gets metadata without direction of goodness.
+    An unknown id, e.g. of another suite, gets metadata without direction of goodness.
     """
     for suffix, meaning in _SUFFIXES.items():
         if metric.endswith(suffix):

@@ -1,6 +1,4 @@
-"""Every pair of a board's strategies: who is better, by how much, and how sure that is."""
-
-from __future__ import annotations
+"""Compare every pair of a board's strategies."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.statistics.multiple import benjamini_hochberg, holm
-from poolbench.statistics.nemenyi import nemenyi_test
+from poolbench.statistics.rank_tests import nemenyi_test
 from poolbench.statistics.ranks import complete_ranks
 from poolbench.statistics.wilcoxon import wilcoxon_test
 from poolbench.statuses import Status
@@ -18,7 +16,7 @@ from poolbench.statuses import Status
 def pairwise_rows(
     names: Sequence[str], values_NK: np.ndarray, ranks_NK: np.ndarray, *, higher_is_better: bool = True
 ) -> list[dict[str, Any]]:
-    """One row a pair, over the blocks that have both.
+    """Return one row per pair, over the blocks that have both strategies.
 
     Args:
         names: K strategies.
@@ -28,9 +26,8 @@ def pairwise_rows(
 
     Returns:
         Rows with strategy, other, n (blocks), rank_difference and value_difference (means of first minus second),
-        effect (matched-pairs rank-biserial, positive where the first is better), p (Wilcoxon), p_holm, p_bh,
-        p_nemenyi; null where a pair shares no block, then with a status and reason. ``p_nemenyi`` needs two blocks in
-        which nothing is missing.
+        effect (matched-pairs rank-biserial, positive if the first is better), p (Wilcoxon), p_holm, p_bh and p_nemenyi
+        (needs two complete blocks). A pair that shares no block has nulls with a status and reason.
     """
     pairs = list(combinations(range(len(names)), 2))
     rows = [_pair(names, values_NK, ranks_NK, i, j, 1 if higher_is_better else -1) for i, j in pairs]
@@ -70,13 +67,13 @@ def _pair(
 
 
 def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """First minus second; two worst-rank nulls (both infinite) are equal."""
+    """Return first minus second; two worst-rank nulls (both infinite) are equal."""
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(first - second, nan=0.0, posinf=np.inf, neginf=-np.inf)
 
 
 def _nemenyi(ranks_NK: np.ndarray) -> np.ndarray:
-    """Nemenyi's p of all pairs over the complete blocks [K, K]; NaN below two of these or two strategies."""
+    """Return Nemenyi's p of all pairs over the complete blocks [K, K]; NaN below two blocks or two strategies."""
     complete, ranked_K = complete_ranks(ranks_NK)
     p_values = np.full((len(ranked_K),) * 2, np.nan)
     if min(complete.shape) >= 2:

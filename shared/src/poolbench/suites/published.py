@@ -1,9 +1,7 @@
-"""Protocol ``published``: D2 and D3 by the card's own definitions, to compare with its tables; never ranked.
+"""Protocol `published`: D2 and D3 as the card defines them, to compare with its tables. They are never ranked.
 
-Scorers are used as they are, whatever their gate says; there are no intervals and no null directions.
+Scorers are used whatever their gate says. There are no intervals and no null directions.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -15,7 +13,7 @@ from poolbench.suites.disentangle import grid_pair
 from poolbench.suites.grids import ResponseGrid, SteeredTables, single_grid
 from poolbench.suites.measure import Measure
 from poolbench.suites.response import CurveStatistic, scp, scp_1
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 #: What the ratio of D3 is taken of: the card defines SCP as the correlation; its code divides gains at one strength.
 SCPS: dict[str, CurveStatistic] = {"d2.scp": scp, "d2.scp_1": scp_1}
@@ -25,12 +23,12 @@ def published_d2(
     steered: SteeredTables,
     unsteered: SteeredTables,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """``d2.scp`` and ``d2.scp_1`` of one (concept, strategy), without gate and interval."""
+    """Return `d2.scp` and `d2.scp_1` of one (concept, strategy), without gate and interval."""
     fields: dict[str, Any] = {"direction": direction, "scorer": scorer.concept}
     try:
         scorer.require_trained()
@@ -49,18 +47,18 @@ def published_d3(
     steered: SteeredTables,
     unsteered: SteeredTables,
     *,
-    target: Scorer,
-    neighbour: Scorer,
+    target: GatedScorer,
+    neighbour: GatedScorer,
     relation: str,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """1 - SCP_B / SCP_A, both read on the texts steered for A: the card's D3, for either reading of SCP.
+    """Return 1 - SCP_B / SCP_A on the texts steered for A: the card's D3, for either definition of SCP.
 
     Returns:
-        ``d3.<relation>`` with ``params.scp`` ``d2.scp`` (the card's) and ``d2.scp_1`` (gain at the reference
-        strength, as its code computes it); ``no_effect`` where SCP_A is 0 or the curve of A or B is flat.
+        `d3.<relation>` with `params.scp` `d2.scp` (the card's) and `d2.scp_1` (gain at the reference strength, as its
+        code computes it); `no_effect` if SCP_A is 0 or the curve of A or B is flat.
     """
     metric = f"d3.{relation}"
     fields: dict[str, Any] = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
@@ -89,18 +87,13 @@ def _ratio(metric: str, target: float, neighbour: float, fields: dict[str, Any])
     return Measure.of(metric, 1 - neighbour / target, **fields, details=details)
 
 
-def _flat(metric: str, scorer: Scorer, fields: dict[str, Any]) -> Measure:
+def _flat(metric: str, scorer: GatedScorer, fields: dict[str, Any]) -> Measure:
     reason = f"the mean score of {scorer.concept} is the same at every strength"
     return Measure.null(metric, Status.NO_EFFECT, reason, **fields)
 
 
 def blank_published(
-    error: CellError,
-    *,
-    scorer: str,
-    direction: str = "C1",
-    neighbour: str | None = None,
-    relation: str | None = None,
+    error: CellError, *, scorer: str, direction: str = "C1", neighbour: str | None = None, relation: str | None = None
 ) -> list[Measure]:
     """Return the published rows of D2, or with a `relation` of D3, as nulls."""
     fields: dict[str, Any] = {"scorer": scorer, "direction": direction, "neighbour": neighbour}

@@ -1,6 +1,4 @@
-"""Ranks of strategies over concepts, by the null rules of the benchmark."""
-
-from __future__ import annotations
+"""Rank strategies over concepts by the null rules of the benchmark."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.statistics.friedman import friedman_test, iman_davenport_test
 from poolbench.statistics.inputs import StatisticError
-from poolbench.statistics.nemenyi import nemenyi_critical_difference, tie_groups
+from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference, tie_groups
 from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
 from poolbench.statuses import Status
 from poolbench.suites.cell_table import cell_table, require_one_quantity
@@ -25,15 +22,13 @@ class RankBoard:
     """Ranks of strategies on one metric.
 
     Attributes:
-        metric: The ranked metric.
-        board: ``all`` (blocks may lack a strategy) or ``complete`` (only blocks in which none is missing that has
-            a value at all).
+        board: `all` (blocks may lack a strategy) or `complete` (only blocks with every strategy that has any value).
         strategies: K names, best mean rank first.
-        blocks: N concepts that were ranked.
+        blocks: N ranked concepts.
         values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
         ranks_NK: Ranks within each block.
-        measures: One ``rank.mean`` a strategy, in the order of ``strategies``.
-        pairwise: One row a pair, as ``pairwise_rows`` describes it.
+        measures: One `rank.mean` per strategy, in the order of `strategies`.
+        pairwise: Rows of `pairwise_rows`.
         summary: friedman_statistic, friedman_p, iman_davenport_p, critical_difference, num_blocks (complete ones),
             reason (why a test is null), tie_groups (strategies by group), dropped (concept to reason).
     """
@@ -49,7 +44,7 @@ class RankBoard:
     summary: dict[str, Any] = field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Rows for the results: the measure's columns and ``strategy``."""
+        """Return rows for the results: the measure's columns and `strategy`."""
         return [{**m.to_row(), "strategy": s} for s, m in zip(self.strategies, self.measures, strict=True)]
 
 
@@ -62,14 +57,14 @@ def rank_board(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> RankBoard | None:
-    """Ranks the strategies in each concept and averages over concepts.
+    """Rank the strategies in each concept and average over concepts.
 
-    Cells of one (strategy, concept), i.e. its layers and then its models, are averaged first: they are not
-    independent. If one of them is null, or absent where another strategy of the concept has it, so is the average.
+    Cells of one (strategy, concept), i.e. its layers and then its models, are averaged first, because they are not
+    independent. If one of them is null, or missing although another strategy of the concept has it, the average is
+    null.
 
     Args:
-        cells: Result rows with ``strategy``, ``concept``, ``metric``, ``value`` and ``status``; other metrics
-            are ignored.
+        cells: Result rows with `strategy`, `concept`, `metric`, `value` and `status`; other metrics are ignored.
         metric: Metric to rank.
         higher_is_better: Direction of goodness.
         complete: Drop every block in which a strategy has no cell.
@@ -77,10 +72,10 @@ def rank_board(
         seed: Seed of the resamples.
 
     Returns:
-        The board, or None where no block has two strategies to compare.
+        The board, or None if no block has two strategies to compare.
 
     Raises:
-        ConfigError: Where the cells are of different protocols, budgets, data or versions.
+        ConfigError: The cells are of different protocols, budgets, data or versions.
     """
     cells = list(cells)
     require_one_quantity(cells, metric)
@@ -100,9 +95,9 @@ def rank_board(
 
 
 def _left_out(values_NK: np.ndarray, strategies: Sequence[str], complete: bool) -> list[str]:
-    """Why each block is not ranked, empty where it is.
+    """Return why each block is not ranked, empty if it is.
 
-    A strategy without a value in any rankable block makes none incomplete: else none would be left.
+    A strategy without a value in any rankable block does not make a block incomplete: otherwise none would remain.
     """
     missing = np.isnan(values_NK)
     rankable = ((~missing).sum(axis=1) >= 2) & np.isfinite(values_NK).any(axis=1)
@@ -167,15 +162,11 @@ def _summary(names: Sequence[str], ranks_NK: np.ndarray) -> dict[str, Any]:
     comparable = num_blocks > 0 and num_treatments > 1
     difference = nemenyi_critical_difference(num_treatments, num_blocks) if comparable else None
     groups = [] if difference is None else tie_groups(mean_ranks(ranks_NK), difference)
-    return {
-        **summary,
-        "critical_difference": difference,
-        "tie_groups": [[names[k] for k in group] for group in groups],
-    }
+    return {**summary, "critical_difference": difference, "tie_groups": [[names[k] for k in group] for group in groups]}
 
 
 def _friedman(complete_NK: np.ndarray) -> dict[str, Any]:
-    """Friedman's test over the complete blocks and its F form, or why there is none."""
+    """Return Friedman's test over the complete blocks and its F form, or the reason why there is none."""
     blank = dict.fromkeys(("friedman_statistic", "friedman_p", "iman_davenport_p"))
     try:
         test = friedman_test(complete_NK)

@@ -4,8 +4,6 @@ Every function takes weights [R, P] of the openings (bootstrap counts, or one ro
 returns [R].
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -18,50 +16,50 @@ CurveStatistic = Callable[[ResponseGrid, np.ndarray, SteeringRules], np.ndarray]
 
 
 def mean_scores(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
-    """Opening-mean score at each strength [R, S]."""
+    """Return the mean score over the openings at each strength [R, S]."""
     return weights_RP @ grid.score / weights_RP.sum(axis=1, keepdims=True)
 
 
 def scp(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
-    """Spearman correlation of strength and mean score over the curve, strength 0 included (the card's SCP).
+    """Return the Spearman correlation of strength and mean score, strength 0 included (the card's SCP).
 
-    NaN where the mean score is the same at every strength.
+    NaN if the mean score is the same at every strength.
     """
     means = mean_scores(grid, weights_RP)
     return spearman(np.broadcast_to(grid.strengths, means.shape), means.round(12))
 
 
 def scp_1(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
-    """Mean score at the reference strength minus unsteered."""
+    """Return the mean score at the reference strength minus unsteered."""
     means = mean_scores(grid, weights_RP)
     return means[:, grid.column(rules.reference_strength)] - means[:, 0]
 
 
 def response_area(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
-    """Area between the curve and its unsteered level by the trapezoid rule, over the range of strengths.
+    """Return the area between the curve and its unsteered level by the trapezoid rule.
 
-    Divided by the largest strength, so that it is a mean rise in units of score.
+    It is divided by the largest strength, which makes it a mean rise in units of score.
     """
     means = mean_scores(grid, weights_RP)
     return np.trapezoid(means - means[:, :1], grid.strengths, axis=1) / grid.strengths[-1]
 
 
 def perplexity_ratio(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
-    """Corpus perplexity under the unsteered model, each strength over unsteered [R, S]."""
+    """Return the corpus perplexity under the unsteered model, each strength over unsteered [R, S]."""
     with np.errstate(invalid="ignore", divide="ignore"):
         nll = (weights_RP @ (grid.nll * grid.num_tokens)) / (weights_RP @ grid.num_tokens)
     return np.exp(nll - nll[:, :1])
 
 
 def fluency(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
-    """Perplexity ratio at the reference strength."""
+    """Return the perplexity ratio at the reference strength."""
     return perplexity_ratio(grid, weights_RP)[:, grid.column(rules.reference_strength)]
 
 
 def fluent_strengths(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
-    """Which strengths keep the text fluent, bool [S]; strength 0 always does.
+    """Return which strengths keep the text fluent, bool [S]; strength 0 always does.
 
-    Perplexity alone would admit loops, which are cheap to predict; hence the bound on repeated 4-grams too.
+    Perplexity alone would admit loops, which are cheap to predict. Hence the bound on repeated 4-grams.
     """
     ones = np.ones((1, len(grid.openings)))
     ratio = perplexity_ratio(grid, ones)[0]
@@ -73,31 +71,28 @@ def fluent_strengths(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
 
 
 def best_column(grid: ResponseGrid, rules: SteeringRules) -> int:
-    """Column of the fluent strength with the highest mean score; 0 where no strength beats unsteered.
-
-    The smallest strength wins a tie.
-    """
+    """Return the column of the fluent strength with the highest mean score; the smallest of equal ones."""
     means = grid.score.mean(axis=0)
     return int(np.argmax(np.where(fluent_strengths(grid, rules), means, -np.inf)))
 
 
 def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarray:
-    """Mean score at a column minus unsteered."""
+    """Return the mean score at a column minus unsteered."""
     means = mean_scores(grid, weights_RP)
     return means[:, column] - means[:, 0]
 
 
 def halves(num_openings: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two disjoint halves of the openings: indices to choose a strength on, indices to read the gain on."""
+    """Split the openings in two: indices to choose a strength on, and indices to read the gain on."""
     order = np.random.default_rng(seed).permutation(num_openings)
     middle = num_openings // 2
     return np.sort(order[:middle]), np.sort(order[middle:])
 
 
 def best_gain(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
-    """Gain on the second half of the openings at the strength chosen on the first half.
+    """Return the gain on the second half of the openings at the strength chosen on the first half.
 
-    The chosen strength is that of all first-half openings; resamples vary only the half that is read.
+    The strength is chosen once, on all first-half openings. Resamples vary only the other half.
     """
     choose, read = halves(len(grid.openings), rules.seed)
     column = best_column(grid.at_openings(choose), rules)

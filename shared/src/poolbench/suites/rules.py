@@ -1,4 +1,4 @@
-"""Settings of D2 and D3, and what is known of a concept's scorer."""
+"""Settings of D2 and D3, and the gate and score range of a concept's scorer."""
 
 from __future__ import annotations
 
@@ -13,54 +13,32 @@ from poolbench.statuses import Status
 
 @dataclass(frozen=True)
 class SteeringRules:
-    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version.
+    """Settings of the D2 and D3 figures; all of them enter the rows or are fixed by the metric version."""
 
-    Attributes:
-        reference_strength: Strength of ``d2.scp_1`` and ``d2.fluency``, in the run's unit of strength.
-        null_strengths: Strengths at which the null directions were run; excess figures use only these, on
-            both sides.
-        min_perplexity_ratio: A strength is fluent only if its perplexity over the unsteered one is at least
-            this (loops are cheap to predict).
-        max_perplexity_ratio: And at most this.
-        max_added_repetition: And its share of repeated 4-grams exceeds the unsteered one by at most this.
-        num_bootstrap: Paired resamples of the openings.
-        seed: Seed of the resamples and of the halves of the openings.
-        level: Level of the intervals.
-    """
-
-    reference_strength: float = 0.125
-    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)
-    min_perplexity_ratio: float = 0.67
-    max_perplexity_ratio: float = 1.5
-    max_added_repetition: float = 0.1
-    num_bootstrap: int = 1000
-    seed: int = 0
-    level: float = 0.95
+    reference_strength: float = 0.125  # strength of `d2.scp_1` and `d2.fluency`, in the run's unit of strength
+    null_strengths: tuple[float, ...] = (0.0, 0.06, 0.125, 0.25)  # of the null directions and excess figures
+    min_perplexity_ratio: float = 0.67  # smallest perplexity ratio of a fluent strength (loops are cheap)
+    max_perplexity_ratio: float = 1.5  # largest perplexity ratio of a fluent strength
+    max_added_repetition: float = 0.1  # bound on the added share of repeated 4-grams of a fluent strength
+    num_bootstrap: int = 1000  # paired resamples of the openings
+    seed: int = 0  # seed of the resamples and of the halves of the openings
+    level: float = 0.95  # level of the intervals
 
 
 @dataclass(frozen=True)
-class Scorer:
-    """A concept's scorer as D2 and D3 see it.
+class GatedScorer:
+    """Gate and score range of a concept's scorer, as D2 and D3 need them."""
 
-    Attributes:
-        concept: The concept it scores; the value of ``scorer`` in SCORES.
-        status: ``ok``, ``no_scorer`` or ``scorer_invalid`` (the gate failed).
-        reason: Why it is not ok.
-        quoted: The parts of the reason that come from data; None where that is unknown.
-        positive_mean: Its mean score on held-out positive passages cut to generation length.
-        negative_mean: The same on negatives.
-    """
-
-    concept: str
-    status: Status = Status.OK
-    reason: str = ""
-    quoted: tuple[str, ...] | None = None
-    positive_mean: float = 1.0
-    negative_mean: float = 0.0
+    concept: str  # its concept; the value of `scorer` in SCORES
+    status: Status = Status.OK  # `ok`, `no_scorer` or `scorer_invalid` (the gate failed)
+    reason: str = ""  # why it is not ok
+    quoted: tuple[str, ...] | None = None  # the parts of the reason that come from data; None if unknown
+    positive_mean: float = 1.0  # mean score of held-out positive passages cut to generation length
+    negative_mean: float = 0.0  # the same for negatives
 
     @property
     def score_range(self) -> float:
-        """Score of held-out positives minus negatives: the unit of D3's shifts."""
+        """Return the score of held-out positives minus negatives, the unit of D3's shifts."""
         return self.positive_mean - self.negative_mean
 
     @property
@@ -68,12 +46,12 @@ class Scorer:
         return self.reason or f"the scorer of {self.concept} is {self.status}"
 
     def require_trained(self) -> None:
-        """Raises CellError where there is no scorer at all; a failed gate is no hindrance to the published protocol."""
+        """Raise CellError if there is no scorer. The published protocol accepts a failed gate."""
         if self.status not in (Status.OK, Status.SCORER_INVALID):
             raise CellError(self.status, self._why, quoted=self.quoted)
 
     def require_valid(self) -> None:
-        """Raises CellError with the scorer's status unless it passed its gate."""
+        """Raise CellError with the scorer's status unless it passed its gate."""
         if self.status != Status.OK:
             raise CellError(self.status, self._why, quoted=self.quoted)
         if not self.score_range > 0:
@@ -84,14 +62,11 @@ class Scorer:
             )
 
     @classmethod
-    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> Scorer:
-        """The scorer of ``concept`` from its ``scorer.gate`` measures; ``no_scorer`` where there are none.
+    def from_gate(cls, concept: str, rows: list[Mapping[str, Any]]) -> GatedScorer:
+        """Read the scorer of `concept` from MEASURES rows of its gate; `no_scorer` if there are none.
 
-        Args:
-            concept: Concept of the scorer.
-            rows: MEASURES rows. ``scorer.gate`` is 1 where the gate is passed (rows whose params name
-                another ``part`` than ``verdict`` hold one check each); ``scorer.positive_mean`` and
-                ``scorer.negative_mean`` hold the scores on held-out passages.
+        `scorer.gate` is 1 if the gate is passed; rows with a `part` other than `verdict` in their params are single
+        checks. `scorer.positive_mean` and `scorer.negative_mean` hold the mean scores.
         """
         values = {row["metric"]: row for row in rows if _is_verdict(row)}
         gate = values.get("scorer.gate")
@@ -109,5 +84,5 @@ class Scorer:
 
 
 def _is_verdict(row: Mapping[str, Any]) -> bool:
-    """Whether a row speaks for the whole gate, not for one of its checks."""
+    """Return whether a row is the verdict of the whole gate, not one of its checks."""
     return json.loads(row.get("params") or "{}").get("part", "verdict") == "verdict"

@@ -1,6 +1,4 @@
-"""D2: how steering along one direction moves the score of its concept, above what null directions do."""
-
-from __future__ import annotations
+"""D2: how far steering along a direction moves its concept's score, beyond what null directions do."""
 
 from typing import Any
 
@@ -21,7 +19,7 @@ from poolbench.suites.response import (
     halves,
     perplexity_ratio,
 )
-from poolbench.suites.rules import Scorer, SteeringRules
+from poolbench.suites.rules import GatedScorer, SteeringRules
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile"
 EXCESS_CI_METHOD = "paired bootstrap over openings, expanded percentile, with the spread of null directions"
@@ -38,12 +36,12 @@ def d2_measures(
     unsteered: SteeredTables,
     nulls: SteeredTables | None,
     *,
-    scorer: Scorer,
+    scorer: GatedScorer,
     rules: SteeringRules = SteeringRules(),  # noqa: B008 (frozen)
     direction_key: str | None = None,
     direction: str = "C1",
 ) -> list[Measure]:
-    """All D2 figures of one (concept, strategy): values, and values in excess of the null directions.
+    """Return all D2 figures of one (concept, strategy): values, and their excess over the null directions.
 
     Args:
         steered: Texts along the strategy's direction.
@@ -51,7 +49,7 @@ def d2_measures(
         nulls: Texts along the null directions of the concept; None leaves the excess figures out.
         scorer: The concept's scorer; an invalid one makes every figure null with its status.
         rules: Settings.
-        direction_key: Which ``direction_key`` of ``steered``; may be left out where there is only one.
+        direction_key: Which `direction_key` of `steered`; not needed if there is only one.
         direction: Construction method, for the rows.
 
     Returns:
@@ -89,10 +87,10 @@ def excess_measures(
     rules: SteeringRules,
     common: dict[str, Any],
 ) -> list[Measure]:
-    """A figure minus its mean over the null directions, its rank among them, and their 95th percentile.
+    """Return a figure minus its mean over the null directions, its rank among them, and their 95th percentile.
 
-    Both sides use the null strengths and the same resamples of the openings. A null direction whose curve is
-    flat counts as 0: it has no response. The interval holds what another direction would do by chance, too.
+    Both sides use the null strengths and the same resamples of the openings. A null direction with a flat curve counts
+    as 0. The interval includes the spread between directions.
     """
     aligned = align_openings([grid, *null_grids])
     own, *others = (each.at_strengths(rules.null_strengths) for each in aligned)
@@ -123,7 +121,7 @@ def excess_measures(
 
 
 def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
-    """Bootstrap counts of the openings [R, P], drawn within each half so that neither is ever empty."""
+    """Return bootstrap counts of the openings [R, P], drawn within each half so that neither is ever empty."""
     weights = np.zeros((rules.num_bootstrap, len(grid.openings)))
     for offset, half in enumerate(halves(len(grid.openings), rules.seed)):
         weights[:, half] = bootstrap_counts(len(half), rules.num_bootstrap, rules.seed + offset)
@@ -131,7 +129,7 @@ def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
 
 
 def resampled(metric: str, grid: ResponseGrid, rules: SteeringRules) -> tuple[int, int]:
-    """Openings that a metric is resampled over, and the strata that they are drawn within."""
+    """Return how many openings a metric is resampled over, and the strata that they are drawn within."""
     num_openings = len(grid.openings)
     read_on_half = metric == "d2.best_gain"
     return (len(halves(num_openings, rules.seed)[1]), 1) if read_on_half else (num_openings, 2)
@@ -153,9 +151,9 @@ def _value(
 
 
 def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, Any]) -> Measure:
-    """The strength that ``d2.best_gain`` uses; its details hold the gain on the half it was chosen on.
+    """Return the strength of `d2.best_gain`; its details hold the gain on the half it was chosen on.
 
-    Strategies can be chosen by that gain, and read on the other half, without a winner's curse.
+    Choosing strategies by that gain, and reading them on the other half, avoids a winner's curse.
     """
     choose, _ = halves(len(grid.openings), rules.seed)
     chosen = grid.at_openings(choose)
@@ -176,7 +174,7 @@ def _flat(metric: str, common: dict[str, Any]) -> Measure:
     return Measure.null(metric, Status.NO_EFFECT, "the mean score is the same at every strength", **common)
 
 
-def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: Scorer) -> dict[str, Any]:
+def _common_fields(grid: ResponseGrid, rules: SteeringRules, direction: str, scorer: GatedScorer) -> dict[str, Any]:
     openings = len(grid.openings)
     fields = {"direction": direction, "scorer": scorer.concept, "n": openings, "num_groups": openings}
     return {**fields, "seed": rules.seed, "ci_method": CI_METHOD}

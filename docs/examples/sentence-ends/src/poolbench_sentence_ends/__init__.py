@@ -13,7 +13,7 @@ from poolbench.pooling import STRATEGIES, TokenContext, Weights
     board="extended",
 )
 def sentence_ends(context: TokenContext, *, num_words: int = 1) -> Weights:
-    """Mean over the tokens of the last ``num_words`` words of every sentence; A1 where there is no word."""
+    """Average the tokens of the last `num_words` words of every sentence; A1 if there is no word."""
     words = context.annotation()
     members: dict[int, list[int]] = {}
     for index, number in enumerate(words.sentence):

@@ -1,4 +1,4 @@
-"""What every check reads and returns, and the registry of checks."""
+"""The registry of checks, and what every check reads and returns."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -12,13 +12,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule.
-
-    Attributes:
-        rule: Name of the check.
-        passages: Ids of the passages concerned, at most a few.
-        message: What is wrong and what is allowed.
-    """
+    """One broken rule, with a few ids of the passages concerned."""
 
     concept: str
     rule: str
@@ -35,15 +29,15 @@ class Corpus:
     rows: tuple[Row, ...]
 
     def where(self, **values: Any) -> list[Row]:
-        """Rows with these values."""
+        """Return the rows with these values."""
         return [row for row in self.rows if all(row[name] == value for name, value in values.items())]
 
     def pairs(self) -> dict[str, list[Row]]:
-        """Rows by pair id."""
+        """Return the rows by pair id."""
         return grouped((row for row in self.rows if row["pair_id"] is not None), "pair_id")
 
     def finding(self, rule: str, message: str, rows: Iterable[Row] = ()) -> Finding:
-        """A finding about some rows."""
+        """Return a finding about some rows."""
         return Finding(self.concept.id, rule, message, tuple(row["passage_id"] for row in rows)[:5])
 
 
@@ -52,13 +46,13 @@ CHECKS: dict[str, Check] = {}
 
 
 def rule(check: Check) -> Check:
-    """Registers a check under its function's name."""
+    """Register a check under its function's name."""
     CHECKS[check.__name__] = check
     return check
 
 
 def grouped(rows: Iterable[Row], column: str) -> dict[str, list[Row]]:
-    """Rows by the value of a column, in order of first appearance."""
+    """Group rows by the value of a column, in order of first appearance."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row[column]].append(row)

@@ -1,4 +1,4 @@
-"""Named sets of concept-neutral openings for steering, and the fixed texts that residual norms come from."""
+"""Named sets of concept-neutral openings for steering, and the fixed calibration texts."""
 
 from functools import cache
 from importlib.resources import files
@@ -17,20 +17,14 @@ _LICENCE = "Apache-2.0"
 
 
 def list_openings() -> list[str]:
-    """Names of the opening sets."""
+    """Return the names of the opening sets."""
     return sorted(name for name in _names() if "openings" in _load(name))
 
 
 def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
-    """An opening set as PROMPTS.
+    """Return the first `num_openings` of an opening set such as `neutral-54` as PROMPTS; all by default.
 
-    Args:
-        name: e.g. ``neutral-54``.
-        num_openings: How many to take from the start; all by default.
-
-    Raises:
-        UnknownNameError: No such set; offers the nearest.
-        CorpusError: The set has fewer openings than asked for.
+    Raise UnknownNameError with the nearest sets, or CorpusError if the set has fewer openings.
     """
     if name not in list_openings():
         raise UnknownNameError("opening set", name, list_openings())
@@ -43,7 +37,7 @@ def load_openings(name: str, num_openings: int | None = None) -> pa.Table:
 
 
 def load_calibration() -> pa.Table:
-    """The fixed calibration texts as PASSAGES, without a concept."""
+    """Return the fixed calibration texts as PASSAGES, without a concept."""
     texts = _load(CALIBRATION_SET)["passages"]
     rows = [_passage(f"{CALIBRATION_SET}-{index:02d}", text) for index, text in enumerate(texts)]
     return pa.Table.from_pylist(rows, schema=PASSAGES)

@@ -1,4 +1,4 @@
-"""The real-text archives as a mapping from path to bytes, packed or unpacked."""
+"""The real-text archives as mappings from path to bytes, packed or unpacked."""
 
 import tarfile
 from functools import cache
@@ -12,14 +12,7 @@ ARCHIVE_NAMES = ("parsing", "passages", "probing")
 
 
 def archives_folder(folder: str | Path | None = None) -> Path:
-    """The folder that holds the archives.
-
-    Args:
-        folder: where to look; by default the environment variable `POOLBENCH_REAL_TEXT`.
-
-    Raises:
-        CorpusError: no folder is named, or it holds none of the archives.
-    """
+    """Return the folder of the archives, by default POOLBENCH_REAL_TEXT. Raise CorpusError if it holds none."""
     named = folder or FolderSettings.load().real_text
     if not named:
         raise CorpusError(
@@ -36,17 +29,11 @@ def archives_folder(folder: str | Path | None = None) -> Path:
 
 
 def read_archive(folder: str | Path, name: str) -> dict[str, bytes]:
-    """Every file of one archive, by its path below the archive's root.
+    """Return every file of one archive of `ARCHIVE_NAMES`, by its path below the archive's root. Raise CorpusError
+    without it.
 
-    The unpacked folder is preferred when both are there. The result is kept in memory (about 95 MB for
-    `passages`), because xz streams cannot be read at random.
-
-    Args:
-        folder: the folder of archives.
-        name: one of `ARCHIVE_NAMES`.
-
-    Raises:
-        CorpusError: the archive is absent or cannot be read.
+    The unpacked folder is preferred if both exist. The result is kept in memory (about 95 MB for `passages`), because
+    xz streams cannot be read at random.
     """
     return _read_archive(str(archives_folder(folder)), name)
 

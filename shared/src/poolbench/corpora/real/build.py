@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.checks.content import seed_pattern
+from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
 from poolbench.corpora.real.documents import Document, read_documents
-from poolbench.corpora.real.shelf import Shelf
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
-from poolbench.corpora.real.windows import windows
+from poolbench.corpora.real.windows import ChosenPassages, windows
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
 from poolbench.errors import CorpusError, UnknownConceptError
 
@@ -28,7 +27,7 @@ REAL_REVISION = "real-2"
 
 
 def real_concepts() -> tuple[str, ...]:
-    """Concepts that the archives can serve."""
+    """Return the concepts that can be built from the archives."""
     return tuple(sorted(weak_labels()))
 
 
@@ -43,7 +42,7 @@ def build_real(
     seed: int = 0,
     count_tokens: TokenCounter = count_words,
 ) -> pa.Table:
-    """A corpus of one concept from real text; half of each split is positive.
+    """Build a corpus of one concept from real text; half of each split is positive.
 
     Args:
         archives: Folder of the archives; by default the environment variable `POOLBENCH_REAL_TEXT`.
@@ -71,7 +70,7 @@ def build_real(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A passage that may enter the corpus, and its rewrite where the concept is matched."""
+    """A passage that may enter the corpus, with its rewrite for a matched concept."""
 
     document: Document
     number: int
@@ -89,7 +88,7 @@ class _CorpusBuilder:
     window: tuple[int, int]
     seed: int
     count_tokens: TokenCounter
-    shelf: Shelf = field(default_factory=Shelf)
+    chosen: ChosenPassages = field(default_factory=ChosenPassages)
 
     @cached_property
     def _seeds(self) -> Any:
@@ -97,7 +96,7 @@ class _CorpusBuilder:
         return seed_pattern(concept) if concept.seed_words else None
 
     def rows(self, split: Split, number: int) -> list[dict[str, Any]]:
-        """Rows of one split, `number` of each class."""
+        """Return the rows of one split, `number` of each class."""
         if not number:
             return []
         if self.labels.rewrite is not None:
@@ -111,7 +110,7 @@ class _CorpusBuilder:
         ]
 
     def _classes(self, split: Split, number: int) -> tuple[list[Candidate], list[Candidate]]:
-        """Chosen positives and negatives of an independent concept."""
+        """Return the chosen positives and negatives of an independent concept."""
         assert self.labels.negatives is not None
         sides = [self._by_domain(pool, split) for pool in (self.labels.positives, self.labels.negatives)]
         if not self.labels.same_domains:
@@ -130,7 +129,7 @@ class _CorpusBuilder:
         return [positive for positive, _ in chosen_couples], [negative for _, negative in chosen_couples]
 
     def _choose(self, sides: dict[str, Iterator[Candidate]], number: int, split: Split, name: str) -> list[Candidate]:
-        """The first `number` acceptable candidates, domains in turn."""
+        """Return the first `number` acceptable candidates, domains in turn."""
         chosen = list(islice(self._accepted(_round_robin(sides)), number))
         self._enough(len(chosen), number, split, name)
         return chosen
@@ -143,11 +142,11 @@ class _CorpusBuilder:
             )
 
     def _accepted(self, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-        """Candidates that share few 8-grams with all chosen before."""
-        return (candidate for candidate in candidates if self.shelf.accepts(candidate.text))
+        """Keep candidates that share few 8-grams with all chosen before."""
+        return (candidate for candidate in candidates if self.chosen.accepts(candidate.text))
 
     def _by_domain(self, pool: Pool, split: Split) -> dict[str, Iterator[Candidate]]:
-        """Candidates of a pool per domain; documents in turn, so that none dominates."""
+        """Return the candidates of a pool per domain; documents in turn, so that none dominates."""
         documents: dict[str, list[Document]] = {}
         for source in pool.sources:
             for document in read_documents(source, self.archives):
@@ -171,7 +170,7 @@ class _CorpusBuilder:
                 yield Candidate(document, number, text, rewritten)
 
     def _rewritten(self, text: str) -> str | None:
-        """The negative of a positive, or None where the rules leave one that breaks a construction rule."""
+        """Return the negative of a positive, or None if it breaks a construction rule."""
         assert self.labels.rewrite is not None
         negative = self.labels.rewrite(text)
         tainted = self.labels.positives.passage(negative) or (self._seeds and self._seeds.search(negative))
@@ -207,7 +206,7 @@ def _stem(candidate: Candidate) -> str:
 
 
 def _round_robin(iterators: Mapping[str, Iterator[T]]) -> Iterator[T]:
-    """One item of each iterator in turn, exhausted ones left out."""
+    """Yield one item of each iterator in turn, exhausted ones left out."""
     alive = dict(iterators)
     while alive:
         for name in list(alive):

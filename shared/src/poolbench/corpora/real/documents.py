@@ -1,4 +1,4 @@
-"""Documents of the real-text sources: who wrote what, under which licence, in which domain."""
+"""Documents of the real-text sources, with author, licence and domain."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ Reader = Callable[[Files], Iterator["Entry"]]
 
 @dataclass(frozen=True)
 class Entry:
-    """What a reader gives for one text.
+    """One text as a reader yields it.
 
     Attributes:
-        document: the part of the document id after the source; texts of one author, article or regulation
+        document: Part of the document id after the source; texts of one author, article or regulation
             share it (or its first component), so that they share a split.
-        text: plain text, paragraphs separated by a blank line.
-        labels: what the source itself says about the text, such as ``(("sentiment", "pos"),)``.
-        domain: where the text comes from, if the source has more than one domain.
+        text: Plain text, paragraphs separated by a blank line.
+        labels: The source's own labels of the text, such as `(("sentiment", "pos"),)`.
+        domain: Domain of the text, if the source has more than one.
     """
 
     document: str
@@ -42,44 +42,29 @@ class Document:
     labels: tuple[tuple[str, str], ...] = ()
 
     def label(self, name: str) -> str:
-        """The source's own label of that name, or the empty string."""
+        """Return the source's own label of that name, or the empty string."""
         return dict(self.labels).get(name, "")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A registered source of real text.
+    """A registered source of real text."""
 
-    Attributes:
-        name: the source part of its document ids.
-        archive: the archive that holds it.
-        prefix: where its files lie in the archive.
-        domain: the kind of writing.
-        licence: as declared by the publisher.
-        origin: repository and commit, or package and version.
-        permissive: may train a model that is released under a permissive licence.
-        reader: files below the prefix (paths relative to it) to entries.
-    """
-
-    name: str
-    archive: str
-    prefix: str
-    domain: str
-    licence: str
-    origin: str
-    permissive: bool
-    reader: Reader
+    name: str  # source part of its document ids
+    archive: str  # archive that holds it
+    prefix: str  # folder of its files in the archive
+    domain: str  # kind of writing
+    licence: str  # as declared by the publisher
+    origin: str  # repository and commit, or package and version
+    permissive: bool  # may train a model that is released under a permissive licence
+    reader: Reader  # from files below the prefix (paths relative to it) to entries
 
 
 SOURCES: dict[str, Source] = {}
 
 
 def register(source: Source) -> Source:
-    """Add a source to the registry.
-
-    Raises:
-        CorpusError: the name is taken.
-    """
+    """Add a source to the registry. Raise CorpusError if the name is taken."""
     if source.name in SOURCES:
         raise CorpusError(f"source {source.name!r} is registered twice; give the second another name")
     SOURCES[source.name] = source
@@ -87,18 +72,14 @@ def register(source: Source) -> Source:
 
 
 def get_source(name: str) -> Source:
-    """The registered source of that name.
-
-    Raises:
-        UnknownNameError: there is none; the nearest names are offered.
-    """
+    """Return the registered source of that name. Raise UnknownNameError with the nearest names."""
     if name not in SOURCES:
         raise UnknownNameError("real-text source", name, SOURCES)
     return SOURCES[name]
 
 
 def documents_from(files: Files, source: Source) -> Iterator[Document]:
-    """Documents of one source, read from the files below its prefix; empty and repeated texts are left out."""
+    """Yield the documents of one source from the files below its prefix, without empty and repeated texts."""
     seen: set[str] = set()
     for entry in source.reader(files):
         text = entry.text.strip()
@@ -116,16 +97,7 @@ def documents_from(files: Files, source: Source) -> Iterator[Document]:
 
 
 def read_documents(name: str, archives: str | Path | None = None) -> tuple[Document, ...]:
-    """All documents of one source, in a fixed order.
-
-    Args:
-        name: a registered source.
-        archives: the folder of archives; by default the environment variable `POOLBENCH_REAL_TEXT`.
-
-    Raises:
-        UnknownNameError: no such source.
-        CorpusError: no archives.
-    """
+    """Return all documents of one source in a fixed order. Raise UnknownNameError, or CorpusError without archives."""
     return _read_documents(name, str(archives_folder(archives)))
 
 

@@ -1,4 +1,4 @@
-"""Markup to plain prose: reStructuredText, Markdown and hard-wrapped or tokenised text."""
+"""Convert markup to plain prose: reStructuredText, Markdown and hard-wrapped or tokenised text."""
 
 import re
 
@@ -25,16 +25,16 @@ def unwrap(lines: list[str]) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """Paragraphs of hard-wrapped plain text (separated by blank lines), each on one line."""
+    """Return paragraphs of hard-wrapped plain text (separated by blank lines), each on one line."""
     blocks = re.split(r"\n\s*\n", text.replace("\r\n", "\n").lstrip("\ufeff"))
     return [joined for block in blocks if (joined := unwrap(block.split("\n")))]
 
 
 def rst_to_paragraphs(text: str) -> list[str]:
-    """Prose paragraphs of a reStructuredText document; notes, code, literal blocks and tables are left out.
+    """Return prose paragraphs of a reStructuredText document, without notes, code, literal blocks and tables.
 
-    Body text of object descriptions (indented below a directive with arguments) is kept, since most of a
-    reference manual's prose lies there.
+    Body text of object descriptions (indented below a directive with arguments) is kept: it holds most of a reference
+    manual's prose.
     """
     return [clean for block in _rst_blocks(text) if (clean := _rst_inline(unwrap(block)))]
 
@@ -83,7 +83,7 @@ def _prose_of(lines: list[str]) -> list[list[str]]:
 
 
 def reads_as_prose(paragraph: str) -> bool:
-    """At least eight words, mostly letters, ending like a sentence."""
+    """Return whether a paragraph has at least eight words, mostly letters, and ends like a sentence."""
     letters = sum(character.isalpha() or character == " " for character in paragraph)
     return (
         paragraph.count(" ") >= 7
@@ -100,7 +100,7 @@ def _rst_inline(paragraph: str) -> str:
 
 
 def markdown_to_paragraphs(text: str) -> list[str]:
-    """Prose paragraphs of a Markdown document; headings, code, tables, check lists and comments are left out."""
+    """Return prose paragraphs of a Markdown document, without headings, code, tables, check lists and comments."""
     kept: list[list[str]] = [[]]
     fenced = False
     for line in _HTML.sub("", text).split("\n"):
@@ -127,7 +127,7 @@ def detokenise(text: str) -> str:
     """Turn lower-cased, space-separated tokens back into ordinary writing.
 
     Spaces before closing and after opening punctuation go, quotation marks are paired, sentence starts and the
-    pronoun I become upper case. Names stay lower case: they cannot be told from other words.
+    pronoun I become upper case. Names stay lower case, because they cannot be recognised.
     """
     text = _SPACE.sub(" ", text.replace("``", '"').replace("''", '"')).strip()
     text = _NO_SPACE_AFTER.sub(r"\1", _NO_SPACE_BEFORE.sub(r"\1", text))

@@ -1,4 +1,4 @@
-"""One small reader per layout of the archives: files in, entries out."""
+"""One small reader per layout of the archives: from files to entries."""
 
 import io
 import json
@@ -14,11 +14,7 @@ GOEMOTIONS_HOSTILE = frozenset({"anger", "annoyance", "disgust"})
 
 
 def read_records(content: bytes, name: str) -> Iterator[dict[str, str]]:
-    """Records of a JSONL file.
-
-    Raises:
-        CorpusError: a line is not a JSON object with a text; file and line are named.
-    """
+    """Yield the records of a JSONL file. Raise CorpusError with file and line if one is no object with a text."""
     for number, line in enumerate(content.decode("utf-8").splitlines(), start=1):
         try:
             record = json.loads(line)
@@ -36,12 +32,12 @@ def _all_records(files: Files) -> Iterator[dict[str, str]]:
 
 
 def _lines(text: str) -> str:
-    """One paragraph a line in the records becomes one paragraph a block."""
+    """Turn one paragraph per line into one paragraph per block."""
     return "\n\n".join(line.strip() for line in text.split("\n") if line.strip())
 
 
 def read_novels(files: Files) -> Iterator[Entry]:
-    """`Author_Title_Year.txt`; the document is the author, so that no author lies in two splits."""
+    """Read `Author_Title_Year.txt`; the document is the author, so that no author is in two splits."""
     for name in sorted(files):
         if name.endswith(".txt"):
             author, title, _ = name.removesuffix(".txt").split("_")
@@ -50,14 +46,14 @@ def read_novels(files: Files) -> Iterator[Entry]:
 
 
 def _dialogue_dashes(text: str) -> str:
-    """Novels that indent paragraphs instead of separating them get blank lines."""
+    """Add blank lines to novels that indent paragraphs instead of separating them."""
     if text.count("\n\n") * 200 > text.count("\n"):
         return text
     return re.sub(r"\n(?=\s{2,}\S|[\"“])", "\n\n", text)
 
 
 def read_articles(files: Files) -> Iterator[Entry]:
-    """`<PubMed id>.txt`; front matter and reference lists hold no sentences and fall to the prose test."""
+    """Read `<PubMed id>.txt`; front matter and reference lists fail the prose test."""
     for name in sorted(files):
         if name.endswith(".txt"):
             blocks = paragraphs(files[name].decode("utf-8"))
@@ -65,14 +61,14 @@ def read_articles(files: Files) -> Iterator[Entry]:
 
 
 def read_rst(files: Files) -> Iterator[Entry]:
-    """reStructuredText files, one document each."""
+    """Read reStructuredText files, one document each."""
     for name in sorted(files):
         if name.endswith(".rst"):
             yield Entry(name.removesuffix(".rst"), "\n\n".join(rst_to_paragraphs(files[name].decode("utf-8"))))
 
 
 def read_proposals(files: Files) -> Iterator[Entry]:
-    """Markdown proposals named `<group>__<number>-<title>__README.md`; templates are skipped."""
+    """Read Markdown proposals named `<group>__<number>-<title>__README.md`; templates are skipped."""
     for name in sorted(files):
         if name.endswith(".md") and "NNNN" not in name:
             text = "\n\n".join(markdown_to_paragraphs(files[name].decode("utf-8")))
@@ -80,20 +76,20 @@ def read_proposals(files: Files) -> Iterator[Entry]:
 
 
 def read_pages(files: Files) -> Iterator[Entry]:
-    """Manual pages as records; navigation lines hold no sentence and are dropped."""
+    """Read manual pages from records, without navigation lines."""
     for record in _all_records(files):
         kept = [line for line in record["text"].split("\n") if line.count(" ") >= 7 and " | " not in line]
         yield Entry(record["id"].replace("/", "__"), "\n\n".join(kept))
 
 
 def read_statutes(files: Files) -> Iterator[Entry]:
-    """Sections; the document is the chapter (`16-831.02` belongs to `16-831`)."""
+    """Read sections; the document is the chapter (`16-831.02` belongs to `16-831`)."""
     for record in _all_records(files):
         yield Entry(f"{record['id'].partition('.')[0]}/{record['id']}", _lines(record["text"]))
 
 
 def read_regulations(files: Files) -> Iterator[Entry]:
-    """Regulations and official interpretations by part, and the published analysis of rules by rule."""
+    """Read regulations and official interpretations by part, and the published analysis of rules by rule."""
     for record in read_records(files["regulations.jsonl"], "regulations.jsonl"):
         document = f"part-{record['part']}/{record['kind']}-{record['id']}"
         yield Entry(document, _lines(record["text"]), (("kind", record["kind"]),))
@@ -103,27 +99,27 @@ def read_regulations(files: Files) -> Iterator[Entry]:
 
 
 def read_complaints(files: Files) -> Iterator[Entry]:
-    """Consumer complaints, one document each."""
+    """Read consumer complaints, one document each."""
     for record in _all_records(files):
         yield Entry(record["id"], _lines(record["text"]), (("product", record["product"]),))
 
 
 def read_factbook(files: Files) -> Iterator[Entry]:
-    """Sections of country profiles; the document is the country."""
+    """Read sections of country profiles; the document is the country."""
     for record in _all_records(files):
         country = record["country"].replace("/", "-")
         yield Entry(f"{country}/{record['section'].replace(' ', '-')}", _lines(record["text"]))
 
 
 def read_requests(files: Files) -> Iterator[Entry]:
-    """Requests with a mean politeness rating (in standard deviations), of two communities."""
+    """Read requests of two communities with a mean politeness rating (in standard deviations)."""
     for name, domain in (("stack-exchange.jsonl", "technical forums"), ("wikipedia.jsonl", "encyclopaedia talk")):
         for record in read_records(files[name], name):
             yield Entry(record["id"], record["text"].strip(), (("politeness", str(record["score"])),), domain)
 
 
 def read_comments(files: Files) -> Iterator[Entry]:
-    """Reddit comments (tab-separated text, label numbers, id), labelled hostile or neutral or neither."""
+    """Read Reddit comments (tab-separated text, label numbers, id), labelled hostile, neutral or neither."""
     names = files["labels.txt"].decode("utf-8").split()
     for part in ("train.tsv", "dev.tsv"):
         for line in files[part].decode("utf-8").splitlines():
@@ -134,7 +130,7 @@ def read_comments(files: Files) -> Iterator[Entry]:
 
 
 def zipped(files: Files, name: str, suffix: str = ".txt") -> Iterator[tuple[str, str]]:
-    """(path, text) of the text members of a zip file inside the archive."""
+    """Yield (path, text) of the text members of a zip file inside the archive."""
     with zipfile.ZipFile(io.BytesIO(files[f"{name}.zip"])) as archive:
         for member in sorted(archive.namelist()):
             if member.endswith(suffix):
@@ -142,27 +138,27 @@ def zipped(files: Files, name: str, suffix: str = ".txt") -> Iterator[tuple[str,
 
 
 def read_inaugural(files: Files) -> Iterator[Entry]:
-    """Inaugural addresses by president."""
+    """Read inaugural addresses by president."""
     for name, text in zipped(files, "inaugural"):
         yield Entry(f"{name.split('-')[1].lower()}/{name}", "\n\n".join(paragraphs(text)))
 
 
 def read_state_union(files: Files) -> Iterator[Entry]:
-    """State of the Union addresses by president; lines are paragraphs."""
+    """Read State of the Union addresses by president; lines are paragraphs."""
     for name, text in zipped(files, "state_union"):
         kept = [line for line in _lines(text).split("\n\n") if line.count(" ") >= 4]
         yield Entry(f"{name.split('-')[1].lower()}/{name}", "\n\n".join(kept))
 
 
 def read_movie_reviews(files: Files) -> Iterator[Entry]:
-    """Film reviews with the sentiment of their folder, detokenised."""
+    """Read film reviews with the sentiment of their folder, detokenised."""
     for name, text in zipped(files, "movie_reviews"):
         sentiment, _, review = name.partition("/")
         yield Entry(review, detokenise(text), (("sentiment", sentiment),))
 
 
 def read_masc(files: Files) -> Iterator[Entry]:
-    """`word_TAG` text of the Manually Annotated Sub-Corpus, written texts only, detokenised."""
+    """Read `word_TAG` text of the Manually Annotated Sub-Corpus, written texts only, detokenised."""
     for name, text in zipped(files, "masc_tagged"):
         if name.startswith("written/"):
             words = [token.rpartition("_")[0] for token in text.split()]
@@ -170,7 +166,7 @@ def read_masc(files: Files) -> Iterator[Entry]:
 
 
 def read_wikitext(files: Files) -> Iterator[Entry]:
-    """WikiText pages (` = Title = ` starts one), detokenised."""
+    """Read WikiText pages (` = Title = ` starts one), detokenised."""
     text = "\n" + files["wiki.test.raw"].decode("utf-8").replace("\r\n", "\n")
     pages = re.split(r"\n = ([^=\n]+) = \n", text)
     for number, (title, body) in enumerate(zip(pages[1::2], pages[2::2], strict=True)):

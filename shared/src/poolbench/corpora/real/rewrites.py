@@ -1,4 +1,4 @@
-"""Rule rewrites: a positive passage of a matched concept into its negative.
+"""Rewrite a positive passage of a matched concept into its negative by rules.
 
 Reference: the construction rules of PoolBench's matched concepts. Deletions that would leave a broken verb group
 (`might go`) are replaced by the unhedged form instead.
@@ -71,7 +71,7 @@ _GAP = "\x00"
 
 
 def _in_case_of(replacement: str) -> Callable[[re.Match[str]], str]:
-    """The replacement in the case of what it replaces, or the gap mark for a deletion."""
+    """Return a substitution in the case of what it replaces, or the gap mark for a deletion."""
 
     def replace(match: re.Match[str]) -> str:
         words = match[0].strip(" ,")
@@ -87,7 +87,7 @@ def _in_case_of(replacement: str) -> Callable[[re.Match[str]], str]:
 def close_gaps(text: str) -> str:
     """Repair spaces, marks and capitals where something was deleted, and nowhere else.
 
-    A rewrite that tidied the rest of a passage too would make its class readable from unrelated places.
+    Other repairs would make the class of a passage readable from unrelated places.
     """
     text = re.sub(rf"(?: *{_GAP})+", _GAP, text)
     text = re.sub(rf"(^|\n){_GAP}[ ,;]*(\w)", lambda found: found[1] + found[2].upper(), text)
@@ -98,7 +98,7 @@ def close_gaps(text: str) -> str:
 
 
 def by_rules(rules: Sequence[tuple[str, str]]) -> Rewrite:
-    """A rewrite that applies the rules in order, in either case, and closes the gaps."""
+    """Return a rewrite that applies the rules in order, in either case, and closes the gaps."""
     compiled = [(re.compile(pattern, re.IGNORECASE), _in_case_of(text)) for pattern, text in rules]
 
     def rewrite(text: str) -> str:

@@ -1,11 +1,11 @@
-"""What makes a real passage positive or negative for a concept: weak labels by source and rule."""
+"""Weak labels by source and rule: which real passages are positive or negative for a concept."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.checks.content import NEGATORS, NUMBER, VAGUE, seed_pattern
+from poolbench.corpora.checks.rules import NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench.corpora.real.documents import Document
 from poolbench.corpora.real.rewrites import REWRITES, Rewrite
 
@@ -17,13 +17,13 @@ MIN_MARKERS = 2
 
 
 def always(_: object) -> bool:
-    """Accepts everything."""
+    """Accept everything."""
     return True
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Where passages of one class come from: sources, and tests on document and passage."""
+    """Sources of the passages of one class, and tests on document and passage."""
 
     sources: tuple[str, ...]
     passage: PassageTest = always
@@ -32,40 +32,32 @@ class Pool:
 
 @dataclass(frozen=True)
 class WeakLabels:
-    """How a concept's real corpus is made.
+    """How a concept's real corpus is made."""
 
-    Attributes:
-        positives: where positives come from.
-        negatives: where negatives come from; None for matched concepts, whose negatives are rewrites.
-        rewrite: a positive into its negative; None for independent concepts.
-        same_domains: take as many positives as negatives from each domain, so that the domain says nothing.
-        limits: rules of the validator that the available text cannot meet, with the reason.
-    """
-
-    positives: Pool
-    negatives: Pool | None = None
-    rewrite: Rewrite | None = None
-    same_domains: bool = False
-    limits: dict[str, str] = field(default_factory=dict)
+    positives: Pool  # pool of the positives
+    negatives: Pool | None = None  # pool of the negatives; None for matched concepts, whose negatives are rewrites
+    rewrite: Rewrite | None = None  # from a positive to its negative; None for independent concepts
+    same_domains: bool = False  # take as many positives as negatives from each domain, so that it carries no label
+    limits: dict[str, str] = field(default_factory=dict)  # rules that the available text cannot meet, with the reason
 
 
 def at_least(pattern: re.Pattern[str], number: int) -> PassageTest:
-    """Accepts passages with that many matches."""
+    """Return a test for passages with that many matches."""
     return lambda text: sum(1 for _ in pattern.finditer(text)) >= number
 
 
 def without(pattern: re.Pattern[str]) -> PassageTest:
-    """Accepts passages without a match."""
+    """Return a test for passages without a match."""
     return lambda text: pattern.search(text) is None
 
 
 def both(first: PassageTest, second: PassageTest) -> PassageTest:
-    """Accepts what both tests accept."""
+    """Return a test that requires both tests."""
     return lambda text: first(text) and second(text)
 
 
 def labelled(name: str, value: str) -> DocumentTest:
-    """Accepts documents whose source gives them that label."""
+    """Return a test for documents with that label."""
     return lambda document: document.label(name) == value
 
 
@@ -89,7 +81,7 @@ def _matched(concept: str, sources: tuple[str, ...], test: PassageTest | None = 
 
 
 def weak_labels() -> dict[str, WeakLabels]:
-    """The rules per concept; concepts that the archives cannot serve are absent."""
+    """Return the rules per concept; concepts that the archives cannot serve are absent."""
     seeds = {name: seed_pattern(CONCEPTS.get(name)) for name in ("conditionality", "planning", "legal_formality")}
     return {
         "hedging": _matched("hedging", _PROSE),
@@ -111,8 +103,7 @@ def weak_labels() -> dict[str, WeakLabels]:
             Pool(("python_docs", "django_docs")), Pool(("peps", "keps", "debian_handbook", "freedombox_manual"))
         ),
         "bureaucratic": WeakLabels(
-            Pool(("cfpb_regulations",)),
-            Pool(("cfpb_complaints", "movie_reviews", "debian_handbook")),
+            Pool(("cfpb_regulations",)), Pool(("cfpb_complaints", "movie_reviews", "debian_handbook"))
         ),
         "narrative": WeakLabels(Pool(("novels",)), Pool(("wikitext2_test", "factbook", "craft_articles"))),
         "planning": WeakLabels(
@@ -135,14 +126,6 @@ def weak_labels() -> dict[str, WeakLabels]:
 
 
 _NUMERIC = (
-    "craft_articles",
-    "cfpb_complaints",
-    "state_union",
-    "inaugural",
-    "peps",
-    "keps",
-    "python_docs",
-    "django_docs",
-    "wikitext2_test",
-    "factbook",
-)
+    "craft_articles", "cfpb_complaints", "state_union", "inaugural", "peps", "keps", "python_docs", "django_docs",
+    "wikitext2_test", "factbook",
+)  # fmt: skip

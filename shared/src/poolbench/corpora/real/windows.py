@@ -1,10 +1,12 @@
-"""Passages of whole sentences cut from longer texts."""
+"""Passages of whole sentences cut from longer texts, and the refusal of near-duplicates among them."""
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from random import Random
 
-from poolbench.corpora.text import TokenCounter
+from poolbench.corpora.checks.rules import NEAR_DUPLICATE
+from poolbench.corpora.text import TokenCounter, shingles
 
 # A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph
 # break ends one always. Titles and single initials do not end sentences.
@@ -15,23 +17,17 @@ _SENTENCE_END = re.compile(
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Character ranges of the sentences of a text, white space between them left out."""
+    """Return character ranges of the sentences of a text, without the white space between them."""
     starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text))]
     ends = [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip()]
 
 
 def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng: Random) -> Iterator[str]:
-    """Consecutive passages of whole sentences, each within the window.
+    """Yield consecutive passages of whole sentences, each within the window of (smallest, largest) tokens.
 
-    The target length is drawn for each passage, so that length says nothing. A text that fits as a whole
+    `rng` draws the target length of each passage, so that length carries no label. A text that fits as a whole
     is one passage; a run of sentences that misses the window is left out.
-
-    Args:
-        text: a document.
-        window: smallest and largest number of tokens.
-        count_tokens: measures a text.
-        rng: draws the lengths.
     """
     if len(text) <= window[1] * 8 and window[0] <= count_tokens(text) <= window[1]:
         yield text
@@ -52,10 +48,33 @@ def _aims(window: tuple[int, int]) -> tuple[float, float]:
 
 
 def _take(text: str, spans: list[tuple[int, int]], position: int, aim: float, count_tokens: TokenCounter) -> int:
-    """The index after the last sentence of a passage that starts at `position` and reaches `aim` tokens."""
+    """Return the index after the last sentence of a passage that starts at `position` and reaches `aim` tokens."""
     num_tokens = 0
     for index in range(position, len(spans)):
         num_tokens += count_tokens(text[spans[index][0] : spans[index][1]])
         if num_tokens >= aim:
             return index + 1
     return len(spans)
+
+
+SHARED_LIMIT = NEAR_DUPLICATE / 2
+"""Half of what the validator allows: a rewritten member shares more with its neighbours than its positive."""
+
+
+class ChosenPassages:
+    """Passages chosen so far, as 8-grams, so that a new one is compared with all of them at once."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, list[int]] = defaultdict(list)
+        self._sizes: list[int] = []
+
+    def accepts(self, text: str) -> bool:
+        """Whether the text shares few 8-grams with every passage on the shelf; if so, it is put there."""
+        grams = shingles(text)
+        shared = Counter(index for gram in grams for index in self._holders.get(gram, ()))
+        if any(count >= SHARED_LIMIT * min(len(grams), self._sizes[index]) for index, count in shared.items()):
+            return False
+        for gram in grams:
+            self._holders[gram].append(len(self._sizes))
+        self._sizes.append(len(grams))
+        return True

@@ -1,19 +1,14 @@
-"""Reading bodies at the gate: each bounded in size, time and rate, and all of them together in memory."""
-
-from __future__ import annotations
+"""Read request bodies: each bounded in size, time and rate, and all of them together in memory."""
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+
+from starlette.types import Message, Scope
 
 from poolbench.runtime.gate.headers import declared_bytes, is_json, sends_body
 from poolbench.runtime.gate.refusal import Answer, RefusalError
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Message, Scope
-
-    from poolbench.settings import GateSettings
 
 _MIB = 1 << 20
 _KIB = 1 << 10
@@ -24,37 +19,35 @@ class ClientGoneError(Exception):
 
 
 class Body:
-    """The bytes of one request; its size stays known after they were handed on."""
+    """The bytes of one request; its size stays known after they were taken."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self.size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Appends what came."""
+        """Append a chunk."""
         self._chunks.append(chunk)
         self.size += len(chunk)
 
     def take(self) -> bytes:
-        """All bytes, once."""
+        """Return all bytes, once."""
         whole = b"".join(self._chunks)
         self._chunks.clear()
         return whole
 
 
 class Bodies:
-    """Reads bodies, and counts the bytes of all that are under way."""
+    """Reads bodies, and counts the bytes of all requests in progress."""
 
     def __init__(self, settings: GateSettings) -> None:
         self._settings = settings
         self.held_bytes = 0
 
     async def read(self, scope: Scope, answer: Answer, body: Body) -> None:
-        """Reads the body of a request into `body`, which counts until it is released.
+        """Read the body of a request into `body`, which counts until it is released.
 
-        Raises:
-            RefusalError: 408, 413 or 429.
-            ClientGoneError: the client has left.
+        Raise RefusalError (408, 413 or 429), or ClientGoneError if the client has left.
         """
         if not sends_body(scope):
             return
@@ -69,7 +62,7 @@ class Bodies:
             more = message.get("more_body", False)
 
     def release(self, body: Body) -> None:
-        """Gives back what a body took."""
+        """Free the bytes of a body."""
         self.held_bytes -= body.size
         body.take()
         body.size = 0
@@ -84,19 +77,14 @@ class Bodies:
 
 
 class _Pace:
-    """How long the client may take for the next part of its body."""
+    """Limits the time until the next part of a body."""
 
     def __init__(self, settings: GateSettings) -> None:
         self._settings = settings
         self._started_s = time.monotonic()
 
     async def next_message(self, answer: Answer, size: int) -> Message:
-        """The next message.
-
-        Raises:
-            RefusalError: 408.
-            ClientGoneError: the client has left.
-        """
+        """Return the next message. Raise RefusalError (408), or ClientGoneError if the client has left."""
         allowed_s = self._settings.body_grace_s + size / (self._settings.body_min_kib_per_s * _KIB)
         ends_at = self._started_s + min(allowed_s, self._settings.body_timeout_s)
         try:

@@ -1,10 +1,9 @@
 """The middleware: headers and token first, then the body, then the services."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from poolbench.runtime.gate.bodies import Bodies, Body, ClientGoneError
 from poolbench.runtime.gate.clients import Clients, address_of
@@ -17,12 +16,8 @@ from poolbench.runtime.gate.headers import (
 )
 from poolbench.runtime.gate.health import HealthDesk
 from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
+from poolbench.settings import GateSettings
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from poolbench.settings import GateSettings
 
 _LOG = logging.getLogger("poolbench.http")
 
@@ -31,10 +26,10 @@ class Gate:
     """ASGI middleware in front of all services.
 
     Args:
-        app: what stands behind it, the proxy of Ray Serve.
-        token: bearer token of the services.
-        settings: limits.
-        deadline_s: seconds for an answer. The services keep a shorter one; this is for those that are lost.
+        app: The proxy of Ray Serve.
+        token: Bearer token of the services.
+        settings: Limits.
+        deadline_s: Seconds until a response. The services keep a shorter deadline; this one is for lost replicas.
     """
 
     def __init__(self, app: ASGIApp, token: str, settings: GateSettings, deadline_s: float) -> None:
@@ -46,7 +41,7 @@ class Gate:
         self.bodies = Bodies(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers, or lets pass, one request."""
+        """Answer one request, or forward it."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return

@@ -1,17 +1,14 @@
-"""What the headers of a request say: who asks, for what, and how large its body is."""
-
-from __future__ import annotations
+"""Read the headers of a request: token, target and size of the body."""
 
 import hmac
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import Scope
 
 from poolbench.contracts.wire import HEALTH_PATH, JSON_TYPE, SERVICES
 from poolbench.runtime.gate.refusal import RefusalError
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Scope
 
 #: Read by Ray Serve's proxy. They switch off its time limits and its watch for clients that leave, or choose a replica.
 SERVE_HEADERS = {
@@ -28,7 +25,7 @@ _UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer 
 
 
 def holds_token(scope: Scope, token: bytes) -> bool:
-    """Whether the request carries the token, once; compared in constant time."""
+    """Return whether the request carries the token, once; compared in constant time."""
     sent = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(sent) != 1:
         return False
@@ -37,17 +34,13 @@ def holds_token(scope: Scope, token: bytes) -> bool:
 
 
 def health_of(scope: Scope) -> str | None:
-    """The service whose health is asked for, if the request is such a question."""
+    """Return the service of a health request; None for other requests."""
     service, _, verb = scope["path"].removeprefix("/").partition("/")
     return service if f"/{verb}" == HEALTH_PATH and service in SERVICES and scope["method"] == "GET" else None
 
 
 def require_token_or_open_page(scope: Scope, holds: bool) -> None:
-    """Let only documentation and Serve's own state pass without a token.
-
-    Raises:
-        RefusalError: 401.
-    """
+    """Let only documentation and Serve's own state pass without a token. Raise RefusalError (401)."""
     service, _, page = scope["path"].removeprefix("/").partition("/")
     is_open = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] in _OF_SERVE
     if not holds and not (is_open and scope["method"] in ("GET", "HEAD") and not sends_body(scope)):
@@ -55,25 +48,25 @@ def require_token_or_open_page(scope: Scope, holds: bool) -> None:
 
 
 def sends_body(scope: Scope) -> bool:
-    """Whether a body follows the headers."""
+    """Return whether a body follows the headers."""
     headers = scope["headers"]
     return any(n == b"transfer-encoding" or (n == b"content-length" and value.strip(b"0 ")) for n, value in headers)
 
 
 def declared_bytes(scope: Scope) -> int | None:
-    """Content-Length; the server has checked that it is a number."""
+    """Return Content-Length; the server has checked that it is a number."""
     return next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
 
 
 def is_json(scope: Scope) -> bool:
-    """Whether a service would parse the body as JSON; one without a type is."""
+    """Return whether a service would parse the body as JSON, also without a content type."""
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     kind = kind.partition(b";")[0].strip().lower()
     return kind in (b"", JSON_TYPE.encode()) or kind.endswith(b"+json")
 
 
 def without_control(scope: Scope) -> dict[str, Any]:
-    """The scope for the services, without headers that change how Serve treats the request."""
+    """Return the scope for the services, without headers that change how Serve treats the request."""
     kept = [(name, value) for name, value in scope["headers"] if _passes(name.decode("latin-1"), value)]
     return {**scope, "headers": kept}
 

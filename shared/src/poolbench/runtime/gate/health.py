@@ -1,7 +1,7 @@
-"""`/health` of every service, answered at the gate.
+"""Answer `/health` of every service at the gate.
 
-One question at a time is on its way to each service. Each caller waits for its answer for a moment; a service that is
-too busy to answer by then is reported as it was last seen. A service that stays silent for long is down.
+One question at a time is sent to each service. Each caller waits briefly for its answer. A service that is too busy to
+answer by then is reported as it was last seen, and a service that stays silent for long is reported as down.
 """
 
 from __future__ import annotations
@@ -9,28 +9,20 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.types import ASGIApp, Message
 
 from poolbench.contracts.wire import HEALTH_PATH
+from poolbench.settings import GateSettings
 from poolbench.statuses import ServiceState
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message
-
-    from poolbench.settings import GateSettings
 
 _FRESH_S = 0.2
 _MAX_BYTES = 1 << 20
 
 
 class HealthDesk:
-    """What each service last said of itself.
-
-    Args:
-        app: the application behind the gate.
-        token: bearer token, so that the services give details.
-        settings: limits of the gate.
-    """
+    """The last health response of each service behind the gate, asked for with the bearer token to get details."""
 
     def __init__(self, app: ASGIApp, token: bytes, settings: GateSettings) -> None:
         self._app = app
@@ -39,12 +31,7 @@ class HealthDesk:
         self._seen: dict[str, _Seen] = {}
 
     async def look(self, service: str, details: bool) -> tuple[int, bytes]:
-        """Status and body of an answer.
-
-        Args:
-            service: its name.
-            details: whether the client holds the token, and so gets the whole answer of the service.
-        """
+        """Return status and body of a health response; `details` if the client holds the token."""
         seen = self._seen.setdefault(service, _Seen())
         if details or time.monotonic() - seen.at_s > _FRESH_S:
             await asyncio.wait({self._question(service, seen)}, timeout=self._settings.health_wait_s)
@@ -94,7 +81,7 @@ class HealthDesk:
 
 
 class _Seen:
-    """The last answer of one service, and the question on its way."""
+    """The last response of one service, and the question in progress."""
 
     def __init__(self) -> None:
         self.question: asyncio.Task[None] | None = None
@@ -105,12 +92,12 @@ class _Seen:
         self.body: dict[str, Any] = {}
 
     def silent_s(self) -> float:
-        """For how long there has been no answer."""
+        """Return the seconds without a response."""
         return 0.0 if self.asked_s is None else time.monotonic() - self.asked_s
 
 
 class _Reply:
-    """The two ends of a question of the gate's own."""
+    """The two ends of the gate's own request."""
 
     def __init__(self) -> None:
         self.status = 503
@@ -118,21 +105,21 @@ class _Reply:
         self._asked = False
 
     async def receive(self) -> Message:
-        """An empty body, and then nothing: this client does not leave."""
+        """Return an empty body, and then nothing: this client does not leave."""
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(self, message: Message) -> None:
-        """Collects the answer."""
+        """Collect the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
         elif len(self.body) < _MAX_BYTES:
             self.body += message.get("body", b"")
 
     def read(self, service: str) -> tuple[int, dict[str, Any]]:
-        """Status and details; Serve itself answers with text, where a service is not deployed or not up."""
+        """Return status and details. Serve itself answers with text if a service is not deployed or not up."""
         try:
             body = json.loads(self.body)
         except ValueError:

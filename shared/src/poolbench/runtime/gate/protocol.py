@@ -1,13 +1,11 @@
-"""uvicorn's HTTP protocol with bounds on everything that is no request yet, or no longer one."""
-
-from __future__ import annotations
+"""uvicorn's HTTP protocol with bounds on everything outside of a complete request."""
 
 from enum import Enum
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from poolbench.runtime.gate.connections import Connections
+from poolbench.runtime.gate.clients import Connections
 from poolbench.runtime.gate.refusal import RefusalError
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
@@ -30,7 +28,7 @@ class GateProtocol(HttpToolsProtocol):
     registry: ClassVar[Connections]
 
     def connection_made(self, transport: Any) -> None:
-        """Refuses a connection too many."""
+        """Refuse the connection if there are too many."""
         super().connection_made(transport)
         self._part = _Part.NOTHING
         self._refusal: RefusalError | None = None
@@ -44,12 +42,12 @@ class GateProtocol(HttpToolsProtocol):
             self._write(RefusalError(429, Code.BUSY, f"more than {most} connections of your address; use fewer"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection no longer counts."""
+        """Stop counting the connection."""
         self.registry.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parses what came, and refuses what exceeds a bound."""
+        """Parse what came, and refuse what exceeds a bound."""
         if self.transport.is_closing():
             return
         self._raw_bytes += len(data)
@@ -68,19 +66,19 @@ class GateProtocol(HttpToolsProtocol):
             self._waits_since = self.loop.time()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Reset the counters of a request."""
         super().on_message_begin()
         self._part = _Part.HEADERS
         self._raw_bytes = self._body_bytes = self._header_bytes = self._num_headers = 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the path."""
+        """Bound the length of the path."""
         super().on_url(url)
         if len(self.url) > (limit := self.registry.settings.max_url_kib) * 1024:
             raise self._noted(RefusalError(414, Code.HTTP, f"path and query exceed {limit} KiB"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer."""
+        """Bound the headers and trailers."""
         self._header_bytes += len(name) + len(value)
         self._num_headers += 1
         limits = self.registry.settings
@@ -90,7 +88,7 @@ class GateProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A request can be answered now."""
+        """Refuse upgrades and long pipelines; otherwise the request can be answered."""
         if self.parser.should_upgrade():
             raise self._noted(RefusalError(400, "upgrade", "upgrades and CONNECT are refused; send plain HTTP/1.1"))
         if len(self.pipeline) >= MAX_PIPELINE:
@@ -102,22 +100,22 @@ class GateProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body."""
+        """Count a part of a body."""
         self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request has come whole."""
+        """Note that the request is complete."""
         self._part = _Part.NOTHING
         self._raw_bytes = 0
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn's answer to what its parser refuses, and to what was refused above."""
+        """Answer what uvicorn's parser refuses, and what was refused above."""
         self._refuse(self._refusal or RefusalError(400, Code.HTTP, _UNREADABLE))
 
     def check(self, now: float) -> None:
-        """Ends the connection if it has waited too long: for headers, for its client to read, or for its end."""
+        """End the connection if it has waited too long for headers, for its client to read, or for its end."""
         limits = self.registry.settings
         if self.transport.is_closing():
             self._closing_since = now if self._closing_since is None else self._closing_since
@@ -134,15 +132,15 @@ class GateProtocol(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is being sent or answered."""
+        """Return whether no request is being sent or answered."""
         return self._part is not _Part.BODY and not self._busy()
 
     def drop(self) -> None:
-        """Ends the connection at once."""
+        """End the connection at once."""
         self.transport.abort()
 
     def _is_unread_for(self, now: float) -> float:
-        """Seconds since the client last read of what waits for it."""
+        """Return the seconds since the client last read of what waits for it."""
         size = self.transport.get_write_buffer_size()
         before, since = self._unread
         if size == 0 or size != before:
@@ -151,7 +149,7 @@ class GateProtocol(HttpToolsProtocol):
         return now - since
 
     def _busy(self) -> bool:
-        """Whether a request is being answered."""
+        """Return whether a request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _too_many_headers(self) -> RefusalError:
@@ -160,12 +158,12 @@ class GateProtocol(HttpToolsProtocol):
         return RefusalError(431, Code.HTTP, said)
 
     def _noted(self, refusal: RefusalError) -> RefusalError:
-        """The parser wraps what its callbacks raise; the answer is taken from here."""
+        """Keep the refusal: the parser wraps the exceptions of its callbacks."""
         self._refusal = refusal
         return refusal
 
     def _refuse(self, refusal: RefusalError) -> None:
-        """Answers and closes. In the middle of another answer nothing can be said."""
+        """Answer and close; in the middle of another response, close only."""
         of_earlier = self._busy() and (self._part is not _Part.BODY or bool(self.pipeline))
         if of_earlier or (self._busy() and self.cycle.response_started):
             self.drop()
@@ -182,5 +180,5 @@ class GateProtocol(HttpToolsProtocol):
 
 
 def protocol_class(settings: GateSettings) -> type[GateProtocol]:
-    """The protocol of one server, with connections of its own."""
+    """Return the protocol of one server, with connections of its own."""
     return type("BoundGateProtocol", (GateProtocol,), {"registry": Connections(settings)})

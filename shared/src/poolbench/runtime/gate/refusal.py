@@ -1,17 +1,13 @@
-"""Answers of the gate itself: one shape for every error, and a polite end for a body that nobody reads."""
-
-from __future__ import annotations
+"""Responses of the gate itself: one shape for every error, and a clean end for an unread body."""
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+
+from starlette.types import Message, Receive, Send
 
 from poolbench.contracts.wire import HTTP_CODES
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
-
-if TYPE_CHECKING:
-    from starlette.types import Message, Receive, Send
 
 LINGER_S = 1.0
 LINGER_BYTES = 4 << 20
@@ -19,13 +15,7 @@ _MAX_SAID = 1000
 
 
 class RefusalError(Exception):
-    """A request that goes no further.
-
-    Attributes:
-        status: HTTP status.
-        code: the code in the body.
-        closes: whether the connection is closed after the answer, because more of the request may come.
-    """
+    """A request that is refused; `closes` the connection after the response if more of the request may come."""
 
     def __init__(self, status: int, code: str, said: str, *, closes: bool = False) -> None:
         super().__init__(said)
@@ -34,11 +24,11 @@ class RefusalError(Exception):
         self.closes = closes
 
     def body(self, path: str = "") -> bytes:
-        """The body of the answer, as the service at `path` has it."""
+        """Return the body of the response, in the form of the service at `path`."""
         return error_json(path, self.status, self.code, str(self))
 
     def headers(self, size: int) -> list[tuple[bytes, bytes]]:
-        """The headers of the answer, for a body of `size` bytes."""
+        """Return the headers of the response, for a body of `size` bytes."""
         found = json_headers(self.status, size)
         if self.closes:
             found.append((b"connection", b"close"))
@@ -46,7 +36,7 @@ class RefusalError(Exception):
 
 
 class Answer:
-    """The way back to one client; remembers how far an answer is."""
+    """The response to one client, and how far it is."""
 
     def __init__(self, path: str, receive: Receive, send: Send) -> None:
         self._path = path
@@ -56,34 +46,34 @@ class Answer:
         self.gone = False
 
     async def receive(self) -> Message:
-        """The client's next message."""
+        """Return the client's next message."""
         message = await self._receive()
         self.gone = self.gone or message["type"] == "http.disconnect"
         return message
 
     async def until_gone(self) -> Message:
-        """The message that the client has gone; what it sends beyond its request is dropped."""
+        """Wait until the client disconnects; drop what it sends beyond its request."""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 return message
 
     async def send(self, message: Message) -> None:
-        """A part of the answer."""
+        """Send a part of the response."""
         self.started = True
         await self._send(message)
 
     async def json(self, status: int, body: bytes) -> None:
-        """A whole answer."""
+        """Send a whole response."""
         headers = json_headers(status, len(body))
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
     async def refuse(self, refusal: RefusalError) -> None:
-        """Answers with an error, unless an answer has begun or nobody is there.
+        """Answer with an error, unless a response has begun or the client has left.
 
-        To close a connection with unread bytes resets it, and the client may lose the answer. So the answer goes out
-        first, what still comes is thrown away for a moment, and only then the connection is closed.
+        Closing a connection with unread bytes resets it, and the client may lose the response. So the response is sent
+        first, further bytes are dropped for a moment, and only then the connection is closed.
         """
         if self.started or self.gone:
             return
@@ -108,7 +98,7 @@ class Answer:
 
 
 def in_our_form(path: str, send: Send) -> Send:
-    """Replaces the plain text of errors that Ray Serve's proxy answers with itself."""
+    """Replace the plain text of errors of Ray Serve's proxy itself."""
     held: list[int] = []
     said = bytearray()
 

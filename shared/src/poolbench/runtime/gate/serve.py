@@ -1,7 +1,7 @@
-"""What Ray Serve's HTTP proxy calls when it starts: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`.
+"""Callback of Ray Serve's HTTP proxy at its start: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH names `middlewares`.
 
-Serve offers a place for middlewares. It offers none for the protocol of its server, which is looked up by name in a
-table of uvicorn, so the entry of that table is replaced in the proxy's process.
+Serve accepts middlewares, but no protocol for its server. The protocol is looked up by name in a table of uvicorn, so
+the entry of that table is replaced in the proxy's process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ EXTRA_DEADLINE_S = 30.0
 
 
 def middlewares() -> list[Middleware]:
-    """The gate, and bounded connections for the server that is about to start.
+    """Return the gate, and install bounded connections for the server that is about to start.
 
-    Raises:
-        ConfigError: there is no token, or a setting is wrong.
+    Raise ConfigError if there is no token, or a setting is wrong.
     """
     import uvicorn.config
     from starlette.middleware import Middleware
