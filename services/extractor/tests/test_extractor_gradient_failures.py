@@ -15,7 +15,7 @@ from poolbench_extractor.core import extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import Passages, Reading
+from poolbench_extractor.passes import PassageTexts, Reading
 
 from .conftest import CONFIGS
 
@@ -23,7 +23,7 @@ REQUESTS = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradien
 
 
 def statuses(decoder: Decoder, texts: list[str], **reading: object) -> dict[str, list[tuple[str, str | None]]]:
-    passages = Passages([f"p{i}" for i in range(len(texts))], texts)
+    passages = PassageTexts([f"p{i}" for i in range(len(texts))], texts)
     tables = extract(decoder, passages, {1: REQUESTS}, reading=Reading(**reading))
     return {
         role.partition("/")[0]: list(zip(*(table[name].to_pylist() for name in ("status", "reason")), strict=True))

@@ -1,4 +1,4 @@
-"""Writes tables of vectors as .npy, .parquet or .safetensors: whole, or not at all."""
+"""Write tables of vectors as .npy, .parquet or .safetensors: whole, or not at all."""
 
 from __future__ import annotations
 
@@ -19,12 +19,7 @@ Writer = Callable[[pa.Table, Path], None]
 
 
 def writer_of(file: Path) -> Writer:
-    """The writer that a file name asks for.
-
-    Raises:
-        ConfigError: Naming the suffixes there are.
-        InputError: If its folder does not exist.
-    """
+    """Return the writer for a file name's suffix; raise ConfigError for another suffix, InputError for the folder."""
     if file.suffix not in WRITERS:
         raise ConfigError(f"{file}: its suffix is {file.suffix or 'missing'!r}; allowed: {', '.join(WRITERS)}")
     if not file.parent.is_dir():
@@ -35,20 +30,20 @@ def writer_of(file: Path) -> Writer:
 
 
 def write_npy(table: pa.Table, file: Path) -> None:
-    """Float32 [texts, width]; NaN where a text failed. It has no room for ids or notes."""
+    """Write float32 [texts, width]; NaN where a text failed. The format has no room for ids or notes."""
     with file.open("wb") as stream:
         np.save(stream, vector_matrix(table["vector"]))
 
 
 def write_parquet(table: pa.Table, file: Path) -> None:
-    """Every column, null vectors where a text failed, and the notes as metadata of the schema."""
+    """Write every column, null vectors where a text failed, and the notes as metadata of the schema."""
     import pyarrow.parquet as pq
 
     pq.write_table(table, file)
 
 
 def write_safetensors(table: pa.Table, file: Path) -> None:
-    """Tensors ``vectors`` (NaN where a text failed), ``ok`` and ``line``; notes and ids in the file's metadata."""
+    """Write tensors `vectors` (NaN where a text failed), `ok` and `line`; notes and ids are the file's metadata."""
     from safetensors.numpy import save_file
 
     tensors = {
@@ -65,7 +60,7 @@ WRITERS: dict[str, Writer] = {".npy": write_npy, ".parquet": write_parquet, ".sa
 
 @contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A file beside ``file`` that takes its place when all went well, and is removed when not."""
+    """Yield a file beside `file` that replaces it on success, and is removed otherwise."""
     partial = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         yield partial

@@ -22,7 +22,7 @@ RANKED = (
     "d3.robust_lc",
 )
 
-#: One row a rank board: the test that any two strategies differ at all, and how far mean ranks must lie apart.
+#: One row per rank board: the test that any two strategies differ at all, and the critical difference.
 BOARDS = pa.schema(
     [
         ("metric", pa.string()),
@@ -40,7 +40,7 @@ BOARDS = pa.schema(
 
 
 def rank_rows(rows: list[Row]) -> tuple[list[Row], list[Row], list[Row]]:
-    """Rows of ``rank.mean``, a summary of each board, and the pairs of its strategies."""
+    """Return rows of `rank.mean`, a summary of each board, and the pairs of its strategies."""
     versions = {row["strategy"]: row.get("strategy_version") for row in rows if row.get("strategy")}
     ranks: list[Row] = []
     boards: list[Row] = []

@@ -1,4 +1,4 @@
-"""From artifacts to result rows: joins each cell's identity to the measures of suites and services."""
+"""From artifacts to the tables of a run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench.suites import concept_check_rows, layer_stability, to_rows
-from poolbench_driver.assemble.cosine_rows import cosine_table
-from poolbench_driver.assemble.disclosure import redacted
-from poolbench_driver.assemble.probe_rows import d1_rows, nested_rows, passage_scores, published_d1_rows
+from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
 from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
-from poolbench_driver.assemble.rows import Row, Source
+from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
 from poolbench_driver.corpora import dataset_identity, dataset_revision
 from poolbench_driver.plan import PoolBenchPlan, Scope
@@ -27,14 +25,14 @@ from poolbench_driver.rundir import now
 def assemble(
     plan: PoolBenchPlan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str
 ) -> dict[str, pa.Table]:
-    """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
+    """Return all tables of a run by name.
 
-    And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
+    `published`, if requested, has rows like those of `results`, by other definitions.
 
     Raises:
-        FoundDamageError: Some artifacts are damaged; it names all that were met.
+        FoundDamageError: Some artifacts are damaged; it names all that were found.
     """
-    source = Source(artifacts, failures, plan.producers)
+    source = RowSource(artifacts, failures, plan.producers)
     common = _common_columns(plan.scope, run_id)
     probes = plan.probes.concepts.values()
     rows = [row for own in probes for row in d1_rows(plan.scope, own, source)]
@@ -50,14 +48,20 @@ def assemble(
             tables["curves"] += steering.curves(concept)
             tables["text_scores"] += steering.text_scores(concept)
         tables["text_scores"] += steering.unsteered_scores()
+    published = {}
     if plan.scope.config.protocol == "published":
         own = {**common, "protocol": "published"}
-        tables["published"] = [{**own, **redacted(row)} for row in _published_rows(plan, source)]
+        other_rows = [{**own, **redacted(row)} for row in _published_rows(plan, source)]
+        published["published"] = result_table(_filled(other_rows))
     complete = [{**common, **row} for row in rows]
     ranks, boards, pairwise = rank_rows(complete)
     complete += [{**common, **row} for row in ranks]
     filled = _filled(complete)
-    details = [{"cell_id": cell_id(row), **_details(row)} for row in filled if row.get("details")]
+    details = [
+        {"cell_id": cell_id(row), "metric": row["metric"], "details": _json(row["details"])}
+        for row in filled
+        if row.get("details")
+    ]
     tables_made = {
         "results": result_table(filled),
         "boards": pa.Table.from_pylist(boards, BOARDS),
@@ -65,23 +69,20 @@ def assemble(
         "details": pa.Table.from_pylist(details),
         "cosines": cosine_table(plan, source),
         "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
-        **{name: _table(name, content) for name, content in tables.items()},
+        **{name: pa.Table.from_pylist(content) for name, content in tables.items()},
+        **published,
     }
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
     return tables_made
 
 
-def _published_rows(plan: PoolBenchPlan, source: Source) -> Iterable[Row]:
-    """Yield rows by the reference's definitions: a table of their own, so that nothing ranks them with the rest."""
+def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
+    """Yield rows by the reference's definitions; they have a separate table, so that they are not ranked."""
     steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
     for probes in plan.probes.concepts.values():
         yield from published_d1_rows(probes, source)
         yield from steering.published_rows(probes.concept) if steering else ()
-
-
-def _table(name: str, rows: list[Row]) -> pa.Table:
-    return result_table(_filled(rows)) if name == "published" else pa.Table.from_pylist(rows)
 
 
 def _common_columns(scope: Scope, run_id: str) -> Row:
@@ -105,10 +106,6 @@ def _common_columns(scope: Scope, run_id: str) -> Row:
 def _filled(rows: list[Row]) -> list[Row]:
     """Return rows with `params` as JSON text, as in the result schema, and with redacted reasons."""
     return [{**redacted(row), "params": _json(row.get("params"))} for row in rows]
-
-
-def _details(row: Row) -> Row:
-    return {"metric": row["metric"], "details": _json(row["details"])}
 
 
 def _json(params: Any) -> str:

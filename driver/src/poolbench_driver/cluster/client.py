@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model answers late
+HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model responds late
 
 
 class TokenRefusedError(EndpointError):
@@ -56,11 +56,11 @@ class Services:
             raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
 
     def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
-        """What a service says of itself.
+        """Return the health report of a service.
 
         Raises:
-            EndpointError: It does not answer, or does not know our token: ``/health`` is open, and tells
-                strangers no more than its status.
+            EndpointError: It does not respond, or does not accept our token: without a token, `/health` returns only
+                the status.
         """
         answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
@@ -68,15 +68,15 @@ class Services:
         return answer
 
     def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
-        """GET /service/verb."""
+        """Send GET /service/verb."""
         return self._call("GET", service, verb, params=query)
 
     def post(self, service: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST /service/verb."""
+        """Send POST /service/verb."""
         return self._call("POST", service, verb, json=body)
 
     def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
-        """POST /service/verb, answered as an Arrow stream: many numbers need no text."""
+        """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
         import pyarrow as pa
 
         response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
@@ -86,11 +86,11 @@ class Services:
             raise _no_service(response) from None
 
     def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """POST /service/verb, answered as server-sent events, each a JSON object; leaving early cancels the work.
+        """Send POST /service/verb; yield the server-sent events, each a JSON object. Leaving early cancels the work.
 
         Raises:
-            EndpointError: The connection ended before the service said that it was done.
-            ServiceError: What the service reports, also in the middle.
+            EndpointError: The connection ended before the service finished.
+            ServiceError: An error that the service reports, also during the stream.
         """
         address = f"/{service}/{verb}"
         try:

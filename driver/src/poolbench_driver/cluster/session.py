@@ -1,4 +1,4 @@
-"""A connection to a cluster: object store, queue, leases and HTTP in one place."""
+"""A connection to a cluster: object store, queue, leases and HTTP."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cluster.client import Services
 
-#: How long a status page waits for a service before it calls it busy.
+#: How long a status page waits for a service before it reports it as busy.
 STATUS_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a command needs of the cluster."""
+    """The parts of the cluster that commands use."""
 
     settings: ClusterSettings
     artifacts: Artifacts
@@ -28,12 +28,7 @@ class Session:
 
 
 def open_session() -> Session:
-    """Connects to the cluster that the environment or the state folder names.
-
-    Raises:
-        ConfigError: If no cluster is known.
-        StoreError: If the object store cannot be opened.
-    """
+    """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
     artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
@@ -41,11 +36,7 @@ def open_session() -> Session:
 
 
 def check_session(session: Session) -> dict[str, dict[str, object]]:
-    """Asks store, broker and every service, so that a run fails before it starts; returns each one's health.
-
-    Raises:
-        StoreError, BrokerError, EndpointError: Naming the part that does not answer.
-    """
+    """Return each service's health; raise StoreError, BrokerError or EndpointError if a part does not respond."""
     session.artifacts.store.exists(f"{ARTIFACTS_FOLDER}/none")
     session.queue.ping()
     if not session.settings.http_address:

@@ -1,4 +1,4 @@
-"""What others made and a run reads: activations, scorers and sparse autoencoders, brought into the object store."""
+"""External inputs of a run in the object store: activations, scorers and sparse autoencoders."""
 
 from poolbench_driver.imports.record import (
     ActivationImport,

@@ -1,4 +1,4 @@
-"""Sparse autoencoders of a run: read from a folder, or found in the object store; named by what they hold."""
+"""Sparse autoencoders of a run: read from a folder or found in the object store, keyed by their contents."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ class SaeInput:
     """The autoencoder of one layer.
 
     Attributes:
-        key: Where it lies in the object store, once it is there.
-        num_features: How many of its features C5 is made of.
-        step: How the driver puts it there; None where it was there.
+        num_features: Number of its features that C5 uses.
+        step: How the driver stores it; None if it is stored already.
     """
 
     key: str
@@ -32,7 +31,7 @@ class SaeInput:
 
 
 def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
-    """The autoencoders of a run by layer.
+    """Return the autoencoders of a run by layer.
 
     Raises:
         ConfigError: If a layer is not measured or named twice, a key is unknown, or a width is not the model's.

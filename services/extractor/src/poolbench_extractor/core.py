@@ -1,4 +1,4 @@
-"""Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests alike."""
+"""Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from poolbench.contracts.tables import CALIBRATION, table_from_rows
+from poolbench.errors import InputError
 from poolbench.pooling.batch import Plan, Request, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.signals import KEPT_SIGNALS
@@ -16,7 +18,7 @@ from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.passes import (
     DEFAULT_LIMITS,
     DEFAULT_READING,
-    Passages,
+    PassageTexts,
     Progress,
     Reading,
     encode_passages,
@@ -27,25 +29,22 @@ from poolbench_extractor.states import Sink, StateKeeper
 
 def extract(
     decoder: Decoder,
-    passages: Passages,
+    passages: PassageTexts,
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
-    """Pools every passage with the wanted strategies of each layer in one pass over the model.
+    """Pool every passage with the wanted strategies of each layer in one pass over the model.
 
     Args:
-        decoder: The model.
-        passages: What to read.
         wanted: Requests by layer.
-        keep: Takes the per-token states of each layer to be kept, shard by shard.
-        reading: Special tokens, window and batch sizes.
+        keep: Sinks of the per-token states of each layer to be kept, shard by shard.
         progress: Called with passages done and their number.
 
     Returns:
-        VECTORS by ``<strategy>/<layer>``.
+        VECTORS by `<strategy>/<layer>`.
     """
     encoded = encode_passages(decoder, passages, reading)
     return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
@@ -60,22 +59,15 @@ def extract_encoded(
     limits: BatchLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
-    """As ``extract``, from passages that are tokens already."""
+    """Pool passages like `extract`, from tokens."""
     work = _Extraction(decoder, encoded, wanted, keep or {})
-    run_batches(
-        decoder,
-        encoded,
-        work.consume,
-        layers=work.layers,
-        signals=work.signals,
-        limits=limits,
-        progress=progress,
-    )
+    layers, signals = work.layers, work.signals
+    run_batches(decoder, encoded, work.consume, layers=layers, signals=signals, limits=limits, progress=progress)
     return work.finish()
 
 
 class _Extraction:
-    """The outputs of one extraction while batches come in."""
+    """The outputs of one extraction while batches complete."""
 
     def __init__(
         self,
@@ -95,19 +87,19 @@ class _Extraction:
 
     @property
     def layers(self) -> list[int]:
-        """The layers to capture."""
+        """Return the layers to capture."""
         return sorted({*self._wanted, *self._kept})
 
     @property
     def signals(self) -> dict[int, set[str]]:
-        """What the strategies of each layer need; kept states carry some for strategies to come."""
+        """What the strategies of each layer need; kept states carry some more for later strategies."""
         needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
         for layer, requests in self._wanted.items():
             needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))
         return needs
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Pools and keeps one batch. What does not depend on the layer is weighed once for all of them."""
+        """Pool and keep one batch. Weights that do not depend on the layer are computed once for all layers."""
         contexts = [passage.context for passage in batch]
         plans = {requests: Plan.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
@@ -120,7 +112,7 @@ class _Extraction:
                 self._kept[layer].add(batch, states, signals)
 
     def finish(self) -> dict[str, pa.Table]:
-        """Ends the kept states; all tables by role, with the passages that could not be run as failed rows."""
+        """Close the kept states; return all tables by role, with passages that could not be run as failed rows."""
         tables: dict[str, pa.Table] = {}
         for layer, collector in self._pooled.items():
             for passage in self._encoded:
@@ -130,3 +122,42 @@ class _Extraction:
         for kept in self._kept.values():
             kept.close()
         return tables
+
+
+def calibrate(
+    decoder: Decoder,
+    passages: PassageTexts,
+    layers: Sequence[int],
+    *,
+    reading: Reading = DEFAULT_READING,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """Return the mean L2 norm of the residual stream over real tokens, per layer: the unit of steering strengths.
+
+    Raises:
+        InputError: If no passage fits the model.
+    """
+    encoded = encode_passages(decoder, passages, reading)
+    usable = [passage for passage in encoded if passage.error is None]
+    if not usable:
+        raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
+    sums: dict[tuple[int, int], float] = {}
+
+    def run(batch: Sequence[Encoded], captured: Captured) -> None:
+        for layer in layers:
+            for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
+                norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
+                sums[layer, passage.index] = float(norms[passage.context.real].sum())
+
+    run_batches(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
+    num_tokens = sum(len(passage.context.real) for passage in usable)
+    rows = [
+        {
+            "layer": layer,
+            # In passage order, so that batches do not change the last digits.
+            "mean_residual_norm": sum(sums[layer, p.index] for p in usable) / num_tokens,
+            "num_tokens": num_tokens,
+        }
+        for layer in layers
+    ]
+    return table_from_rows(rows, CALIBRATION)

@@ -1,4 +1,4 @@
-"""Passages become tokens and batches, and every batch is captured in one forward pass."""
+"""Passages become tokens and batches; each batch is captured in one forward pass."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from poolbench.cancellation import check_cancelled
 from poolbench.pooling.context import Words
 from poolbench.pooling.signals import from_source
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.encode import Encoded, encode
+from poolbench_extractor.encode import Encoded, Frequencies, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
 from poolbench_extractor.forward.capture import Captured, capture
-from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.models.decoder import Decoder
 
 Progress = Callable[[int, int], None]
@@ -20,8 +19,8 @@ DEFAULT_LIMITS = BatchLimits()
 
 
 @dataclass(frozen=True)
-class Passages:
-    """Texts with their ids and annotations, and how often tokens occur where a strategy asks for it."""
+class PassageTexts:
+    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
 
     ids: Sequence[str]
     texts: Sequence[str]
@@ -41,8 +40,8 @@ class Reading:
 DEFAULT_READING = Reading()
 
 
-def encode_passages(decoder: Decoder, passages: Passages, reading: Reading) -> list[Encoded]:
-    """The passages as tokens; what cannot be run says why."""
+def encode_passages(decoder: Decoder, passages: PassageTexts, reading: Reading) -> list[Encoded]:
+    """Return the passages as tokens; a passage that cannot be run has an error."""
     return encode(
         decoder,
         passages.ids,
@@ -64,7 +63,7 @@ def run_batches(
     limits: BatchLimits,
     progress: Progress | None,
 ) -> None:
-    """Forward passes over all usable passages; each batch's captures are consumed before the next."""
+    """Run forward passes over all usable passages; each batch's captures are consumed before the next."""
     done = 0
     if any(from_source("loss", names) for names in (signals or {}).values()):
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})

@@ -1,4 +1,4 @@
-"""The extractor's adapter: tasks and requests to the functions of ``core``."""
+"""The extractor's adapter: from tasks and requests to the functions of `core`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,12 @@ from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
 from poolbench_extractor import core
-from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
-from poolbench_extractor.calibration import calibrate
-from poolbench_extractor.config import EmbedRequest
+from poolbench_extractor.config import EmbedAnswer, EmbedRequest, ModelAnswer
+from poolbench_extractor.core import calibrate
 from poolbench_extractor.embedding import texts as embedding
-from poolbench_extractor.encode import tokenise
-from poolbench_extractor.frequencies import count_tokens
+from poolbench_extractor.encode import count_tokens, tokenise
 from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
-from poolbench_extractor.tasks import (
-    missing_outputs,
-    read_passages,
-    reading_of,
-    reporting,
-    require_vectors,
-)
+from poolbench_extractor.tasks import missing_outputs, read_passages, reading_of, reporting, require_vectors
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -39,21 +31,17 @@ if TYPE_CHECKING:
 
 
 class ExtractorService:
-    """Keeps one model loaded, the one asked for last."""
+    """Keep one model loaded: the one requested last."""
 
     name = "extractor"
 
     def __init__(self, deployment: ExtractorSettings) -> None:
-        self.handlers = {
-            EXTRACT.kind: self.extract,
-            CALIBRATE.kind: self.calibrate,
-            COUNT.kind: self.count,
-        }
+        self.handlers = {EXTRACT.kind: self.extract, CALIBRATE.kind: self.calibrate, COUNT.kind: self.count}
         self._deployment = deployment
         self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
-        """``extractor.extract``: vectors by strategy and layer, and kept states; only what is missing."""
+        """Write vectors by strategy and layer, and kept states, as far as they are missing."""
         params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
@@ -68,7 +56,7 @@ class ExtractorService:
                 io.write_table(role, table, meta=meta)
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
-        """``extractor.calibrate``: mean residual norms on the fixed calibration texts."""
+        """Write the mean residual norms on the fixed calibration texts."""
         params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
@@ -79,7 +67,7 @@ class ExtractorService:
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
     def count(self, task: Task, io: TaskIO) -> None:
-        """``extractor.count``: how often each token occurs in all passages given; the tokenizer alone is loaded."""
+        """Write how often each token occurs in all passages given; only the tokenizer is loaded."""
         params = COUNT.params_of(task)
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
@@ -88,7 +76,7 @@ class ExtractorService:
         io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""
+        """Return vectors of texts as JSON, or as an Arrow stream if accepted; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
@@ -97,11 +85,11 @@ class ExtractorService:
         return JSONResponse(embedding.as_json(table))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
-        """Revision, depth, width and window of a model, without loading its weights."""
+        """Return revision, depth, width and window of a model, without loading its weights."""
         return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:
-        """``POST /embed`` and ``GET /model``."""
+        """Add `POST /embed` and `GET /model`."""
         vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
@@ -120,11 +108,11 @@ class ExtractorService:
         )
 
     def health(self) -> dict[str, Any]:
-        """What is loaded."""
+        """Return what is loaded."""
         return self._models.loaded()
 
 
 def create() -> ExtractorService:
-    """The service, for the runtime."""
+    """Return the service, for the runtime."""
     disable_progress_bar()
     return ExtractorService(ExtractorSettings.load())

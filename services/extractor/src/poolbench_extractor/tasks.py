@@ -1,4 +1,4 @@
-"""Reads what a task asks for: parameters, passages, and the outputs that nobody has committed yet."""
+"""The inputs of a task: parameters, passages, and the outputs that are still missing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench.steps.extractor import ANNOTATIONS, FREQUENCIES, PASSAGES, STATES, VECTORS, ExtractParams, ReadingParams
-from poolbench_extractor.frequencies import Frequencies
+from poolbench_extractor.encode import Frequencies
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import Passages, Reading
+from poolbench_extractor.passes import PassageTexts, Reading
 
 if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO
@@ -29,17 +29,13 @@ MAX_TASK_CHARACTERS = 1_000_000_000
 
 
 def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
-    """Refuse a task whose vectors do not fit into memory.
-
-    Raises:
-        TooLargeError: Naming the number and the limit.
-    """
+    """Raise TooLargeError, with the number and the limit, for vectors that do not fit into memory."""
     what = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {width:,} are so many bytes"
     require_at_most(what, 4.0 * num_passages * num_sets * width, MAX_VECTOR_BYTES, "plan smaller tasks")
 
 
-def read_passages(task: Task, io: TaskIO) -> Passages:
-    """The passages of a task, with annotations and token frequencies where it has them."""
+def read_passages(task: Task, io: TaskIO) -> PassageTexts:
+    """Return the passages of a task, with annotations and token frequencies where it has them."""
     table = io.table(PASSAGES())
     if table.num_rows == 0:
         raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
@@ -47,12 +43,12 @@ def read_passages(task: Task, io: TaskIO) -> Passages:
     require_at_most("characters in passages", characters, MAX_TASK_CHARACTERS, "plan smaller tasks")
     words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
     frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
-    return Passages(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
+    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
 
 
 @contextmanager
 def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
-    """Reports seconds and peak memory of a GPU; on a CPU the runtime's own figures are right."""
+    """Report seconds and peak memory of a GPU; on a CPU the runtime's own figures are right."""
     if device.type != "cuda":
         yield
         return
@@ -65,17 +61,14 @@ def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
 
 
 def reading_of(params: ReadingParams) -> Reading:
-    """How the passages become tokens."""
+    """Return how the passages become tokens."""
     return Reading(include_bos=params.include_bos, max_length=params.max_length)
 
 
 def missing_outputs(
     decoder: Decoder, params: ExtractParams, missing: Iterable[str]
 ) -> tuple[dict[int, list[Request]], list[int]]:
-    """Return what the missing outputs ask for.
-
-    Returns:
-        Requests by layer, and the layers whose states are kept.
+    """Return the requests by layer, and the layers whose states are kept, for the missing outputs.
 
     Raises:
         ConfigError: If a role names a strategy that the parameters lack.

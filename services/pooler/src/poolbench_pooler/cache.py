@@ -1,4 +1,4 @@
-"""Parsed texts, by content: a passage that several tables or requests hold is parsed once."""
+"""Cache of parsed texts, by content: a passage in several tables or requests is parsed once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ MAX_WORDS = 500_000
 
 
 class ParseCache:
-    """The texts used last, up to a number of words.
-
-    Args:
-        max_words: Words of all texts together; the least recently used text goes first.
-    """
+    """The texts used last, up to `max_words` words in all; the least recently used text is dropped first."""
 
     def __init__(self, max_words: int = MAX_WORDS) -> None:
-        self._known: LRUCache[bytes, Columns] = LRUCache(max_words, getsizeof=_size)
+        # A text without words takes room as well.
+        self._known: LRUCache[bytes, Columns] = LRUCache(max_words, lambda columns: 1 + len(columns["word_start"]))
 
     def __len__(self) -> int:
         return len(self._known)
@@ -41,7 +38,3 @@ class ParseCache:
 def _digest(text: str) -> bytes:
     # A text that is no valid Unicode is refused later, by its name.
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-
-
-def _size(columns: Columns) -> int:
-    return 1 + len(columns["word_start"])  # a text without words takes room as well

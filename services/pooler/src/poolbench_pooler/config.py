@@ -1,22 +1,13 @@
-"""What the two verbs can be told."""
+"""Request and response bodies of the two verbs, and their limits."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from poolbench.config import StrictModel
-from poolbench.contracts.bounds import (
-    MAX_CHARACTERS,
-    MAX_ROWS,
-    Component,
-    Flag,
-    Name,
-    Text,
-    Vector,
-    Whole,
-)
+from poolbench.contracts.bounds import MAX_CHARACTERS, MAX_ROWS, Component, Flag, Name, Text, Vector, Whole
 from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
 from poolbench.steps.pooler import SHIPPED_PIPELINE
 
@@ -46,7 +37,7 @@ Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 
 
 class AnnotateRequest(StrictModel):
-    """Body of ``POST /annotate``; without ``idf_texts`` document frequencies come from ``texts``."""
+    """Body of `POST /annotate`; without `idf_texts` document frequencies come from `texts`."""
 
     texts: Texts = Field(min_length=1)
     idf_texts: Texts | None = None
@@ -55,12 +46,12 @@ class AnnotateRequest(StrictModel):
 
 
 class PoolRequest(StrictModel):
-    """Body of ``POST /pool``: the hidden states of one passage, [T][D].
+    """Body of `POST /pool`: the hidden states of one passage, [T][D].
 
     Attributes:
         strategies: Strategy ids, or ids with parameters.
-        text: The passage; with ``offsets`` it is annotated for the linguistic strategies.
-        offsets: Character range of each token in ``text``, [T][2].
+        text: The passage; with `offsets` it is annotated for the linguistic strategies.
+        offsets: Character range of each token in `text`, [T][2].
         special: True at tokens that the tokenizer added, [T].
         inflow: Attention inflow of each token, [T], for S1.
     """
@@ -72,3 +63,46 @@ class PoolRequest(StrictModel):
     special: Annotated[list[Flag], PER_TOKEN] | None = None
     inflow: Annotated[list[Component], PER_TOKEN] | None = None
     pipeline: Name = SHIPPED_PIPELINE
+
+
+class Annotation(StrictModel):
+    """One text, split into words; every list has one entry per word."""
+
+    passage_id: str = Field(description="index of the text in the request")
+    word_start: list[int] = Field(description="first character of the word")
+    word_end: list[int] = Field(description="character after the word")
+    upos: list[str] = Field(description="universal part of speech")
+    dep: list[str] = Field(description="dependency relation, in the scheme dep_scheme")
+    head: list[int] = Field(description="index of the word that it depends on; a root points at itself")
+    lemma: list[str]
+    entity: list[str] = Field(description="entity type, empty for none")
+    sentence: list[int]
+    clause: list[int]
+    keyword: list[bool] = Field(description="whether it is among the words of highest TF-IDF")
+
+
+class AnnotateAnswer(StrictModel):
+    """Annotations of texts, and what they were made with."""
+
+    annotations: list[Annotation]
+    idf_source: Literal["texts", "idf_texts"] = Field(description="texts that document frequencies come from")
+    pipeline: str
+    pipeline_version: str
+    dep_scheme: str
+
+
+class PooledVector(StrictModel):
+    """The vector of one strategy, or why there is none."""
+
+    strategy: str
+    vector: list[float] | None = Field(description="null where the status is not ok")
+    applied: bool = Field(description="false where nothing was selected and A1 was taken instead")
+    token_share: float = Field(description="share of the tokens that carry weight")
+    status: str
+    reason: str | None
+
+
+class PoolAnswer(StrictModel):
+    """One vector per strategy."""
+
+    vectors: list[PooledVector]

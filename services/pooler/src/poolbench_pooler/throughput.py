@@ -15,10 +15,8 @@ class Throughput:
     """Work done and the processor time it took, summed over all threads.
 
     Attributes:
-        num_passages: Texts parsed.
         num_tokens: Words and punctuation marks of the pipeline in them.
         cpu_s: Processor seconds, so that other work on the machine does not count.
-        batch_size: Texts that went through the pipeline together.
     """
 
     num_passages: int
@@ -28,27 +26,21 @@ class Throughput:
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens per second of one core."""
+        """Return tokens per second of one core."""
         return self.num_tokens / self.cpu_s
 
     @property
     def passages_per_s(self) -> float:
-        """Passages per second of one core."""
+        """Return passages per second of one core."""
         return self.num_passages / self.cpu_s
 
     def figures(self) -> dict[str, Any]:
-        """All of it, for a report."""
+        """Return all of it, for a report."""
         return {**asdict(self), "tokens_per_s": self.tokens_per_s, "passages_per_s": self.passages_per_s}
 
 
 def measure_throughput(pipeline: Pipeline, texts: Sequence[str], *, batch_size: int = BATCH_SIZE) -> Throughput:
-    """Parses the texts, cached or not, after one of them as a warm-up.
-
-    Args:
-        pipeline: From ``load_pipeline``.
-        texts: Passages of the length at hand; a hundred of 300 words take some ten seconds.
-        batch_size: Texts that go through the pipeline together.
-    """
+    """Parse the texts, cached or not, after one of them as a warm-up. A hundred of 300 words take some ten seconds."""
     list(parse(pipeline, texts[:1], batch_size=batch_size))
     start = time.process_time()
     num_tokens = sum(len(columns["word_start"]) for columns in parse(pipeline, texts, batch_size=batch_size))

@@ -1,4 +1,4 @@
-"""Folds that never split a group of passages that belong together."""
+"""Folds that keep groups of passages whole."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from poolbench.statuses import Status
 
 
 def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
-    """Fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
+    """Return the fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
 
     Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
     of squared class shares least.
 
     Raises:
-        CellError: ``one_class``; ``too_few`` where a class has fewer groups than folds, or lacks in a fold.
+        CellError: `one_class`; `too_few` where a class has fewer groups than folds, or is absent from a fold.
     """
-    _require_two_classes(labels)
-    counts_GC = _class_counts(groups, labels)
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {present.tolist()}")
+    counts_GC = np.zeros((int(groups.max()) + 1, 2))
+    np.add.at(counts_GC, (groups, labels.astype(int)), 1)
     fewest = int((counts_GC > 0).sum(axis=0).min())
     if fewest < num_folds:
         raise CellError(Status.TOO_FEW, f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
@@ -35,15 +38,3 @@ def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: 
     if (totals_FC == 0).any():
         raise CellError(Status.TOO_FEW, f"groups are too unequal: a class is absent from one of {num_folds} folds")
     return fold_of_group[groups]
-
-
-def _require_two_classes(labels: np.ndarray) -> None:
-    present = np.unique(labels)
-    if len(present) < 2:
-        raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {present.tolist()}")
-
-
-def _class_counts(groups: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    counts = np.zeros((int(groups.max()) + 1, 2))
-    np.add.at(counts, (groups, labels.astype(int)), 1)
-    return counts

@@ -1,4 +1,4 @@
-"""The steerer as the runtime sees it."""
+"""The steerer's adapter to the runtime."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class SteererService:
         # The engine is a process of its own; without this it would outlive a replica that ends.
         atexit.register(self.host.close)
         if host.config.eager_start:
-            # Serve sends nothing to a replica whose constructor has not returned: it is ready when its engine is.
+            # Serve sends no request to a replica before its constructor returns, so it is ready when its engine is.
             self.host.load()
 
     def routes(self, router: APIRouter) -> None:
-        """Adds the verbs for texts, vectors and tokens and, under ``v1``, the OpenAI completions API."""
+        """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
         Verbs(self.host, admission).add_to(router)
         VectorVerbs(self.host).add_to(router)
@@ -48,10 +48,10 @@ class SteererService:
         CompletionVerbs(self.host, admission).add_to(router)
 
     def health(self) -> dict[str, Any]:
-        """State of the engine."""
+        """Return state of the engine."""
         return self.host.health()
 
 
 def create() -> SteererService:
-    """The service, configured from the environment; the engine starts with the first request unless eager."""
+    """Return the service, configured from the environment; the engine starts with the first request unless eager."""
     return SteererService(EngineHost(SteererSettings.load()))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench_steerer.engine import GenerationRequest
-from poolbench_steerer.plugin.generators import keep_generators
+from poolbench_steerer.plugin.runner import keep_generators
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 

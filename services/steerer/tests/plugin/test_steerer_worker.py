@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE_S
 from poolbench.errors import ReceiptError
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.engine.rows import settle
-from poolbench_steerer.plugin.blocks import final_norm
+from poolbench_steerer.plugin.runner import final_norm
 
 WATCHING = """
 import time

@@ -1,4 +1,4 @@
-"""The directions of one cell: with the weights of its probe, and the features of an autoencoder where there is one."""
+"""The directions of one cell."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.directions import (
-    Direction,
-    DirectionContext,
-    SparseAutoencoder,
-    available_directions,
-    compute_direction,
-)
+from poolbench.directions import Direction, DirectionContext, SparseAutoencoder, available_directions, compute_direction
 from poolbench.errors import CellError
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import ProbeFit
 
 
 class Directions:
-    """Fits directions on some rows of a cell.
+    """Fit directions on some rows of a cell.
 
     Args:
-        seed: Of constructions that draw.
-        sae: Sparse autoencoder of the layer.
-        num_features: How many of its features C5 is made of.
+        num_features: Number of its features that C5 uses.
     """
 
     def __init__(self, seed: int, sae: SparseAutoencoder | None = None, num_features: int = 10) -> None:
@@ -33,7 +25,7 @@ class Directions:
         self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None
 
     def context(self, vectors_nD: np.ndarray, passages: Passages, rows: np.ndarray, fit: ProbeFit) -> DirectionContext:
-        """The context of the directions fitted on ``rows``; probe 0 gives C3."""
+        """Return the context of the directions fitted on `rows`; probe 0 gives C3."""
         subset = passages.take(rows)
         weights = fit.weights_DK[:, 0] if fit.converged[0] else None
         features_nF = self._features(vectors_nD)
@@ -49,13 +41,13 @@ class Directions:
         )
 
     def params(self, direction_id: str) -> dict[str, Any]:
-        """Settings that tell the rows of a direction apart."""
+        """Return the settings that distinguish the rows of a direction."""
         if direction_id != "C5" or self.sae is None:
             return {}
         return {"sae": self.sae.id, "num_features": self.num_features}
 
     def _features(self, vectors_nD: np.ndarray) -> np.ndarray | None:
-        """Features of all rows; the last are kept, because every fold asks for the same."""
+        """Return the features of all rows; the last result is cached because every fold needs it."""
         if self.sae is None:
             return None
         if self._encoded is None or self._encoded[0] is not vectors_nD:
@@ -65,7 +57,7 @@ class Directions:
 
 
 def direction_or_error(name: str, context: DirectionContext) -> Direction | CellError:
-    """A direction, or why there is none."""
+    """Return a direction, or the error that prevents it."""
     try:
         return compute_direction(name, context)
     except CellError as error:

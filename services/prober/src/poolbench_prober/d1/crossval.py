@@ -11,23 +11,22 @@ import numpy as np
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import CellError
 from poolbench_prober.d1.construct import Directions
-from poolbench_prober.d1.reading import Reading
+from poolbench_prober.d1.reading import RowReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import fit_folds
 
-AS_IT_IS = Reading()
+AS_IT_IS = RowReader()
 
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Scores of passages by models that never saw their group.
+    """Scores of passages by models that were fitted without their group.
 
     Attributes:
         probe_nK: Log-odds of each probe; a column is NaN where a fold did not converge.
         directions: Projections [n] by direction id, or the error that prevented them.
         worst_ratio: Largest gradient ratio of each probe over the folds [K].
         readouts: What the concept's readout chose in each fold; empty mappings without one.
-        solver: Which implementation fitted the concept's probes.
     """
 
     probe_nK: np.ndarray
@@ -45,7 +44,7 @@ def out_of_fold(
     c_K: np.ndarray,
     *,
     tolerance: float,
-    reading: Reading = AS_IT_IS,
+    reading: RowReader = AS_IT_IS,
     constructing: Directions | None = None,
 ) -> OutOfFold:
     """Fit every probe and direction on all folds but one, and score that one, for each fold.
@@ -55,8 +54,6 @@ def out_of_fold(
         passages: Labels and pairs of the same rows.
         folds: Fold of each row [n].
         labels_nK: Labels of each probe; column 0 is the concept.
-        c_K: Inverse regularisation of each probe.
-        tolerance: Of the probes.
         reading: How rows become vectors; fitted on the training rows of each fold.
         constructing: How directions are fitted beside the probes; None leaves them out.
 
@@ -83,17 +80,11 @@ def out_of_fold(
             scores[np.ix_(held, columns)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
             if columns[0] == 0 and constructing:
                 context = constructing.context(vectors_nD, passages, fitted, fit)
-                _project_all(directions, context, vectors_nD, held)
+                for name, projected in directions.items():
+                    if isinstance(projected, np.ndarray):
+                        directions[name] = _project(name, context, vectors_nD, held, projected)
     scores[:, np.isnan(scores).any(axis=0)] = np.nan
     return OutOfFold(scores, directions, worst, tuple(readouts), fit.solver)
-
-
-def _project_all(
-    directions: dict[str, np.ndarray | CellError], context: DirectionContext, vectors_nD: np.ndarray, held: np.ndarray
-) -> None:
-    for name, projected in directions.items():
-        if isinstance(projected, np.ndarray):
-            directions[name] = _project(name, context, vectors_nD, held, projected)
 
 
 def _project(

@@ -1,4 +1,4 @@
-"""Probes on passages from elsewhere: the test split, and domains that the probe never saw."""
+"""Probes on passages from elsewhere: the test split, and domains that the probe was not fitted on."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import Cell, chosen, common_fields, score_rows
+from poolbench_prober.d1.cell import ProbedCell, chosen, common_fields, score_rows
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
-from poolbench_prober.d1.reading import View
+from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit
 
 
 def test_split(
-    cell: Cell, view: View, fit: ProbeFit, test: PooledVectors | None
+    cell: ProbedCell, view: FittedReader, fit: ProbeFit, test: PooledVectors | None
 ) -> tuple[list[Measure], list[dict[str, Any]]]:
-    """Measure and scores of the probe fitted on all of train, on the test split read out as train was."""
+    """Return measure and scores on the test split of the probe fitted on all of train."""
     passages = cell.design.test
     if test is None or passages is None:
         return [], []
@@ -41,12 +41,12 @@ def test_split(
     return [measure], list(score_rows(kept, "test", np.full(len(rows), -1), scores))
 
 
-def domain_measures(cell: Cell) -> list[Measure]:
-    """AUROC on each domain of a probe fitted on the others."""
+def domain_measures(cell: ProbedCell) -> list[Measure]:
+    """Return the AUROC on each domain of a probe fitted on the others."""
     return [_held_out_domain(cell, domain) for domain in np.unique(cell.train.domains)]
 
 
-def _held_out_domain(cell: Cell, domain: str) -> Measure:
+def _held_out_domain(cell: ProbedCell, domain: str) -> Measure:
     held = np.flatnonzero(cell.train.domains == domain)
     groups = cell.train.groups
     fitted = np.flatnonzero(~np.isin(groups, groups[held]))

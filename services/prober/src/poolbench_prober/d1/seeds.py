@@ -9,13 +9,13 @@ import numpy as np
 from poolbench.errors import CellError
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import Cell
-from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
+from poolbench_prober.d1.cell import ProbedCell
+from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.metrics import auroc_measure
 
 
-def seed_measures(cell: Cell, primary: OutOfFold) -> list[Measure]:
-    """``d1.auroc_seed`` for each further seed, and ``d1.seed_spread`` over all of them; nothing without such seeds."""
+def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
+    """Return `d1.auroc_seed` for each further seed and `d1.seed_spread` over all; empty without such seeds."""
     seeds = cell.params.fold_seeds
     if not seeds:
         return []
@@ -32,25 +32,17 @@ def seed_measures(cell: Cell, primary: OutOfFold) -> list[Measure]:
 
 
 def blank_seeds(error: CellError, params: ProbeParams, fields: dict[str, Any]) -> list[Measure]:
-    """The same figures of a cell that cannot be probed."""
+    """Return the same figures of a cell that cannot be probed."""
     if not params.fold_seeds:
         return []
     rows = [Measure.failed("d1.auroc_seed", error, **_of(fields, seed)) for seed in params.fold_seeds]
     return [*rows, Measure.failed("d1.seed_spread", error, **fields)]
 
 
-def _with_seed(cell: Cell, seed: int) -> Measure:
+def _with_seed(cell: ProbedCell, seed: int) -> Measure:
     folds, fields = cell.design.seed_folds[seed][cell.rows], _of(cell.fields, seed)
     try:
-        found = out_of_fold(
-            cell.matrix_nW,
-            cell.train,
-            folds,
-            cell.labels[:, :1],
-            cell.design.labelings.c_K[:1],
-            tolerance=cell.params.tolerance,
-            reading=cell.reading,
-        )
+        found = cell.out_of_fold(cell.labels[:, :1], folds)
     except CellError as error:
         return Measure.failed("d1.auroc_seed", error, **fields)
     return auroc_measure("d1.auroc_seed", cell.train.labels, found.probe_nK[:, 0], cell.resamples, folds, **fields)

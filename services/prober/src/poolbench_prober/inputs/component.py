@@ -22,19 +22,18 @@ COMPONENT = "common_component"
 
 
 def common_component(matrices: Iterable[np.ndarray]) -> Direction:
-    """First right singular vector, uncentred, of the finite rows of all matrices together.
+    """Return the first right singular vector, uncentred, of the finite rows of all matrices together.
 
-    It is found as the leading eigenvector of the sum of V'V, so that one matrix is in memory at a time. Its sign is
-    arbitrary and does not matter to who projects it out.
+    It is the leading eigenvector of the sum of V'V, so only one matrix is in memory at a time. Its sign is arbitrary.
 
     Args:
         matrices: Vectors [n, D] in float64, rows that failed NaN.
 
     Returns:
-        The unit vector [D], with the singular value as its ``raw_norm``.
+        The unit vector [D], with the singular value as its `raw_norm`.
 
     Raises:
-        CellError: ``failed`` where no row is finite or widths differ, ``collapsed`` where all are zero.
+        CellError: `failed` where no row is finite or widths differ, `collapsed` where all are zero.
     """
     gram_DD, num_rows = np.zeros((1, 1)), 0
     for matrix_nD in matrices:
@@ -56,7 +55,7 @@ def common_component(matrices: Iterable[np.ndarray]) -> Direction:
 
 
 def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
-    """Rows v - u (u . v), with u the component of a DIRECTIONS table; where there is none, no row is usable."""
+    """Return rows v - u (u . v), where u is the component in a DIRECTIONS table; without it, no row is usable."""
     (row,) = component.select([name for name in ERROR_COLUMNS if name in component.column_names]).to_pylist()
     if row["status"] is not None:
         return _unusable(vectors, error_of(row))

@@ -1,4 +1,4 @@
-"""What D1 needs of the passages of one concept, computed once for all strategies and layers."""
+"""The passages of one concept as D1 reads them, computed once for all strategies and layers."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ class Passages:
         ids: Passage ids [n].
         labels: 1 positive, 0 negative [n].
         groups: Connected components of matched pair and source document [n].
-        domains: [n].
         pairs_P2: Row numbers (positive, negative) of the complete matched pairs [P, 2].
         paired: Whether the concept has matched pairs at all.
-        texts: [n].
     """
 
     ids: tuple[str, ...]
@@ -44,7 +42,7 @@ class Passages:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """The split in ``table`` (PASSAGES).
+        """Return the split in `table` (PASSAGES).
 
         Raises:
             InputError: If it is empty, an id is duplicated or missing, or a label is neither 0 nor 1.
@@ -68,7 +66,7 @@ class Passages:
         )
 
     def take(self, rows: np.ndarray) -> Self:
-        """The passages at ``rows``; pairs that lose a member are dropped."""
+        """Return the passages at `rows`; pairs that lose a member are dropped."""
         if len(rows) == len(self.ids):
             return self
         position = np.full(len(self.ids), -1)
@@ -86,10 +84,10 @@ class Passages:
 
 
 def binary_labels(labels: Sequence[object]) -> np.ndarray:
-    """The labels as 0 and 1; a number or truth value that equals one of them will do, nothing is rounded or parsed.
+    """Return the labels as 0 and 1. Numbers or truth values that equal 0 or 1 are accepted; nothing is rounded.
 
     Raises:
-        InputError: If they are anything else.
+        InputError: If a label is anything else.
     """
     found = sorted({str(label) for label in labels if label not in (0, 1)})
     if found:
@@ -98,7 +96,7 @@ def binary_labels(labels: Sequence[object]) -> np.ndarray:
 
 
 def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
-    """Row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
+    """Return row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
     members: dict[str, list[int]] = {}
     for row, pair in enumerate(pair_ids):
         if pair is not None:
@@ -109,13 +107,13 @@ def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
 
 
 def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int) -> dict[str, np.ndarray]:
-    """Control tasks: does the passage contain a given word? Learnable, but without meaning for the concept.
+    """Return control tasks: whether a passage contains a given word, which means nothing for the concept.
 
     Words are drawn from those that about half of the passages contain (the frequency of a class label), about
     equally often in both classes, so that the concept itself does not solve the task.
 
     Returns:
-        Labels [n] by word; fewer than ``num_words`` where the passages offer fewer.
+        Labels [n] by word; fewer than `num_words` where the passages offer fewer.
 
     Reference: Hewitt & Liang (2019), "Designing and interpreting probes with control tasks".
     """

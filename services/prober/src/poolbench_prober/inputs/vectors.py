@@ -22,7 +22,7 @@ COLLAPSED_RATIO = 1e-8
 
 
 class Identified(Protocol):
-    """Passages, or instances of a task: what vectors are aligned with."""
+    """Passages or instances: anything with ids that vectors are aligned with."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -36,9 +36,9 @@ class PooledVectors:
     Attributes:
         matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.
         usable: Rows with a finite vector [n].
-        applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
-        errors: Why each row has no vector, where its maker said so.
-        num_parts: Parts P of a row that a readout makes one vector of.
+        applied: Rows to which the strategy applied (false: it fell back to the mean) [n].
+        errors: Why each row has no vector, where the pooler or extractor gave a reason.
+        num_parts: Parts P of a row, which a readout combines into one vector.
         readout: Id of that readout; None where the rows are vectors.
     """
 
@@ -51,11 +51,7 @@ class PooledVectors:
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Identified) -> Self:
-        """The vectors of ``table`` in the order of ``passages``.
-
-        Raises:
-            InputError: If the table lacks a passage or has one twice.
-        """
+        """Return the vectors of `table` in the order of `passages`; raise InputError if a passage is not there once."""
         row_of = {passage_id: row for row, passage_id in enumerate(table["passage_id"].to_pylist())}
         missing = [passage_id for passage_id in passages.ids if passage_id not in row_of]
         if missing or len(row_of) != table.num_rows:
@@ -74,14 +70,14 @@ class PooledVectors:
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
-        """Vectors that come without a record of coverage: all of them applied."""
+        """Return vectors without a record of coverage: the strategy applied to all of them."""
         matrix = np.asarray(matrix_nD, dtype=np.float64)
         usable = _finite_rows(matrix)
         return cls(matrix, usable, usable, (None,) * len(matrix))
 
     @classmethod
     def failed(cls, count: int, width: int, error: PoolbenchError) -> Self:
-        """Return no usable row, each with what prevented it."""
+        """Return no usable row; every row has the same error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
         why = CellError(error.status, str(error), quoted=error.quoted)
@@ -89,23 +85,23 @@ class PooledVectors:
 
     @property
     def width(self) -> int:
-        """Width D of a vector."""
+        """Return width D of a vector."""
         return int(self.matrix_nW.shape[1]) // self.num_parts
 
     @property
     def coverage(self) -> float:
-        """Share of the passages to which the strategy really applied."""
+        """Return share of the passages to which the strategy really applied."""
         return float(self.applied.mean())
 
     def require_usable(self, labels: np.ndarray | None) -> np.ndarray:
-        """Row numbers with a vector, after all checks that can rule the whole cell out.
+        """Return the row numbers with a vector, after all checks that can rule the whole cell out.
 
         Args:
             labels: 1 positive, 0 negative; None where there are no two classes whose coverage could differ.
 
         Raises:
-            CellError: ``failed`` or the rows' own status where too many vectors are missing, ``no_coverage``,
-                ``class_dependent_coverage``, ``collapsed``.
+            CellError: `failed` or the rows' own status where too many vectors are missing, `no_coverage`,
+                `class_dependent_coverage`, `collapsed`.
         """
         rows = self.require_present()
         _require_coverage(self.applied, labels)
@@ -113,18 +109,14 @@ class PooledVectors:
         return rows
 
     def require_present(self) -> np.ndarray:
-        """Row numbers with a vector.
-
-        Raises:
-            CellError: ``failed``, or the rows' own status, where more than a tenth lack one.
-        """
+        """Return the row numbers with a vector; raise CellError with the commonest status if over a tenth have none."""
         rows = np.flatnonzero(self.usable)
         if len(rows) < MIN_USABLE * len(self.usable):
             raise self._missing()
         return rows
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """One array a row that tells whether rows differ at all: here the rows themselves."""
+        """Return one array per row, equal for equal rows: here the rows themselves."""
         return self.matrix_nW[rows]
 
     def _missing(self) -> CellError:
@@ -138,12 +130,11 @@ class PooledVectors:
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
-    finite: np.ndarray = np.isfinite(matrix_nW)
-    return np.asarray(finite.all(axis=1))
+    return np.asarray(np.isfinite(matrix_nW).all(axis=1))
 
 
 def joined(parts: Sequence[PooledVectors]) -> PooledVectors:
-    """Vectors of several parts one behind the other, as for the two spans of a pair or the two texts of one.
+    """Return the concatenated vectors of several parts, such as the two spans of a pair.
 
     A row is usable, and counts as applied, where all its parts are.
 

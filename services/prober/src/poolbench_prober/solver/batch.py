@@ -1,4 +1,4 @@
-"""From problems to solutions on one backend: the same steps for one matrix in NumPy and for many on a GPU."""
+"""From problems to solutions on one backend, for one matrix in NumPy or many on a GPU."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from poolbench_prober.solver.newton import Newton
 
 @dataclass(frozen=True)
 class BatchSolver:
-    """Solves problems of one shape together, as many as memory allows.
+    """Solve problems of one shape together, as many as memory allows.
 
     Attributes:
-        backend: Library and device.
         max_batch: Most problems in a batch.
         single: Whether Newton steps may be computed in float32 (refined in float64); only the time depends on it.
     """
@@ -31,31 +30,28 @@ class BatchSolver:
 
     @property
     def name(self) -> str:
-        """Name in records."""
+        """Return name in records."""
         return self.backend.name
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solves all problems, in batches of the same width, loss and number of probes."""
+        """Solve all problems, in batches of the same width, loss and number of probes."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for number, problem in enumerate(problems):
             shape = (problem.loss, problem.vectors_ND.shape[1], *problem.targets_nPk.shape[1:])
             alike.setdefault(shape, []).append(number)
         found: dict[int, Solution] = {}
         for numbers in alike.values():
-            size = self._batch_size([problems[number] for number in numbers])
+            each = max(problem_bytes(problems[number]) for number in numbers)
+            size = max(1, min(self.max_batch, self.backend.free_bytes() // each))
             for start in range(0, len(numbers), size):
                 batch = numbers[start : start + size]
                 solved = solve_batch([problems[number] for number in batch], tolerance, self.backend, self.single)
                 found.update(zip(batch, solved, strict=True))
         return [found[number] for number in range(len(problems))]
 
-    def _batch_size(self, problems: list[Problem]) -> int:
-        each = max(problem_bytes(problem) for problem in problems)
-        return max(1, min(self.max_batch, self.backend.free_bytes() // each))
-
 
 def problem_bytes(problem: Problem) -> int:
-    """Device memory that a problem needs at its peak, about: matrix, kernel in two precisions, and the probes."""
+    """Return the approximate peak device memory of a problem: matrix, kernel in two precisions, and probes."""
     num_rows, width = len(problem.rows), problem.vectors_ND.shape[1]
     kernel = num_rows * min(num_rows, width) * 12
     probes = 40 * num_rows * int(np.prod(problem.targets_nPk.shape[1:])) * 8
@@ -63,7 +59,7 @@ def problem_bytes(problem: Problem) -> int:
 
 
 def solve_batch(problems: Sequence[Problem], tolerance: float, backend: Backend, single: bool = True) -> list[Solution]:
-    """Solves problems of one width, loss and number of probes together."""
+    """Solve problems of one width, loss and number of probes together."""
     standardised = Standardised(problems, backend)
     mask_Bn = backend.array(standardised.mask)
     newton = Newton(Kernel.of(standardised), _loss(problems, mask_Bn, backend), mask_Bn, backend, single)
@@ -87,7 +83,7 @@ def _loss(problems: Sequence[Problem], mask_Bn: Array, backend: Backend) -> Loss
 
 
 def _in_columns(standardised: Standardised, newton: Newton, backend: Backend) -> tuple[Array, Array, Array]:
-    """Weights [B, D, P, k], intercepts [B, P, k] and gradient norms [B, P] in the coordinates of the columns.
+    """Return weights [B, D, P, k], intercepts [B, P, k] and gradient norms [B, P] in the coordinates of the columns.
 
     The norm that the kernel gives is exact only to the root of its rounding; here it is S' times the gradient.
     """

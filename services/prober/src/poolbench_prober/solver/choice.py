@@ -1,4 +1,4 @@
-"""Which implementation solves: NumPy on the processor, or torch on an accelerator, whichever was measured faster."""
+"""The choice of the implementation: NumPy on the processor or torch on an accelerator, the one measured faster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ _MEASURED: dict[tuple[int, ...], str] = {}
 
 @lru_cache(maxsize=8)
 def get_solver(name: str) -> Solver:
-    """The solver ``numpy``, ``torch:cpu`` or ``torch:cuda``.
-
-    Raises:
-        ValueError: For another name.
-    """
+    """Return the solver `numpy`, `torch:cpu` or `torch:cuda`; raise ValueError for another name."""
     if name == "numpy":
         return BatchSolver(numpy_backend(), max_batch=1)
     library, _, device = name.partition(":")
@@ -32,7 +28,7 @@ def get_solver(name: str) -> Solver:
 
 
 def choose_solver(problems: Sequence[Problem]) -> Solver:
-    """The fastest solver for problems of this shape, by one measurement a shape and process.
+    """Return the fastest solver for problems of this shape, measured once per shape and process.
 
     Without an accelerator it is NumPy: torch on a processor was never measured faster (bench/probe.py shows both).
     All solvers agree within their tolerance, so that the choice is no part of a result's key.
@@ -48,9 +44,9 @@ def choose_solver(problems: Sequence[Problem]) -> Solver:
 
 @lru_cache(maxsize=1)
 def has_accelerator() -> bool:
-    """Whether there is a CUDA driver, and a torch that sees a device of its."""
+    """Return whether there is a CUDA driver, and a torch that finds a device."""
     try:
-        ctypes.CDLL("libcuda.so.1")  # loading torch only to learn that there is none costs seconds and memory
+        ctypes.CDLL("libcuda.so.1")  # loading torch only for this check costs seconds and memory
         import torch
     except (OSError, ImportError):
         return False
@@ -58,7 +54,7 @@ def has_accelerator() -> bool:
 
 
 def _seconds(solver: Solver, problems: list[Problem]) -> float:
-    """Time a problem takes, without what only the first call pays."""
+    """Return the time of all problems, without the cost of a first call."""
     solver.solve(problems[:1], TOLERANCE)
     began = time.perf_counter()
     solver.solve(problems, TOLERANCE)

@@ -1,4 +1,4 @@
-"""What goes into a solver and what comes out, whichever implementation runs."""
+"""Input and output of a solver, the same for every implementation."""
 
 from __future__ import annotations
 
@@ -39,13 +39,11 @@ class Solution:
     """The probes of one problem, in the coordinates of the vectors as they were given (standardisation undone).
 
     Attributes:
-        weights_DPk: Weights.
-        intercepts_Pk: Intercepts.
         gradient_ratio: Gradient norm at the solution over its norm at zero weights [P].
         converged: Whether the ratio is within the tolerance and the gradient within 1e-3 of the weights' norm, which
             bounds their relative error by 1e-3 [P].
         num_iterations: Newton steps of each probe [P].
-        solver: What ran, e.g. ``numpy`` or ``torch:cuda``.
+        solver: What ran, e.g. `numpy` or `torch:cuda`.
     """
 
     weights_DPk: np.ndarray
@@ -61,24 +59,18 @@ class Solver(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in records."""
+        """Return name in records."""
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solves all problems; a probe's solution does not depend on what else is solved with it."""
+        """Solve all problems; a probe's solution does not depend on the other problems."""
 
 
 @dataclass(frozen=True)
 class ProbeFit:
-    """K probes with one output each, fitted on one matrix.
+    """K probes with one output each, fitted on one matrix. Attributes as in `Solution`, but for:
 
     Attributes:
-        weights_DK: In the coordinates of the vectors as they were given (standardisation undone).
-        intercepts: [K].
-        gradient_ratio: Gradient norm at the solution over its norm at zero weights [K]; infinite where a column
-            has one class.
-        converged: As in ``Solution`` [K].
-        num_iterations: Newton steps of each probe [K].
-        solver: What ran.
+        gradient_ratio: Infinite where a column has one class.
     """
 
     weights_DK: np.ndarray
@@ -89,21 +81,17 @@ class ProbeFit:
     solver: str = "numpy"
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Log-odds (or predictions, for squared loss) of each vector under each probe [n, K]."""
+        """Return log-odds (or predictions, for squared loss) of each vector under each probe [n, K]."""
         return np.asarray(vectors_nD @ self.weights_DK + self.intercepts)
 
 
 @dataclass(frozen=True)
 class SoftmaxFit:
-    """P multinomial probes with k classes each, fitted on one matrix.
+    """P multinomial probes with k classes each, fitted on one matrix. Attributes as in `Solution`, but for:
 
     Attributes:
-        weights_DPk: In the coordinates of the vectors; zero for a class that no training row has.
+        weights_DPk: Zero for a class that no training row has.
         intercepts_Pk: They sum to 0 over the classes that rows have; -inf for the others.
-        gradient_ratio: As in ``ProbeFit`` [P].
-        converged: [P].
-        num_iterations: [P].
-        solver: What ran.
     """
 
     weights_DPk: np.ndarray
@@ -114,5 +102,5 @@ class SoftmaxFit:
     solver: str = "numpy"
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Log-probabilities up to a constant a row [n, P, k]."""
+        """Return log-probabilities up to a constant a row [n, P, k]."""
         return np.tensordot(vectors_nD, self.weights_DPk, axes=1) + self.intercepts_Pk

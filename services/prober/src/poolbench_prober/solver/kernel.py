@@ -26,7 +26,6 @@ class Standardised:
 
     Attributes:
         problems: They share the width D.
-        backend: Where the arrays live.
         num_rows: Rows n of the longest.
     """
 
@@ -43,17 +42,17 @@ class Standardised:
 
     @property
     def width(self) -> int:
-        """Columns D."""
+        """Return columns D."""
         return int(self.problems[0].vectors_ND.shape[1])
 
     @cached_property
     def mask(self) -> np.ndarray:
-        """1 for a row, 0 for padding [B, n]."""
+        """Return 1 for a row, 0 for padding [B, n]."""
         lengths = np.array([len(problem.rows) for problem in self.problems])
         return (np.arange(self.num_rows) < lengths[:, None]).astype(np.float64)
 
     def blocks(self) -> Iterator[tuple[slice, Array, Array, Array]]:
-        """Columns of a block, its rows [B, n, w], and the means and scales [B, 1, w] that were taken out."""
+        """Yield the columns of a block, its rows [B, n, w], and the means and scales [B, 1, w] that were removed."""
         for start in range(0, self.width, BLOCK):
             columns = slice(start, min(start + BLOCK, self.width))
             found = [self._block(number, columns) for number in range(len(self.problems))]
@@ -92,7 +91,7 @@ class Kernel:
 
     @classmethod
     def of(cls, standardised: Standardised) -> Kernel:
-        """The cheaper of the two."""
+        """Return the cheaper of the two."""
         backend = standardised.backend
         num_problems, num_rows = len(standardised.problems), standardised.num_rows
         if num_rows > standardised.width:
@@ -105,21 +104,21 @@ class Kernel:
         return cls(gram_Bnn=gram)
 
     def product(self, right_Bnm: Array) -> Array:
-        """K @ right."""
+        """Return K @ right."""
         if self.gram_Bnn is not None:
             return self.gram_Bnn @ right_Bnm
         assert self.rows_BnD is not None
         return self.rows_BnD @ (self.rows_BnD.mT @ right_Bnm)
 
     def trace(self) -> Array:
-        """Sum of the eigenvalues [B]."""
+        """Return sum of the eigenvalues [B]."""
         if self.gram_Bnn is not None:
             return self.gram_Bnn.diagonal(0, 1, 2).sum(-1)
         assert self.rows_BnD is not None
         return (self.rows_BnD**2).sum((1, 2))
 
     def single(self, backend: Backend) -> Kernel:
-        """The same in float32."""
+        """Return the same in float32."""
         if self.gram_Bnn is not None:
             return Kernel(gram_Bnn=backend.cast(self.gram_Bnn, single=True))
         return Kernel(rows_BnD=backend.cast(self.rows_BnD, single=True))

@@ -13,10 +13,8 @@ class Loss:
     """B problems of P probes with k outputs.
 
     Attributes:
-        name: The loss.
         targets: [B, n, P, k].
         scale: C of each probe for a row, 0 for a padding row [B, n, P, 1].
-        backend: Where the arrays live.
     """
 
     name: LossName
@@ -25,11 +23,11 @@ class Loss:
     backend: Backend
 
     def take(self, probes: Array) -> Loss:
-        """Some of the probes."""
+        """Return some of the probes."""
         return replace(self, targets=self.targets[:, :, probes], scale=self.scale[:, :, probes])
 
     def predict(self, margins: Array) -> Array:
-        """Predictions of the margins."""
+        """Return predictions of the margins."""
         xp = self.backend.xp
         if self.name == "logistic":
             return 0.5 + 0.5 * xp.tanh(0.5 * margins)
@@ -39,11 +37,11 @@ class Loss:
         return margins
 
     def residual(self, margins: Array) -> Array:
-        """Derivative of C times the loss by the margins."""
+        """Return derivative of C times the loss by the margins."""
         return self.scale * (self.predict(margins) - self.targets)
 
     def curvature(self, margins: Array) -> Curvature:
-        """Second derivative at the margins."""
+        """Return second derivative at the margins."""
         predicted = self.predict(margins)
         if self.name == "logistic":
             return Curvature(self.scale * predicted * (1 - predicted))
@@ -58,28 +56,28 @@ class Curvature:
 
     Attributes:
         weight: Its diagonal, before the part that classes share [B, n, P, k].
-        shared: Probabilities of the classes (softmax), whose mean is taken out of a change; None elsewhere.
+        shared: Probabilities of the classes (softmax), whose mean is removed from a change; None elsewhere.
     """
 
     weight: Array
     shared: Array | None = None
 
     def diagonal(self) -> Array:
-        """The diagonal [B, n, P, k]."""
+        """Return the diagonal [B, n, P, k]."""
         return self.weight if self.shared is None else self.weight * (1 - self.shared)
 
     def apply(self, change: Array) -> Array:
-        """Change of the residual where the margins change."""
+        """Return the change of the residual where the margins change."""
         if self.shared is not None:
             change = change - (self.shared * change).sum(-1)[..., None]
         return self.weight * change
 
     def take(self, probes: Array) -> Curvature:
-        """Some of the probes."""
+        """Return some of the probes."""
         shared = None if self.shared is None else self.shared[:, :, probes]
         return Curvature(self.weight[:, :, probes], shared)
 
     def cast(self, backend: Backend, single: bool) -> Curvature:
-        """In float32 or float64."""
+        """Return the curvature in float32 or float64."""
         shared = None if self.shared is None else backend.cast(self.shared, single)
         return Curvature(backend.cast(self.weight, single), shared)

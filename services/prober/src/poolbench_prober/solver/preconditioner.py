@@ -1,10 +1,9 @@
 """An approximate inverse of the Hessian from the leading eigenvectors of the kernel.
 
 With mean curvature c the Hessian is near I + c S'S. Its inverse is exact on the leading eigenvectors (which carry
-nearly all of the spread of hidden states) and one number elsewhere. Products with thin matrices are all it needs:
-no decomposition of an n x n matrix, which costs more than all the rest and is slow on GPUs.
-
-Where that does not do (rank-deficient rows at a large C), the complete spectrum takes its place.
+nearly all of the spread of hidden states) and one number elsewhere. It needs products with thin matrices only: the
+decomposition of an n x n matrix costs more than everything else and is slow on GPUs. Where that is not enough
+(rank-deficient rows at a large C), the complete spectrum is used.
 
 Reference: Halko, Martinsson & Tropp (2011), "Finding structure with randomness", algorithm 4.4 (subspace
 iteration with Rayleigh-Ritz).
@@ -45,7 +44,7 @@ class RitzBasis:
 
     @classmethod
     def leading(cls, kernel: Kernel, num_rows: int, num_problems: int, backend: Backend) -> RitzBasis:
-        """The leading ``RANK`` Ritz pairs in float32, from a fixed start; ``kernel`` in float32."""
+        """Return the leading `RANK` Ritz pairs in float32, from a fixed start; `kernel` in float32."""
         xp, rank = backend.xp, min(RANK, num_rows)
         start_nr = np.random.default_rng(0).standard_normal((num_rows, rank), dtype=np.float32)
         basis = backend.raw(np.tile(start_nr, (num_problems, 1, 1)))
@@ -62,7 +61,7 @@ class RitzBasis:
 
     @classmethod
     def spectrum(cls, kernel: Kernel, num_rows: int, backend: Backend) -> RitzBasis:
-        """All eigenvectors of K whose eigenvalues are more than rounding noise; the others are zero columns."""
+        """Return all eigenvectors of K whose eigenvalues are more than rounding noise; the others are zero columns."""
         xp = backend.xp
         if kernel.gram_Bnn is not None:
             values, vectors = xp.linalg.eigh(kernel.gram_Bnn)
@@ -88,11 +87,11 @@ class Preconditioner:
         self._extra = backend.cast(extra_Brm, single)
 
     def take(self, columns: Array) -> None:
-        """Keeps some columns."""
+        """Keep some columns."""
         self._elsewhere, self._extra = self._elsewhere[..., columns], self._extra[..., columns]
 
     def apply(self, residual_Bnm: Array, image_Bnm: Array) -> tuple[Array, Array]:
-        """The preconditioned residual z and K z, given K times the residual."""
+        """Return the preconditioned residual z and K z, given K times the residual."""
         part_Brm = self._extra * (self._ritz.vectors_Bnr.mT @ image_Bnm)
         step = self._elsewhere * residual_Bnm + self._ritz.vectors_Bnr @ part_Brm
         return step, self._elsewhere * image_Bnm + self._ritz.images_Bnr @ part_Brm

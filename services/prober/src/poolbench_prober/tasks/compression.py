@@ -1,9 +1,9 @@
 """Online code length of labels given vectors, in bits: how easily a probe learns, not only how well.
 
 Reference: Voita & Titov (2020), "Information-theoretic probing with minimum description length", section 3.2.
-Here the regularisation is chosen inside each block, with the constant predictor among the choices: a probe of
-high-dimensional vectors that must learn from few labels pays for its overconfidence otherwise, and random labels
-would seem incompressible to a degree that grows with the width.
+Here the regularisation is chosen inside each block, with the constant predictor among the choices. Otherwise a probe
+of high-dimensional vectors that learns from few labels pays for its overconfidence, and random labels would seem less
+compressible the wider the vectors are.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ BLOCKS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.25, 12.5, 25.0, 50.0, 100.0)
 
 @dataclass(frozen=True)
 class CodeLengths:
-    """What it costs to send n labels of K classes, or n real values in K bins.
+    """The cost of sending n labels of K classes, or n real values in K bins.
 
     Attributes:
         num_classes: K.
         uniform_bits: n log2 K.
         online_bits: With the regularisation chosen inside each block.
         plain_bits: With one fixed regularisation, as an unregularised probe would be used.
-        released_nats: What the code released with Holmes adds up for that probe; None for values, which it has no
-            code for.
+        released_nats: The sum of the code released with Holmes for that probe; None for values, which it cannot code.
         chosen: The C of each block, null where the constant predictor was chosen or the probe did not converge.
         num_replaced: Blocks of the plain code that the constant predictor sent because there was no converged probe.
     """
@@ -45,35 +44,35 @@ class CodeLengths:
 
     @property
     def compression(self) -> float:
-        """Uniform over online code length: 1 where the vectors say nothing of the labels."""
+        """Uniform over online code length: 1 where the vectors carry no information on the labels."""
         return self.uniform_bits / self.online_bits
 
     @property
     def unregularised(self) -> float:
-        """The same of the plain probe."""
+        """Return the same of the plain probe."""
         return self.uniform_bits / self.plain_bits
 
     @property
     def released(self) -> float | None:
-        """Bits over nats of a softmax applied twice: 1 / ln 2 at chance, at most 3.192 for two classes."""
+        """Return bits over nats of a softmax applied twice: 1 / ln 2 at chance, at most 3.192 for two classes."""
         return None if self.released_nats is None else self.uniform_bits / self.released_nats
 
 
 class Sender(Protocol):
-    """What is known after some labels were sent, and how it predicts the next ones."""
+    """What is known after some labels were sent, and how the next ones are predicted."""
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """The regularisation that promises the shortest code; None for the constant predictor."""
+        """Return the regularisation with the shortest expected code; None for the constant predictor."""
 
     def converged(self, c: float) -> bool:
-        """Whether there is a converged probe of this regularisation."""
+        """Return whether there is a converged probe of this regularisation."""
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """Natural log of each class's probability [m, K]; None, or a probe that there is not: the constant one."""
+        """Return the log-probability of each class [m, K]; the constant one for c = None or without a probe."""
 
 
 def block_ends(num_rows: int) -> list[int]:
-    """Numbers of instances at which the blocks end, each once, the last ``num_rows``."""
+    """Return the numbers of instances at which the blocks end, each once, the last `num_rows`."""
     return sorted({max(1, round(percent * num_rows / 100)) for percent in BLOCKS})
 
 
@@ -87,15 +86,11 @@ def send(
     plain_c: float,
     released: bool,
 ) -> CodeLengths:
-    """Sends the labels block by block, in their order, and adds up what each code costs.
+    """Send the labels block by block, in their order, and add up the cost of each code.
 
     Args:
         vectors_nD: Vectors in the order of sending.
-        codes: Class numbers in the same order.
-        num_classes: K.
-        sender_after: From a number of labels sent to what is known then.
-        c_values: Regularisations to choose from.
-        plain_c: The regularisation of the plain probe.
+        sender_after: Returns the sender after a number of labels.
         released: Whether the released formula is added up too.
     """
     ends = block_ends(len(codes))
@@ -103,19 +98,19 @@ def send(
     chosen: list[float | None] = []
     num_replaced = 0
     for start, end in pairwise(ends):
-        sender, block, told = sender_after(start), vectors_nD[start:end], codes[start:end]
+        sender, block, block_codes = sender_after(start), vectors_nD[start:end], codes[start:end]
         c = sender.choose(c_values)
         chosen.append(c if c is not None and sender.converged(c) else None)
-        online += nats(sender.log_probabilities(block, c), told)
+        online += nats(sender.log_probabilities(block, c), block_codes)
         log_p = sender.log_probabilities(block, plain_c)
         num_replaced += not sender.converged(plain_c)
-        plain += nats(log_p, told)
-        double += nats(np.asarray(log_softmax(np.exp(log_p), axis=1)), told)
+        plain += nats(log_p, block_codes)
+        double += nats(np.asarray(log_softmax(np.exp(log_p), axis=1)), block_codes)
     bit = np.log(2)
     bits = len(codes) * np.log2(num_classes), online / bit, plain / bit
     return CodeLengths(num_classes, *bits, double if released else None, tuple(chosen), num_replaced)
 
 
 def nats(log_probabilities_mK: np.ndarray, codes: np.ndarray) -> float:
-    """Negative log-likelihood of the labels."""
+    """Return negative log-likelihood of the labels."""
     return float(-log_probabilities_mK[np.arange(len(codes)), codes].sum())

@@ -1,4 +1,4 @@
-"""What predicts labels without vectors, and when something else is worth its risk."""
+"""Predictors of labels without vectors, and when a probe is better."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ INNER_FOLDS = 5
 
 
 def laplace(counts_K: np.ndarray) -> np.ndarray:
-    """Natural log of the class frequencies by Laplace's rule of succession [K]."""
+    """Return natural log of the class frequencies by Laplace's rule of succession [K]."""
     return np.asarray(np.log((counts_K + 1) / (counts_K.sum() + len(counts_K))))
 
 
 def constant_predictor(counts_K: np.ndarray) -> np.ndarray:
-    """Natural log of the probabilities [K]: class frequencies by Laplace's rule where they save, else uniform.
+    """Return log-probabilities [K]: class frequencies by Laplace's rule where they save bits, else uniform.
 
-    Frequencies of K equal classes only cost: about (K - 1) / 2 nats a block for learning what was known. They must
+    Frequencies of K equal classes only cost: about (K - 1) / 2 nats per block to learn what was known. They must
     save more than one standard error on the labels sent, each predicted from the others.
     """
     counts, num_classes, total = counts_K.astype(np.float64), len(counts_K), int(counts_K.sum())
@@ -32,10 +32,10 @@ def constant_predictor(counts_K: np.ndarray) -> np.ndarray:
 
 
 def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int) -> np.ndarray:
-    """What each label costs by the frequencies of the other folds, or uniformly if that is cheaper on the whole [n].
+    """Return each label's cost by the frequencies of the other folds, or uniformly if that is cheaper in total [n].
 
-    Stratified folds have the frequencies of the others, which flatters every predictor that learns them: a probe does
-    too, so that it has to be compared with these and not with the uniform predictor alone.
+    Stratified folds share their frequencies, which favours every predictor that learns them. A probe learns them too,
+    so it is compared with these and not with the uniform predictor alone.
     """
     cost_n = np.empty(len(codes))
     for fold in np.unique(folds):
@@ -46,7 +46,7 @@ def held_out_cost(codes: np.ndarray, folds: np.ndarray, num_classes: int) -> np.
 
 
 def cheapest(cost_nC: np.ndarray, c_values: Sequence[float]) -> float | None:
-    """The C of the lowest cost if it saves more than one standard error on the constant predictor (column 0).
+    """Return the C of the lowest cost if it saves more than one standard error on the constant predictor (column 0).
 
     Without the margin the best of many useless probes wins by luck, and random labels cost up to 2 % too much.
 
@@ -59,7 +59,7 @@ def cheapest(cost_nC: np.ndarray, c_values: Sequence[float]) -> float | None:
 
 
 def dealt_folds(codes: np.ndarray, seed: int) -> np.ndarray | None:
-    """Inner fold of each row, every class dealt out evenly; None where no class but one has two members."""
+    """Return inner folds with evenly distributed classes; None where at most one class has two members."""
     counts = np.bincount(codes)
     if (counts >= 2).sum() < 2:
         return None

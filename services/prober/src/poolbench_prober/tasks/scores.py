@@ -6,16 +6,16 @@ import numpy as np
 
 
 def accuracy(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
-    """Share of correct predictions [R]; NaN where nothing is weighed."""
+    """Return the share of correct predictions [R]; NaN where all weights are 0."""
     weights_Rn = weights_Rn.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(weights_Rn @ (codes == predicted) / weights_Rn.sum(axis=1))
 
 
 def macro_f1(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
-    """Mean F1 over the classes that occur among labels or predictions [R].
+    """Return the mean F1 over the classes that occur among labels or predictions [R].
 
-    Reference: van Rijsbergen (1979), Information retrieval; the mean as in scikit-learn's ``average="macro"``.
+    Reference: van Rijsbergen (1979), Information retrieval; the mean as in scikit-learn's `average="macro"`.
     """
     weights_Rn = weights_Rn.astype(np.float64)
     classes = np.union1d(codes, predicted)
@@ -29,7 +29,7 @@ def macro_f1(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -
 
 
 def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
-    """Pearson correlation [R]; NaN where a side is constant."""
+    """Return Pearson correlation [R]; NaN where a side is constant."""
     weights_Rn = weights_Rn.astype(np.float64)
     x, y = values - values.mean(), predicted - predicted.mean()
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -41,5 +41,5 @@ def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.n
 
 
 def is_constant(predicted: np.ndarray) -> bool:
-    """Whether all predictions are one value, but for rounding."""
+    """Return whether all predictions are one value, but for rounding."""
     return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))

@@ -1,6 +1,6 @@
-"""A BERT classifier cut in two: the encoder whose layers stay frozen, and the head that a concept trains.
+"""A BERT classifier in two parts: the encoder with the frozen layers, and the head that a concept trains.
 
-Scorers that share a base share the encoder, so one pass of the lower layers serves all of them.
+Scorers on the same base share the encoder, so one pass of the lower layers serves all of them.
 Shape suffixes: B sequences, T tokens, D hidden width, L labels.
 """
 
@@ -25,7 +25,7 @@ class Encoder(nn.Module):
         self.eval()
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """States after the frozen layers, [B, T, D]."""
+        """Return states after the frozen layers, [B, T, D]."""
         hidden_BTD = self.embeddings(input_ids=ids_BT)
         bias_B11T = attention_bias(mask_BT, hidden_BTD)
         for layer in self.layers:
@@ -36,8 +36,8 @@ class Encoder(nn.Module):
 class Head(nn.Module):
     """The upper layers, the pooler and the classification head: what one concept trains.
 
-    The pooler reads the first token only, so the topmost layer is computed for that token alone:
-    the same logits as the whole layer gives, at about a sixth of its cost.
+    The pooler reads the first token only, so the topmost layer is computed for that token alone, which gives
+    the same logits at about a sixth of the cost.
     """
 
     def __init__(self, model: BertForSequenceClassification, depth: int):
@@ -51,7 +51,7 @@ class Head(nn.Module):
         self.classifier = model.classifier
 
     def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Logits, [B, L]."""
+        """Return logits, [B, L]."""
         bias_B11T = attention_bias(mask_BT, hidden_BTD)
         for layer in self.layers:
             hidden_BTD = layer(hidden_BTD, bias_B11T)
@@ -60,7 +60,7 @@ class Head(nn.Module):
 
 
 def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
-    """Additive attention bias that hides padding; None when nothing is padded."""
+    """Return additive attention bias that hides padding; None when nothing is padded."""
     if bool(mask_BT.all()):
         return None
     hidden = (~mask_BT.bool()).to(like.dtype) * -1e9
@@ -68,7 +68,7 @@ def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
 
 
 def first_token(layer: BertLayer, hidden_BTD: Tensor, bias_B11T: Tensor | None) -> Tensor:
-    """Output of one BERT layer at position 0, [B, 1, D]: one query attends to all keys."""
+    """Return the output of one BERT layer at position 0, [B, 1, D]: one query attends to all keys."""
     attend = layer.attention.self
     heads = (attend.num_attention_heads, attend.attention_head_size)
     first_B1D = hidden_BTD[:, :1]

@@ -18,10 +18,10 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 from poolbench.errors import InputError, ModelError
 from poolbench_scorer.models.base import Base, find_base, load_classifier
 from poolbench_scorer.models.encoder import Encoder, Head
-from poolbench_scorer.models.windows import Tokens
+from poolbench_scorer.models.windows import BaseTokenizer
 
 FORMAT_VERSION = 1
-#: Files of a scorer artifact; an imported one holds ``model/...`` instead of weights over a base.
+#: Files of a scorer artifact; an imported scorer has `model/...` instead of weights on top of a base.
 WEIGHTS, CONFIG, REPORT = "weights.safetensors", "config.json", "report.json"
 IMPORTED = "model/"
 
@@ -31,11 +31,9 @@ class Scorer:
     """One concept's classifier.
 
     Attributes:
-        concept: Concept id.
-        encoder: Token ids and mask to states; shared by scorers of equal ``encoder_id``.
+        encoder: Token ids and mask to states; shared by scorers of equal `encoder_id`.
         encoder_id: Weights, depth and device of the encoder.
         head: States and mask to two logits: absent, present.
-        tokens: Tokenizer of the base.
         temperature: Divides the difference of the logits.
     """
 
@@ -43,19 +41,19 @@ class Scorer:
     encoder: nn.Module
     encoder_id: str
     head: nn.Module
-    tokens: Tokens
+    tokens: BaseTokenizer
     temperature: float
 
 
 class TokenIds(nn.Module):
-    """The encoder of a classifier that shares nothing: hands the token ids on."""
+    """The encoder of a classifier that shares nothing: it returns the token ids."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return ids_BT
 
 
 class WholeClassifier(nn.Module):
-    """Any Hugging Face sequence classifier as a head over token ids; see ``labels.Positive``."""
+    """Any Hugging Face sequence classifier as a head over token ids; see `imported.Positive`."""
 
     def __init__(self, model: PreTrainedModel, positive: int, independent: bool):
         super().__init__()
@@ -64,7 +62,7 @@ class WholeClassifier(nn.Module):
         self.independent = independent
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Logits [B, 2]: 0, and the log odds of the positive label, against all others together where they compete."""
+        """Return logits [B, 2]: 0, and the log odds of the positive label against the competing ones."""
         logits_BL = self.model(input_ids=ids_BT, attention_mask=mask_BT.long()).logits
         if self.independent:
             odds_B = logits_BL[:, self.positive]
@@ -75,34 +73,28 @@ class WholeClassifier(nn.Module):
 
 
 def pick_device() -> torch.device:
-    """The GPU where there is one."""
+    """Return the GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @lru_cache(maxsize=8)
-def load_tokens(base: Base) -> Tokens:
-    """The tokenizer of a base, kept."""
+def load_tokens(base: Base) -> BaseTokenizer:
+    """Return the tokenizer of a base, cached."""
     return read_tokens(base)
 
 
-def read_tokens(base: Base) -> Tokens:
-    """The tokenizer of a base.
-
-    Raises:
-        ModelError: If it has none that Transformers reads.
-    """
+def read_tokens(base: Base) -> BaseTokenizer:
+    """Return the tokenizer of a base; raise ModelError if Transformers cannot read one."""
     try:
-        return Tokens(AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False))
+        return BaseTokenizer(
+            AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False)
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
 def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
-    """The frozen and the trained part of a BERT classifier, ``depth`` layers in the former.
-
-    Raises:
-        ModelError: If the architecture is not BERT, or no layer is left to train.
-    """
+    """Return the frozen part (`depth` layers) and the trained part; raise ModelError if it is no BERT or too small."""
     if model.config.model_type != "bert":
         raise ModelError(
             f"scorer base of type {model.config.model_type!r}: training takes BERT (model_type bert); "
@@ -117,17 +109,12 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
 
 @lru_cache(maxsize=4)
 def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
-    """The frozen layers of a base, loaded once for all scorers above them."""
+    """Return the frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 
 
 def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:
-    """A scorer from its stored files.
-
-    Args:
-        read: File name to bytes.
-        names: Names of the files.
-        device: Where it shall score.
+    """Return a scorer from its stored files; `read` maps a file name to bytes.
 
     Raises:
         InputError: If the files are no scorer of a known format.

@@ -1,4 +1,4 @@
-"""The one way to a new scorer: train it, or import a published one."""
+"""Make a new scorer: train it, or import a published one."""
 
 from __future__ import annotations
 

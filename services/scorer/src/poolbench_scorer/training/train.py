@@ -21,11 +21,10 @@ from poolbench_scorer.models.base import Base, find_base, load_classifier
 from poolbench_scorer.models.encoder import Head
 from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress
-from poolbench_scorer.models.windows import Tokens
-from poolbench_scorer.training.calibrate import fit_temperature
-from poolbench_scorer.training.examples import Passages, build_examples, read_passages, split_validation
+from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation
 from poolbench_scorer.training.fit import Batcher, Epoch, best_epoch, fit, frozen_batcher, margins, trained_batcher
-from poolbench_scorer.training.report import Validation, build_validation, report_on, to_json
+from poolbench_scorer.training.report import Validation, build_validation, fit_temperature, report_on, to_json
 
 
 @dataclass(frozen=True)
@@ -39,20 +38,19 @@ class Trained:
 def train_scorer(
     table: pa.Table, params: TrainParams, device: torch.device, progress: Progress | None = None
 ) -> Trained:
-    """Trains the scorer of ``params.concept``.
+    """Train the scorer of `params.concept`.
 
     Args:
-        table: PASSAGES of split ``scorer``.
-        params: Settings; mode ``head`` or ``full``, or ``auto``, which takes the device's.
-        device: Where to train.
-        progress: Told (epochs done, epochs in all, note).
+        table: PASSAGES of split `scorer`.
+        params: Settings; mode `head` or `full`, or `auto`, which takes the device's.
+        progress: Called with epochs done, epochs in all, and a note.
 
     Returns:
-        Files (weights of what was trained, config, report) and the measures ``scorer.auroc``, ``scorer.ece``,
-        ``scorer.brier``.
+        Files (weights of what was trained, config, report) and the measures `scorer.auroc`, `scorer.ece`,
+        `scorer.brier`.
 
     Raises:
-        CellError: ``one_class`` or ``too_few`` passages.
+        CellError: `one_class` or `too_few` passages.
         ModelError: If the base is unknown or no BERT.
 
     Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and epochs (TrainParams).
@@ -79,7 +77,7 @@ def train_scorer(
 
 
 def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> dict[str, Any]:
-    """What a scorer must know to be loaded again."""
+    """Return what a scorer must know to be loaded again."""
     return {
         "format": FORMAT_VERSION,
         "kind": params.mode,
@@ -95,14 +93,14 @@ def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> 
 
 def _train(
     base: Base,
-    passages: Passages,
-    tokens: Tokens,
+    passages: LabelledPassages,
+    tokens: BaseTokenizer,
     validation: Validation,
     params: TrainParams,
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch], int, np.ndarray]:
-    """Trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
+    """Return trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
     model = load_classifier(base, num_labels=2)
     frozen = params.mode == "head"
     depth = model.config.num_hidden_layers - params.trained_layers if frozen else 0

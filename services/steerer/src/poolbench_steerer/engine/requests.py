@@ -1,4 +1,4 @@
-"""What is asked of an engine, and what it answers: whole texts, or their pieces as they grow."""
+"""Requests to an engine and their results: whole texts, or their pieces."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Piece:
     """The tokens that were added to a text.
 
     Attributes:
-        logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless asked for.
-        finish_reason: ``stop`` or ``length`` at the end of the text.
+        logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless requested.
+        finish_reason: `stop` or `length` at the end of the text.
         prompt_logprobs: The same of the prompt's tokens, None of the first one; only in the first piece.
     """
 
@@ -60,7 +60,7 @@ class Piece:
 
     @classmethod
     def of(cls, output: RequestOutput) -> Piece:
-        """What vLLM handed out in one step."""
+        """Return vLLM's output of one step."""
         completion = output.outputs[0]
         logprobs = None
         if completion.logprobs is not None:
@@ -71,7 +71,7 @@ class Piece:
         return cls(tuple(completion.token_ids), logprobs, completion.finish_reason, prompt)
 
     def without_tokens(self) -> Piece:
-        """What is left when nothing was to be generated: vLLM generates one token at least."""
+        """Return the piece of a request for no tokens: vLLM generates at least one."""
         return Piece(
             (), () if self.logprobs is not None else None, self.finish_reason and "length", self.prompt_logprobs
         )
@@ -85,14 +85,14 @@ Take = Callable[[Piece], bool]  # called with every piece; True ends the text th
 
 
 def unsteered_wire(row: int) -> dict[str, Any]:
-    """The instructions of a request that is not steered: a row to count broken states in, and no edits."""
+    """Return the instructions of an unsteered request: a row to count broken states in, and no edits."""
     return {"row": row, "start": None, "stop": None, "edits": []}
 
 
 def sampling_params(
     request: GenerationRequest, wire: dict[str, Any] | None = None, *, in_steps: bool = False
 ) -> SamplingParams:
-    """A request in vLLM's terms; ``wire`` carries its row and edits, ``in_steps`` asks for a piece with each step."""
+    """Return a request in vLLM's terms; `wire` has its row and edits, `in_steps` requests a piece with each step."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 

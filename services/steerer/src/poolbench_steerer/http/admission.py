@@ -1,4 +1,4 @@
-"""How many texts may wait at once, and ending the work for clients that have gone."""
+"""Limit the number of waiting texts, and cancel the work of clients that have gone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ class Admission:
 
     @contextmanager
     def texts(self, count: int) -> Iterator[None]:
-        """Takes ``count`` places until the block ends.
-
-        Raises:
-            OverloadedError: When there are not so many.
-        """
+        """Take `count` places until the block ends; raise OverloadedError when there are fewer."""
         if self.num_pending + count > self.capacity:
             raise OverloadedError(
                 f"{self.num_pending} texts are waiting and {count} more would exceed {self.capacity} "
@@ -41,11 +37,7 @@ class Admission:
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``work``, which is cancelled as soon as the client of ``request`` has gone.
-
-    Raises:
-        ClientGoneError: It has.
-    """
+    """Return the result of `work`; cancel it and raise ClientGoneError as soon as the client has gone."""
     working = asyncio.create_task(work)
     leaving = asyncio.create_task(_gone(request))
     try:

@@ -8,7 +8,7 @@ from poolbench_steerer.host import EngineHost
 
 
 def model_of(host: EngineHost, name: str | None) -> ModelRef:
-    """Return the model of a request, by default the one that the operator configured.
+    """Return the model of a request, by default the configured one.
 
     Raises:
         UnknownModelError: No preset or id has this name.

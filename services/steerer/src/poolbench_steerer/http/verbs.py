@@ -1,4 +1,4 @@
-"""HTTP verbs for ad-hoc requests; they call what the queue handlers call."""
+"""HTTP verbs for ad-hoc requests, by the same functions as the queue's handlers."""
 
 from __future__ import annotations
 
@@ -14,58 +14,47 @@ from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.http import bounds
 from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
-from poolbench_steerer.http.bounds import (
-    MAX_NEW_TOKENS,
-    Name,
-    RequestBody,
-    Seed,
-    Temperature,
-    Texts,
-    TopP,
-    check_new_tokens,
-    check_total_chars,
-)
 from poolbench_steerer.http.models import model_of
 from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
-from poolbench_steerer.repetition import repeated_4grams
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.tokens import Tokens, loaded_tokens, repeated_4grams
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
 
-class GenerateBody(RequestBody):
+class GenerateBody(bounds.RequestBody):
     """Prompts to continue, steered or not."""
 
-    prompts: Texts
+    prompts: bounds.Texts
     steering: SteeringBody | None = None
-    max_tokens: int = Field(default=40, gt=0, le=MAX_NEW_TOKENS)
-    temperature: Temperature = 0.0
-    top_p: TopP = 1.0
-    seed: Seed = 0
-    model: Name | None = None
+    max_tokens: int = Field(default=40, gt=0, le=bounds.MAX_NEW_TOKENS)
+    temperature: bounds.Temperature = 0.0
+    top_p: bounds.TopP = 1.0
+    seed: bounds.Seed = 0
+    model: bounds.Name | None = None
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        check_total_chars(self.prompts)
-        check_new_tokens(len(self.prompts), self.max_tokens)
+        bounds.check_total_chars(self.prompts)
+        bounds.check_new_tokens(len(self.prompts), self.max_tokens)
         return self
 
 
-class PerplexityBody(RequestBody):
+class PerplexityBody(bounds.RequestBody):
     """Texts to score under the unsteered model, each given the prompt of the same index, if any."""
 
-    texts: Texts
-    prompts: Texts | None = None
-    model: Name | None = None
+    texts: bounds.Texts
+    prompts: bounds.Texts | None = None
+    model: bounds.Name | None = None
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        check_total_chars([*self.texts, *(self.prompts or ())])
+        bounds.check_total_chars([*self.texts, *(self.prompts or ())])
         return self
 
 
@@ -77,7 +66,7 @@ class Verbs:
         self.admission = admission
 
     def add_to(self, router: APIRouter) -> None:
-        """Registers the verbs."""
+        """Register the verbs."""
         router.post(
             "/generate",
             response_model=GenerateAnswer,
@@ -92,12 +81,12 @@ class Verbs:
         )(self.perplexity)
 
     async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
-        """Continues prompts, each with a receipt when steered."""
+        """Continue prompts, each with a receipt when steered."""
         with self.admission.texts(len(body.prompts)):
             return await until_disconnect(request, self._generate(body))
 
     async def perplexity(self, body: PerplexityBody, request: Request) -> dict[str, Any]:
-        """Mean negative log-likelihood (nats a token) and perplexity under the unsteered model."""
+        """Return mean negative log-likelihood (nats a token) and perplexity under the unsteered model."""
         with self.admission.texts(len(body.texts)):
             return await until_disconnect(request, self._perplexity(body))
 
@@ -135,23 +124,18 @@ class Verbs:
 
 def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
     return GenerationRequest(
-        prompt,
-        body.max_tokens,
-        steering,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
+        prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
     )
 
 
 def _split(tokens: Tokens, prompt: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Prefix and scored ids: without a prompt the tokenizer's own special tokens are the prefix."""
+    """Return prefix and scored ids; without a prompt the tokenizer's own special tokens are the prefix."""
     prefix = tokens.encode(prompt)
     return prefix, tokens.encode_plain(text)
 
 
 def receipt_body(receipt: Receipt | None) -> dict[str, Any] | None:
-    """A receipt as JSON; None for an unsteered text."""
+    """Return a receipt as JSON; None for an unsteered text."""
     return None if receipt is None else receipt.to_json()
 
 

@@ -18,7 +18,7 @@ def edit_stream(
     operations_EN: torch.Tensor,
     coefficients_EN: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What the edits of each token add to its residual stream, applied one after the other.
+    """Return what the edits of each token add to its residual stream, applied one after the other.
 
     Args:
         stream_ND: float32 residual stream of N tokens.
@@ -48,7 +48,7 @@ def _factors(
     operations_N: torch.Tensor,
     coefficients_N: torch.Tensor,
 ) -> torch.Tensor:
-    """How much of its vector each token gets; 0 for a vector that is zero."""
+    """Return how much of its vector each token gets; 0 for a vector that is zero."""
     dots_N = (stream_ND * vectors_ND).sum(dim=1)
     safe_N = squares_N.clamp_min(torch.finfo(torch.float32).tiny)
     clamped_N = (coefficients_N * squares_N.sqrt() - dots_N) / safe_N
@@ -60,7 +60,7 @@ def _factors(
 def _with_norm(
     stream_ND: torch.Tensor, before_ND: torch.Tensor, after_ND: torch.Tensor, preserving_N: torch.Tensor
 ) -> torch.Tensor:
-    """The change after an edit; where the norm is to be preserved, the edited stream is scaled back to it."""
+    """Return the change after an edit; to preserve the norm, the edited stream is scaled back to it."""
     norms_N = torch.linalg.vector_norm(stream_ND + before_ND, dim=1)
     edited_ND = stream_ND + after_ND
     scales_N = norms_N / torch.linalg.vector_norm(edited_ND, dim=1).clamp_min(torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""What the worker counted for steered requests, and how it travels from the worker to the engine."""
+"""The worker's counts for steered requests, and their form between worker and engine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerCount:
-    """What the worker counted for one request at one layer; ``again`` are positions computed once more.
+    """Counts for one request at one layer; `again` are positions computed once more.
 
     Attributes:
         changed, changed_again: Positions whose hidden state changed.
-        applied, applied_again: Positions that all edits of the layer met.
+        applied, applied_again: Positions at which all edits of the layer ran.
     """
 
     changed: int = 0
@@ -32,7 +32,7 @@ class LayerCount:
 
 @dataclass(frozen=True)
 class RowCount:
-    """What the worker counted for one request.
+    """Counts for one request.
 
     Attributes:
         layers: Counts by layer; layers without any are absent.
@@ -51,31 +51,31 @@ class RowCount:
 
     @classmethod
     def from_wire(cls, values: dict[str, Any]) -> RowCount:
-        """What ``counts_of`` wrote."""
+        """Return the counts that `counts_of` wrote."""
         layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
         broken = {int(layer): int(count) for layer, count in values["broken"]}
         return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]), broken)
 
 
 def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """The counts of the requests that own ``rows``, as they travel: one transfer from the device for all."""
+    """Return the counts of the requests that own `rows`, as JSON values, by one transfer from the device."""
     columns = [row + copy * state.rows.num_rows for row in (0, *rows) for copy in range(NUM_COPIES)]
     tables = (state.changed_LR, state.applied_LR, state.broken_LR)
     found = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
     # [0 and requests, layers, (changed, applied, broken), copies of the row]
     counted = found.reshape(len(tables), len(found[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
-    nobody = int(counted[0, :, 0].sum())
-    return [_reply(counts, state.rows.account(row), nobody) for row, counts in zip(rows, counted[1:], strict=True)]
+    unowned = int(counted[0, :, 0].sum())
+    return [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
 
 
-def _reply(counts: np.ndarray, account: tuple[int, int], nobody: int) -> dict[str, Any]:
-    """The counts of one request, [layers, (changed, applied, broken), copies of its row]."""
+def _reply(counts: np.ndarray, account: tuple[int, int], unowned: int) -> dict[str, Any]:
+    """Return the counts of one request, [layers, (changed, applied, broken), copies of its row]."""
     steered, broken = counts[:, :2, :UNSTEERED], counts[:, 2].sum(axis=1)
     layers = np.flatnonzero(steered.any(axis=(1, 2)))
     return {
         "layers": [[int(layer), steered[layer].reshape(-1).tolist()] for layer in layers],
         "repeated": account[0],
         "skipped": account[1],
-        "stray": nobody + int(counts[:, 0, UNSTEERED].sum()),
+        "stray": unowned + int(counts[:, 0, UNSTEERED].sum()),
         "broken": [[int(layer), int(broken[layer])] for layer in np.flatnonzero(broken)],
     }

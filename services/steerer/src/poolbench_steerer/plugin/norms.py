@@ -24,7 +24,7 @@ class NormTap:
         self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
 
     def close(self) -> list[tuple[float, int]]:
-        """Ends the measurement; returns (sum of norms, number of tokens) by layer."""
+        """End the measurement; returns (sum of norms, number of tokens) by layer."""
         for handle in self._handles:
             handle.remove()
         return list(zip(self._sums, self._counts, strict=True))

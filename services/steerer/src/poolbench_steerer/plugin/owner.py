@@ -1,4 +1,4 @@
-"""The engine process ends with the replica that started it, however that one ended."""
+"""End the engine process with the replica that started it, even if the replica was killed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from poolbench.settings import ProcessSettings
 
 
 def end_with_owner(interval_s: float = 1.0) -> None:
-    """Ends this process when the replica that started the engine is gone.
+    """End this process when the replica that started the engine is gone.
 
-    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so the parent
-    of this process says nothing; its id comes with the environment.
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so its id comes from
+    the environment, not from this process's parent.
     """
     owner_id = ProcessSettings.load().engine_owner or os.getppid()
 

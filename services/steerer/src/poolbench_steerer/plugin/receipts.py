@@ -1,10 +1,9 @@
 """Proof that a text was steered: positions that the op really met and changed, against the number expected.
 
-Three counts a layer. *Expected* follows from prompt, new tokens and positions asked for. *Applied* are the positions
-at which the op ran for this request with vectors that are not zero and a finite result. *Changed* are those whose
-hidden state differs afterwards, bit for bit. An addition changes every position, so all three must be equal; a
-clamp or an erasure finds some positions at their target already, so there *applied* must equal *expected* and
-*changed* is what it is.
+There are three counts per layer. *Expected* follows from prompt, new tokens and requested positions. *Applied* are the
+positions at which the op ran for this request with vectors that are not zero and a finite result. *Changed* are those
+whose hidden state differs afterwards, bit for bit. An addition changes every position, so all three must be equal. A
+clamp or an erasure finds some positions at their target already, so there only *applied* must equal *expected*.
 """
 
 from __future__ import annotations
@@ -31,12 +30,11 @@ class LayerReceipt:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The proof that travels with a steered text.
+    """The proof of a steered text.
 
     Attributes:
-        vector_ids, layers, alphas, operations: Of every edit asked for, in the order given.
+        vector_ids, layers, alphas, operations: Of every requested edit, in the order given.
         positions_changed, positions_applied, positions_expected: Sums over layers with live edits.
-        by_layer: The same for each of these layers.
     """
 
     vector_ids: tuple[str, ...]
@@ -49,7 +47,7 @@ class Receipt:
     by_layer: tuple[LayerReceipt, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As services send it: totals, and each edit with the counts of its layer."""
+        """Return as services send it: totals, and each edit with the counts of its layer."""
         counts = {each.layer: each for each in self.by_layer}
         edits = zip(self.vector_ids, self.layers, self.alphas, self.operations, strict=True)
         return {
@@ -69,11 +67,11 @@ class Receipt:
 
 
 def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_tokens: int) -> Receipt:
-    """The receipt of a finished request.
+    """Return the receipt of a finished request.
 
     Raises:
         ReceiptError: When a layer was not steered at exactly the expected positions, another layer was, or
-            tokens of nobody were.
+            tokens of no request were.
         NoEffectError: When all positions were met as expected, but an addition was lost in rounding at some.
     """
     expected = steering.num_positions(num_prompt_tokens, num_new_tokens)
@@ -117,7 +115,7 @@ def _right(edits: tuple[Edit, ...], counts: LayerCount, expected: int, repeated:
 
 
 def _met(counts: LayerCount, expected: int, repeated: int) -> bool:
-    """Whether every position was met, and none changed that should not have been."""
+    """Return whether every position was met, and none changed that should not have been."""
     met = (counts.applied, counts.applied_again) == (expected, repeated)
     return met and counts.changed <= expected and counts.changed_again <= repeated
 

@@ -8,31 +8,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
-from poolbench.steps.steerer import (
-    CONTINUATIONS,
-    CONTINUE,
-    DIRECTIONS,
-    FLUENCY,
-    GENERATE,
-    TEXTS,
-    GenerateParams,
-)
-from poolbench.steps.steerer import (
-    PROMPTS as PROMPTS_ROLE,
-)
+from poolbench.steps.steerer import CONTINUATIONS, CONTINUE, DIRECTIONS, FLUENCY, GENERATE, TEXTS, GenerateParams
+from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.plugin.spec import Edit, Steering
 from poolbench_steerer.tasks import plan, tables
-from poolbench_steerer.tasks.draws import plan_draws
-from poolbench_steerer.tasks.limits import require_affordable
+from poolbench_steerer.tasks.plan import plan_draws, require_affordable
 from poolbench_steerer.tokens import Tokens, tokens_of
 
 if TYPE_CHECKING:
@@ -44,9 +31,8 @@ class Batch:
     """All texts of one output name.
 
     Attributes:
-        name: What follows ``texts/`` and ``fluency/`` in the task's output roles.
-        directions: What its texts are steered by.
-        skipped: Directions that cannot be steered with, and why.
+        name: What follows `texts/` and `fluency/` in the task's output roles.
+        skipped: Directions that cannot be used, and why.
     """
 
     name: str
@@ -56,7 +42,7 @@ class Batch:
 
 
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """``steerer.generate``: every direction, strength and prompt of the task at once in the engine."""
+    """Generate every direction, strength and prompt of the task at once in the engine."""
     params = GENERATE.params_of(task)
     model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
@@ -83,7 +69,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 
 def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """``steerer.continue``: unsteered continuations of the first halves of passages."""
+    """Write unsteered continuations of the first halves of passages."""
     params = CONTINUE.params_of(task)
     model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
@@ -109,7 +95,7 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 
 def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
-    """The texts of each output name that lacks one of its outputs."""
+    """Return the texts of each output name with a missing output."""
     table = io.table(PROMPTS_ROLE())
     require_columns(table, PROMPTS, PROMPTS_ROLE())
     prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
@@ -163,14 +149,11 @@ def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequenc
     rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
     if FLUENCY(batch.name) in io.missing:
-        io.write_table(FLUENCY(batch.name), _fluency(rows, scored), meta=meta)
+        text_ids = [row["text_id"] for row in rows]
+        nlls, counts = [score.mean_nll for score in scored], [score.num_tokens for score in scored]
+        io.write_table(FLUENCY(batch.name), tables.fluency_table(text_ids, nlls, counts), meta=meta)
     if TEXTS(batch.name) in io.missing:
         io.write_table(TEXTS(batch.name), tables.texts_table(rows), meta=meta)
-
-
-def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:
-    text_ids = [row["text_id"] for row in rows]
-    return tables.fluency_table(text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored])
 
 
 def _row(text: plan.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a task writes: rows of TEXTS and FLUENCY."""
+"""The tables of a task: rows of TEXTS and FLUENCY."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import FLUENCY, SAMPLES, TEXTS, table_from_rows
 from poolbench_steerer.plugin.receipts import Receipt
-from poolbench_steerer.repetition import repeated_4grams
 from poolbench_steerer.tasks.plan import PlannedText
+from poolbench_steerer.tokens import repeated_4grams
 
 
 def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:
-    """A row of TEXTS, and of SAMPLES where it was sampled."""
+    """Return a row of TEXTS, and of SAMPLES where it was sampled."""
     draw = planned.draw
     return {
         **({} if draw is None else draw.columns()),
@@ -36,11 +36,11 @@ def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt:
 
 
 def texts_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """TEXTS from rows; with the columns of SAMPLES where texts were sampled."""
+    """Return TEXTS from rows; with the columns of SAMPLES where texts were sampled."""
     sampled = any("sample" in row for row in rows)
     return table_from_rows(rows, pa.schema([*TEXTS, *SAMPLES]) if sampled else TEXTS)
 
 
 def fluency_table(text_ids: Sequence[str], mean_nlls: Sequence[float], counts: Sequence[int]) -> pa.Table:
-    """FLUENCY: mean negative log-likelihood of each text under the unsteered model, given its prompt."""
+    """Return FLUENCY: mean negative log-likelihood of each text under the unsteered model, given its prompt."""
     return pa.table({"text_id": text_ids, "mean_nll": mean_nlls, "num_tokens": counts}, schema=FLUENCY)

@@ -19,11 +19,11 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass
 class Answer:
-    """Builds the answer of one call.
+    """Build the response to one call.
 
     Attributes:
         echoes: Prompt text to begin each choice with; empty strings for none.
-        with_logprobs: Whether choices carry log-probabilities.
+        with_logprobs: Whether choices have log-probabilities.
     """
 
     model: str
@@ -39,7 +39,7 @@ class Answer:
     _offsets: dict[int, int] = field(default_factory=dict)
 
     def choice(self, part: Part) -> dict[str, Any]:
-        """A part as a choice of a chunk; the first of each choice begins with the echo."""
+        """Return a part as a choice of a chunk; the first of each choice begins with the echo."""
         self.num_completion_tokens += len(part.token_ids)
         echo = "" if part.index in self._begun else self.echoes[part.index]
         self._begun.add(part.index)
@@ -54,7 +54,7 @@ class Answer:
         return choice
 
     def whole(self, parts: Sequence[Part]) -> dict[str, Any]:
-        """The answer of a call that is not streamed."""
+        """Return the answer of a call that is not streamed."""
         choices: dict[int, dict[str, Any]] = {}
         for part in parts:
             added = self.choice(part)
@@ -64,15 +64,15 @@ class Answer:
         return {**self._head(), "choices": [choices[index] for index in sorted(choices)], "usage": self.usage()}
 
     def chunk(self, part: Part) -> str:
-        """A chunk of a stream."""
+        """Return a chunk of a stream."""
         return event({**self._head(), "choices": [self.choice(part)]})
 
     def usage_chunk(self) -> str:
-        """The chunk with the usage, without choices."""
+        """Return the chunk with the usage, without choices."""
         return event({**self._head(), "choices": [], "usage": self.usage()})
 
     def usage(self) -> dict[str, int]:
-        """Tokens of all prompts and choices."""
+        """Return tokens of all prompts and choices."""
         return {
             "prompt_tokens": self.num_prompt_tokens,
             "completion_tokens": self.num_completion_tokens,
@@ -84,7 +84,7 @@ class Answer:
         return {**head, "seed": self.seed}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
-        """Log-probabilities by token; the first token of a prompt has none, as nothing stands before it."""
+        """Return log-probabilities by token; the first token of a prompt has none."""
         token_ids = part.prompt_ids + part.token_ids
         steps: tuple[Step | None, ...] = part.prompt_logprobs + part.logprobs
         names = [self.tokens.decode_one(token) for token in token_ids]
@@ -102,13 +102,13 @@ class Answer:
         }
 
     def _by_name(self, step: Step) -> dict[str, float]:
-        """Log-probabilities by text; of tokens with the same text the likeliest."""
+        """Return log-probabilities by text; of tokens with the same text the likeliest."""
         ascending = sorted(step.items(), key=lambda entry: entry[1])
         return {self.tokens.decode_one(token): value for token, value in ascending}
 
 
 def event(body: dict[str, Any]) -> str:
-    """A server-sent event."""
+    """Return a server-sent event."""
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 

@@ -1,4 +1,4 @@
-"""How the OpenAPI document describes the routes under ``/v1``: the forms of the OpenAI API."""
+"""The OpenAPI document of the routes under `/v1`, in the forms of the OpenAI API."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OpenAIErrorDetail(StrictModel):
 
 
 class OpenAIErrorBody(StrictModel):
-    """The body of every error under ``/v1``."""
+    """The body of every error under `/v1`."""
 
     error: OpenAIErrorDetail
 
@@ -39,7 +39,7 @@ class Logprobs(StrictModel):
 
 
 class CompletionChoice(StrictModel):
-    """One text; ``steering_receipt`` proves that it was steered."""
+    """One text; `steering_receipt` proves that it was steered."""
 
     index: int
     text: str
@@ -98,13 +98,13 @@ class ModelList(StrictModel):
 
 
 def openai_errors(*statuses: int, body: bool = True) -> Responses:
-    """Return the error responses of a route under ``/v1``: there a request that does not validate is a 400."""
+    """Return the error responses of a route under `/v1`: there a request that does not validate is a 400."""
     found = errors(*statuses, body=body, form=OpenAIErrorBody)
     return {status: response for status, response in found.items() if status != 422}
 
 
 def _events(kind: type[BaseModel]) -> dict[str, Any]:
-    """A stream of events that carry ``kind`` as JSON, or an error as the last one; without error that is ``[DONE]``."""
+    """Return a stream of events that carry `kind` as JSON and end with an error or `[DONE]`."""
     schema = kind.model_json_schema(ref_template=f"{_MODELS}{{model}}")
     schema.pop("$defs")  # the same models as those of a whole answer
     content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
