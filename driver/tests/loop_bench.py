@@ -23,7 +23,7 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RetryTaskError, Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope
 from poolbench_driver.plan.stage import PlannedWork

@@ -27,7 +27,7 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.stage import PlannedWork

@@ -14,8 +14,8 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.corpora import absent_concepts
-from poolbench_driver.imports import imported_model, is_imported
+from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan

@@ -10,7 +10,7 @@ from typing import Any
 
 from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError
-from poolbench_driver.cluster.client import Services
+from poolbench_driver.cluster.session import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _WIDTH = ("hidden_size", "n_embd", "d_model")

@@ -15,9 +15,8 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import Words
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.passes import PassageTexts, Reading
 
 TEXT, LONGER = "The cat sat down . Dogs ran", "ran ran Dogs . down down down sat The cat cat cat"
 STATES = {"<s>": (9, 9), "The": (1, 0), "cat": (0, 2), "sat": (3, 4), "down": (-1, 0), ".": (2, 2), "Dogs": (0, -2)}

@@ -17,12 +17,11 @@ from poolbench.pooling import STRATEGIES, Words
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import calibrate, extract
+from poolbench_extractor.core import PassageTexts, Reading, calibrate, extract
 from poolbench_extractor.encode import Frequencies, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches, run_halving
 from poolbench_extractor.forward.capture import capture
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import PassageTexts, Reading
 
 SPECS = [spec for spec in STRATEGIES.all() if not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in SPECS]

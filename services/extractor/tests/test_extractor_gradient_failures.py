@@ -11,11 +11,10 @@ import torch
 from tokenizers import processors
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import PassageTexts, Reading
 
 from .conftest import CONFIGS
 

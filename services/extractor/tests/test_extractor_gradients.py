@@ -14,12 +14,11 @@ from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfi
 from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import Signals
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
-from poolbench_extractor.passes import PassageTexts, Reading
 
 LOSS = ("gradient", "gradient_dot")
 TOKENS = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}

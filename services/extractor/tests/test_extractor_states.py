@@ -22,10 +22,9 @@ from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache
-from poolbench_extractor.passes import PassageTexts, Reading
 from poolbench_extractor.service import create
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]

@@ -9,8 +9,7 @@ from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import best_layer, nested_measures
-from poolbench_prober.folds import grouped_folds
-from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages, grouped_folds
 from poolbench_prober.inputs.vectors import PooledVectors
 
 

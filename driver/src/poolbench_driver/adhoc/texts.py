@@ -23,7 +23,7 @@ class TextLine:
 
     @property
     def invalid(self) -> str | None:
-        """Why the text is not sent: it is far longer than any window, or no valid Unicode; None otherwise."""
+        """Return why the text is not sent: it is far longer than any window, or no valid Unicode; None otherwise."""
         if len(self.text) > MAX_CHARACTERS:
             return f"{len(self.text)} characters; a text may have {MAX_CHARACTERS}"
         try:

@@ -32,7 +32,7 @@ class SteeredTexts:
 
     @cached_property
     def scorers(self) -> dict[str, Scorer]:
-        """The scorers by concept, with the absent ones."""
+        """Return the scorers by concept, with the absent ones."""
         absent = {name: Scorer(name, Status.NO_SCORER, reason) for name, reason in self.plan.scope.absent.items()}
         return absent | {name: self._scorer(name) for name in self.stages.scorers.concepts}
 

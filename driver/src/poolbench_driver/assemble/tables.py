@@ -16,7 +16,7 @@ from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_r
 from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
 from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
-from poolbench_driver.corpora import dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import dataset_identity, dataset_revision
 from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
@@ -57,11 +57,8 @@ def assemble(
     ranks, boards, pairwise = rank_rows(complete)
     complete += [{**common, **row} for row in ranks]
     filled = _filled(complete)
-    details = [
-        {"cell_id": cell_id(row), "metric": row["metric"], "details": _json(row["details"])}
-        for row in filled
-        if row.get("details")
-    ]
+    detailed = [row for row in filled if row.get("details")]
+    details = [{"cell_id": cell_id(r), "metric": r["metric"], "details": _json(r["details"])} for r in detailed]
     tables_made = {
         "results": result_table(filled),
         "boards": pa.Table.from_pylist(boards, BOARDS),

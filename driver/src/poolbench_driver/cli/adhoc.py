@@ -17,7 +17,7 @@ from poolbench_driver.cli.display import print_table
 if TYPE_CHECKING:
     import numpy as np
 
-    from poolbench_driver.cluster.client import Services
+    from poolbench_driver.cluster.session import Services
 
 
 TASKS = ("concept", "classification", "regression")

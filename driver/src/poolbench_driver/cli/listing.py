@@ -72,7 +72,7 @@ def _scorers(_: Path) -> Rows:
 
 def _activations(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import list_imports
+    from poolbench_driver.imports.record import list_imports
 
     return [
         {

@@ -186,7 +186,7 @@ def _settings(config: Path | None, flags: dict[str, Any], activations: str | Non
 def _import_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that measure all of an import; flags may still narrow them."""
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import load_import
+    from poolbench_driver.imports.record import load_import
 
     if "model" in given:
         raise typer.BadParameter("--activations and --model name two models; give one")

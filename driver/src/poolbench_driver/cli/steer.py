@@ -17,7 +17,7 @@ from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
 
 if TYPE_CHECKING:
-    from poolbench_driver.cluster.client import Services
+    from poolbench_driver.cluster.session import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}

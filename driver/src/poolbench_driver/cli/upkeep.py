@@ -28,7 +28,7 @@ def gc(
     """Remove artifacts that no run below --output needs, and texts of sensitive concepts that are scored."""
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import imported_keys
+    from poolbench_driver.imports.record import imported_keys
     from poolbench_driver.job import prepare
     from poolbench_driver.run import committed_keys
     from poolbench_driver.run.erasure import Erasure, scored_texts

@@ -12,7 +12,7 @@ from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_co
 from poolbench.errors import ConfigError, DamagedError
 from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 
 

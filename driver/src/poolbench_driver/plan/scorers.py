@@ -13,7 +13,7 @@ from poolbench.steps import scorer as steps
 from poolbench.steps.extractor import PASSAGES
 from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
 from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
-from poolbench_driver.corpora import passages_step
+from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
 from poolbench_driver.plan.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered, strategy_batches

@@ -11,7 +11,7 @@ from poolbench.config.base import StrictModel
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import Task
 from poolbench.steps.base import Keys, Step
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.plan.scope import Scope
 
 Params = TypeVar("Params", bound=StrictModel)

@@ -15,7 +15,7 @@ from poolbench.steps.prober import NULLS as NULLS_ROLE
 from poolbench.steps.prober import PASSAGES as SPLIT_PASSAGES
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
-from poolbench_driver.corpora import calibration_step, openings_step
+from poolbench_driver.corpora.sources import calibration_step, openings_step
 from poolbench_driver.plan.probes import Probes
 from poolbench_driver.plan.scope import NULL_BASE, Scope
 from poolbench_driver.plan.stage import Draft, Stage

@@ -13,7 +13,7 @@ from poolbench.steps.base import Keys
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
 from poolbench.steps.roles import Split, SplitCell
-from poolbench_driver.corpora import passages_step
+from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
 

@@ -87,7 +87,7 @@ class PoolingEncoder(SentenceTransformer):
 
     @property
     def num_truncated(self) -> int:
-        """Texts that were cut so far."""
+        """Return texts that were cut so far."""
         return self._module.num_truncated
 
     @property
@@ -96,7 +96,7 @@ class PoolingEncoder(SentenceTransformer):
 
     @property
     def similarity_fn_name(self) -> Any:
-        """The similarity that `similarity` and `similarity_pairwise` compute."""
+        """Return the similarity that `similarity` and `similarity_pairwise` compute."""
         return super().similarity_fn_name
 
     @similarity_fn_name.setter

@@ -15,9 +15,9 @@ from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench.steps.extractor import ANNOTATIONS, FREQUENCIES, PASSAGES, STATES, VECTORS, ExtractParams, ReadingParams
+from poolbench_extractor.core import PassageTexts, Reading
 from poolbench_extractor.encode import Frequencies
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import PassageTexts, Reading
 
 if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO

@@ -59,7 +59,7 @@ class Cost:
 
     @property
     def memory(self) -> float:
-        """Bytes: three copies of vectors and of labels and scores, the bootstrap, and the pairs of an AUROC."""
+        """Return bytes: three copies of vectors and of labels and scores, the bootstrap, and the pairs of an AUROC."""
         matrices = 3 * 8.0 * self.rows * (self.width + self.columns)
         return matrices + _RESAMPLED_BYTES * float(self.rows) * (self.resamples + 1) + self.pairs
 

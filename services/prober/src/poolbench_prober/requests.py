@@ -71,7 +71,7 @@ class ProbeRequest(_Vectors):
 
     @property
     def kind(self) -> Task:
-        """The named task, else a task inferred from the labels: 0 and 1, names or whole numbers, real values."""
+        """Return the named task, else a task inferred from the labels: 0 and 1, names or whole numbers, real values."""
         if self.task is not None:
             return self.task
         if all(label in (0, 1) for label in self.labels):

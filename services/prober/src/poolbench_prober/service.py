@@ -24,11 +24,10 @@ from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
-from poolbench_prober.inputs.component import COMPONENT as COMPONENT_ID
-from poolbench_prober.inputs.component import common_component, without_component
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.tokens import TokenStates
-from poolbench_prober.inputs.vectors import Identified, PooledVectors, joined
+from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
+from poolbench_prober.inputs.vectors import Identified, PooledVectors, common_component, joined, without_component
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.tables import directions_table, measures_table, rows_table, scores_table
 from poolbench_prober.tasks import Targets, task_measures

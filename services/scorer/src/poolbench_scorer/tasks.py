@@ -16,7 +16,7 @@ from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 from poolbench_scorer.models.scoring import score_texts, scores_table
 from poolbench_scorer.models.shelf import point_at
-from poolbench_scorer.training.run import run_training
+from poolbench_scorer.training.imported import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.
 KEPT_SCORERS = 4

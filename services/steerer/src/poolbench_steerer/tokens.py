@@ -29,7 +29,7 @@ class Tokens:
 
     @property
     def info(self) -> dict[str, Any]:
-        """The tokenizer's class, size, special tokens and chat template."""
+        """Return the tokenizer's class, size, special tokens and chat template."""
         names = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
         special = {name: getattr(self._tokenizer, name, None) for name in names}
         return {"tokenizer_class": type(self._tokenizer).__name__, "vocab_size": self.size, **special}

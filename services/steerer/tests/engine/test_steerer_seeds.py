@@ -56,4 +56,4 @@ def test_seeded_texts_do_not_depend_on_chunks_and_neighbours(
     together, alone = host.run(model_ref, job)
     assert together == alone
     assert len({made.token_ids for made in together}) == len(together)
-    assert host.num_restarts == 0
+    assert host.keeper.num_restarts == 0

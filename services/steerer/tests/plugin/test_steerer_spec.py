@@ -6,9 +6,8 @@ import pytest
 
 from poolbench.errors import InputError, ReceiptError
 from poolbench_steerer.errors import NoEffectError
-from poolbench_steerer.plugin.counts import LayerCount, RowCount
 from poolbench_steerer.plugin.internals import check_vllm_version
-from poolbench_steerer.plugin.receipts import check
+from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
 
 BASE = Steering((Edit("aa", 2, 1.5),))

@@ -18,7 +18,7 @@ from poolbench_steerer.plugin.runner import final_norm
 
 WATCHING = """
 import time
-from poolbench_steerer.plugin.owner import end_with_owner
+from poolbench_steerer.plugin.worker import end_with_owner
 end_with_owner(interval_s=0.1)
 print("watching", flush=True)
 time.sleep(600)

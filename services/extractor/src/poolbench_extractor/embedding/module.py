@@ -68,7 +68,7 @@ class PoolingModule(Module):
 
     @property
     def max_seq_length(self) -> int | None:
-        """Positions of a text; longer texts are cut. None if nothing bounds them."""
+        """Return positions of a text; longer texts are cut. None if nothing bounds them."""
         return self._max_length
 
     @max_seq_length.setter

@@ -56,7 +56,7 @@ class Decoder:
 
     @cached_property
     def rotary_switch(self) -> int | None:
-        """Length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
+        """Return length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
         rope = getattr(self._settings, "rope_parameters", None) or {}
         groups = [group for group in rope.values() if isinstance(group, dict)] or [rope]
         lengths = [g["original_max_position_embeddings"] for g in groups if g.get("rope_type") == "longrope"]
@@ -74,7 +74,7 @@ class Decoder:
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Whether the model takes explicit position ids; only padding on the left needs them.
+        """Return whether the model takes explicit position ids; only padding on the left needs them.
 
         Raises:
             ModelError: If padding on the left would change its states.

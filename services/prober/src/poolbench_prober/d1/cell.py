@@ -100,7 +100,7 @@ class ProbedCell:
 
     @property
     def unpaired(self) -> str | None:
-        """How many passages of a paired concept lack a partner of the other class; None if all have one."""
+        """Return how many passages of a paired concept lack a partner of the other class; None if all have one."""
         left = len(self.rows) - self.train.pairs_P2.size
         if not self.train.paired or left == 0:
             return None

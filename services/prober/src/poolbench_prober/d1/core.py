@@ -15,7 +15,7 @@ from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fiel
 from poolbench_prober.d1.construct import Directions, direction_or_error
 from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.design import Design
-from poolbench_prober.d1.held_out import domain_measures, test_split
+from poolbench_prober.d1.held_out import blank_seeds, domain_measures, seed_measures, test_split
 from poolbench_prober.d1.metrics import (
     auroc_measure,
     direction_measure,
@@ -25,7 +25,6 @@ from poolbench_prober.d1.metrics import (
 )
 from poolbench_prober.d1.published import published_cell
 from poolbench_prober.d1.reading import FittedReader
-from poolbench_prober.d1.seeds import blank_seeds, seed_measures
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit

@@ -11,8 +11,7 @@ from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights
 from poolbench.steps.prober import ProbeParams
-from poolbench_prober.folds import grouped_folds
-from poolbench_prober.inputs.corpus import Passages, control_labels
+from poolbench_prober.inputs.corpus import Passages, control_labels, grouped_folds
 
 
 @dataclass(frozen=True)

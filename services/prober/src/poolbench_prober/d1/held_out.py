@@ -8,8 +8,10 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
+from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import ProbedCell, chosen, common_fields, score_rows
+from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
 from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.vectors import PooledVectors
@@ -64,3 +66,41 @@ def _held_out_domain(cell: ProbedCell, domain: str) -> Measure:
     scores = np.where(fit.converged[0], fit.scores(view.vectors(cell.matrix_nW[held]))[:, 0], np.nan)
     fields["details"] = chosen(view.details)
     return auroc_measure("d1.auroc_domain", labels[held], scores, cell.resamples.take(held), **fields)
+
+
+def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
+    """Return `d1.auroc_seed` for each further seed and `d1.seed_spread` over all; empty without such seeds."""
+    seeds = cell.params.fold_seeds
+    if not seeds:
+        return []
+    measures = [_with_seed(cell, seed) for seed in seeds]
+    first = auroc_measure("d1.auroc", cell.train.labels, primary.probe_nK[:, 0], cell.resamples, cell.folds)
+    values = [measure.value for measure in (first, *measures)]
+    lacking = next((measure for measure in (first, *measures) if measure.value is None), None)
+    if lacking is not None:
+        reason = f"a seed has no AUROC: {lacking.reason}"
+        return [*measures, Measure.null("d1.seed_spread", lacking.status, reason, **cell.fields, quoted=lacking.quoted)]
+    spread = float(np.std(np.array(values, dtype=float), ddof=1))
+    details = {"seeds": [cell.params.seed, *seeds], "values": values}
+    return [*measures, Measure.of("d1.seed_spread", spread, details=details, **cell.fields)]
+
+
+def blank_seeds(error: CellError, params: ProbeParams, fields: dict[str, Any]) -> list[Measure]:
+    """Return the same figures of a cell that cannot be probed."""
+    if not params.fold_seeds:
+        return []
+    rows = [Measure.failed("d1.auroc_seed", error, **_of(fields, seed)) for seed in params.fold_seeds]
+    return [*rows, Measure.failed("d1.seed_spread", error, **fields)]
+
+
+def _with_seed(cell: ProbedCell, seed: int) -> Measure:
+    folds, fields = cell.design.seed_folds[seed][cell.rows], _of(cell.fields, seed)
+    try:
+        found = cell.out_of_fold(cell.labels[:, :1], folds)
+    except CellError as error:
+        return Measure.failed("d1.auroc_seed", error, **fields)
+    return auroc_measure("d1.auroc_seed", cell.train.labels, found.probe_nK[:, 0], cell.resamples, folds, **fields)
+
+
+def _of(fields: dict[str, Any], seed: int) -> dict[str, Any]:
+    return {**fields, "seed": seed, "params": {"seed": seed}}

@@ -16,7 +16,7 @@ from poolbench_prober.d1.cell import ProbedCell, common_fields
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import test_split
 from poolbench_prober.d1.metrics import auroc_measure
-from poolbench_prober.folds import grouped_folds
+from poolbench_prober.inputs.corpus import grouped_folds
 from poolbench_prober.inputs.vectors import PooledVectors
 
 #: Folds inside the training rows of an outer fold.

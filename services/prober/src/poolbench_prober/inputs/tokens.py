@@ -64,7 +64,7 @@ class TokenStates(PooledVectors):
 
     @property
     def width(self) -> int:
-        """Width D of a token's state; 1 if no passage has states."""
+        """Return width D of a token's state; 1 if no passage has states."""
         return max(int(h_TD.shape[1]) for h_TD in self.matrix_nW[:, 0])
 
     def means(self, rows: np.ndarray) -> np.ndarray:

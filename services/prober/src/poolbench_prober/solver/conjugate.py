@@ -78,7 +78,7 @@ class Projection:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the null space is known."""
+        """Return whether all of the null space is known."""
         return self._ritz.complete
 
     def __call__(self, rows_BnPk: Array) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.solver.choice import choose_solver
+from poolbench_prober.solver.batch import choose_solver
 from poolbench_prober.solver.interface import TOLERANCE, LossName, ProbeFit, Problem, SoftmaxFit, Solver
 
 

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poolbench_prober.tasks.compression import CodeLengths, Sender, send
-from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost, laplace
+from poolbench_prober.tasks.compression import (
+    CodeLengths,
+    Sender,
+    cheapest,
+    constant_predictor,
+    dealt_folds,
+    held_out_cost,
+    laplace,
+    send,
+)
 from poolbench_prober.tasks.models import Linear, fit_classifiers
 
 

@@ -15,8 +15,15 @@ from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
-from poolbench_prober.tasks.models import Linear, fit_classifiers, fit_regressions
-from poolbench_prober.tasks.scores import accuracy, is_constant, macro_f1, weighted_pearson
+from poolbench_prober.tasks.models import (
+    Linear,
+    accuracy,
+    fit_classifiers,
+    fit_regressions,
+    is_constant,
+    macro_f1,
+    weighted_pearson,
+)
 from poolbench_prober.tasks.targets import Targets, control_values
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"

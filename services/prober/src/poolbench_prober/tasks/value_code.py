@@ -17,8 +17,15 @@ from typing import Self
 import numpy as np
 from scipy.special import ndtr
 
-from poolbench_prober.tasks.compression import CodeLengths, Sender, send
-from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost
+from poolbench_prober.tasks.compression import (
+    CodeLengths,
+    Sender,
+    cheapest,
+    constant_predictor,
+    dealt_folds,
+    held_out_cost,
+    send,
+)
 from poolbench_prober.tasks.models import Linear, fit_regressions
 
 MAX_BINS = 16

@@ -13,7 +13,7 @@ from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
 from poolbench_scorer.models.base import PACKAGED, is_id, locate
 from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
-from poolbench_scorer.training.run import run_training
+from poolbench_scorer.training.imported import run_training
 
 
 def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:

@@ -7,24 +7,26 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import MEASURES, table_from_rows
-from poolbench.errors import CellError, ModelError
+from poolbench.errors import CellError, InputError, ModelError
 from poolbench.statuses import Status
 from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models import scorer as checkpoints
 from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
+from poolbench_scorer.models.scorer import pick_device
+from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, read_passages
 from poolbench_scorer.training.fit import margins, trained_batcher
 from poolbench_scorer.training.report import Report, build_validation, fit_temperature, report_on, to_json
-from poolbench_scorer.training.train import Trained
+from poolbench_scorer.training.train import Trained, artifact_config, train_scorer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
@@ -53,10 +55,9 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     positive = positive_output(model.config, params.positive_label, params.concept)
     head = checkpoints.WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
     temperature, report = _calibrate(head, tokens, table, params, device)
-    files = {
-        **_published(base, model, tokens),
-        checkpoints.CONFIG: to_json(_config(base, params, positive, temperature)),
-    }
+    own = {"positive": positive.index, "independent": positive.independent}
+    config = artifact_config(base, params, temperature, **own)
+    files = {**_published(base, model, tokens), checkpoints.CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
     files[checkpoints.REPORT] = to_json(summary | _doubt(report, positive))
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
@@ -91,21 +92,6 @@ def _calibrate(
     found = margins(head, trained_batcher(checkpoints.TokenIds(), validation.windows, device), validation.windows)
     temperature = fit_temperature(found, validation.labels)
     return temperature, report_on(found, validation, temperature, params)
-
-
-def _config(base: Base, params: TrainParams, positive: Positive, temperature: float) -> dict[str, Any]:
-    return {
-        "format": checkpoints.FORMAT_VERSION,
-        "kind": "import",
-        "concept": params.concept,
-        "base": params.base,
-        "base_commit": params.revision,
-        "base_revision": base.revision,
-        "positive": positive.index,
-        "independent": positive.independent,
-        "temperature": temperature,
-        "params": params.model_dump(mode="json"),
-    }
 
 
 def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Mapping[str, bytes]:
@@ -209,3 +195,18 @@ def _index(labels: dict[int, str], wanted: str) -> int:
 
 def _listed(labels: dict[int, str]) -> str:
     return ", ".join(f"{name} ({index})" for index, name in sorted(labels.items()))
+
+
+def run_training(passages: pa.Table | None, params: TrainParams, progress: Progress | None = None) -> Trained:
+    """Train or import the scorer of one concept, on this process's device.
+
+    Raises:
+        UnknownConceptError: With the nearest valid names.
+        InputError: If there are no passages. Only an import works without them.
+    """
+    CONCEPTS.get(params.concept)
+    if params.mode == "import":
+        return import_scorer(passages, params, pick_device())
+    if passages is None:
+        raise InputError(f"a scorer of {params.concept} needs passages to be trained on")
+    return train_scorer(passages, params, pick_device(), progress)

@@ -18,8 +18,7 @@ from poolbench.statistics import auroc
 from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import to_rows
 from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.encoder import Head
-from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
+from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, Head, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation
@@ -67,7 +66,7 @@ def train_scorer(
             base, passages.take(train_rows), tokens, validation, params, device, progress
         )
     temperature = fit_temperature(found, validation.labels)
-    config = _config(base, depth, temperature, params)
+    config = artifact_config(base, params, temperature, depth=depth)
     counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
     history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
     report = report_on(found, validation, temperature, params)
@@ -76,16 +75,16 @@ def train_scorer(
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
-def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> dict[str, Any]:
-    """Return what a scorer must know to be loaded again."""
+def artifact_config(base: Base, params: TrainParams, temperature: float, **own: object) -> dict[str, Any]:
+    """Return the settings that loading a scorer needs; `own` are those of its kind."""
     return {
+        **own,
         "format": FORMAT_VERSION,
         "kind": params.mode,
         "concept": params.concept,
         "base": params.base,
         "base_commit": params.revision,
         "base_revision": base.revision,
-        "depth": depth,
         "temperature": temperature,
         "params": params.model_dump(mode="json"),
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.errors import PromptTooLongError, StateOverflowError
-from poolbench_steerer.plugin.counts import RowCount
+from poolbench_steerer.plugin.receipts import RowCount
 from poolbench_steerer.plugin.spec import Steering
 
 

@@ -21,7 +21,7 @@ class Scored:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-likelihood; raises StateOverflowError beyond the largest float."""
+        """Return exp of the mean negative log-likelihood; raises StateOverflowError beyond the largest float."""
         try:
             return math.exp(self.mean_nll)
         except OverflowError:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ReceiptError
-from poolbench_steerer.plugin.counts import RowCount
+from poolbench_steerer.plugin.receipts import RowCount
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM

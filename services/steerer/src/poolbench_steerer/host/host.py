@@ -13,6 +13,7 @@ from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.plugin.bank import VectorBank
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 _T = TypeVar("_T")
 Emit = Callable[[Any], None]
@@ -113,6 +114,10 @@ class EngineHost:
         """Return mean residual norm after every block, measured once; other jobs wait meanwhile."""
         return await self._loop.run_async(self.keeper.residual_norms(model))
 
+    async def tokens(self, model: ModelRef) -> Tokens:
+        """Return the tokenizer of a model."""
+        return await loaded_tokens(model, trust_remote_code=self.config.trust_remote_code)
+
     def load(self) -> None:
         """Load the configured model; raise ModelError or ReceiptError if it cannot be loaded or fails its self-test."""
         self.run(resolve_model(self.config.model), _nothing)
@@ -148,11 +153,6 @@ class EngineHost:
             "vectors": engine.bank.num_in_use if engine is not None else 0,
             "engine_requests": engine.llm.get_num_unfinished_requests() if engine is not None else 0,
         }
-
-    @property
-    def num_restarts(self) -> int:
-        """Return engines started after the death of another."""
-        return self.keeper.num_restarts
 
     def close(self) -> None:
         """End the engine and its thread; a second call does nothing."""

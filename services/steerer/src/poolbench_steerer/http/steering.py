@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef
+from poolbench.config import ModelRef, resolve_model
+from poolbench.runtime.folders import requested_model
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
@@ -110,3 +111,14 @@ def _alpha(edit: EditBody, unit: float) -> float:
             "useful ones are below the layer's mean residual norm"
         )
     return alpha
+
+
+def model_of(host: EngineHost, name: str | None) -> ModelRef:
+    """Return the model of a request, by default the configured one.
+
+    Raises:
+        UnknownModelError: No preset or id has this name.
+        ModelError: The name is a folder that requests may not name.
+    """
+    configured = host.config.model
+    return resolve_model(configured) if name in (None, "", configured) else requested_model(name)

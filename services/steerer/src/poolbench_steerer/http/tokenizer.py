@@ -13,8 +13,8 @@ from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import DetokenizeAnswer, TokenizeAnswer, TokenizerInfo
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.http.steering import model_of
+from poolbench_steerer.tokens import Tokens
 
 
 class TokenizeBody(RequestBody):
@@ -71,5 +71,4 @@ class TokenizerVerbs:
         return (await self._tokens(model)).info
 
     async def _tokens(self, name: str | None) -> Tokens:
-        model = model_of(self.host, name)
-        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
+        return await self.host.tokens(model_of(self.host, name))

@@ -20,7 +20,7 @@ from poolbench_steerer.errors import MediaTypeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
 from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector, shortened
-from poolbench_steerer.http.models import model_of
+from poolbench_steerer.http.steering import model_of
 from poolbench_steerer.plugin.bank import VectorBank
 
 MAX_JSON_MIB = 32  # parsing more holds up every other request

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 from fastapi import Request
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
@@ -17,11 +16,10 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
+from poolbench_steerer.http.steering import SteeringBody, model_of, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
-from poolbench_steerer.tokens import Tokens, loaded_tokens, repeated_4grams
+from poolbench_steerer.tokens import Tokens, repeated_4grams
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -91,8 +89,8 @@ class Verbs:
             return await until_disconnect(request, self._perplexity(body))
 
     async def _generate(self, body: GenerateBody) -> dict[str, Any]:
-        model = self._model(body.model)
-        tokens = await self._tokens(model)
+        model = model_of(self.host, body.model)
+        tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
         units = await units_of(self.host, model, body.steering)
 
@@ -107,31 +105,20 @@ class Verbs:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
         if len(prompts) != len(body.texts):
             raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
-        model = self._model(body.model)
-        tokens = await self._tokens(model)
+        model = model_of(self.host, body.model)
+        tokens = await self.host.tokens(model)
         texts = list(zip(prompts, body.texts, strict=True))
-        pairs = await asyncio.to_thread(lambda: [_split(tokens, prompt, text) for prompt, text in texts])
+        # Without a prompt the tokenizer's own special tokens are the prefix.
+        pairs = await asyncio.to_thread(lambda: [(tokens.encode(p), tokens.encode_plain(text)) for p, text in texts])
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
         rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
-
-    def _model(self, name: str | None) -> ModelRef:
-        return model_of(self.host, name)
-
-    async def _tokens(self, model: ModelRef) -> Tokens:
-        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
 
 
 def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
     return GenerationRequest(
         prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
     )
-
-
-def _split(tokens: Tokens, prompt: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return prefix and scored ids; without a prompt the tokenizer's own special tokens are the prefix."""
-    prefix = tokens.encode(prompt)
-    return prefix, tokens.encode_plain(text)
 
 
 def receipt_body(receipt: Receipt | None) -> dict[str, Any] | None:

@@ -60,7 +60,7 @@ class VectorBank:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The registered vectors that are not confidential, least recently used first."""
+        """Return the registered vectors that are not confidential, least recently used first."""
         return tuple(entry for entry in self._entries.values() if not entry.confidential)
 
     @property

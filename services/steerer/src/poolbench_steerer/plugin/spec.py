@@ -45,7 +45,7 @@ class Edit:
 
     @property
     def live(self) -> bool:
-        """Whether it can change anything: with coefficient 0 only a clamp can."""
+        """Return whether it can change anything: with coefficient 0 only a clamp can."""
         return self.alpha != 0.0 or self.operation == "clamp"
 
     @property
@@ -87,7 +87,7 @@ class Steering:
 
     @property
     def live_by_layer(self) -> dict[int, tuple[Edit, ...]]:
-        """The live edits by layer, in the order in which they act."""
+        """Return the live edits by layer, in the order in which they act."""
         live = [edit for edit in self.applied if edit.live]
         return {layer: tuple(e for e in live if e.layer == layer) for layer in dict.fromkeys(e.layer for e in live)}
 

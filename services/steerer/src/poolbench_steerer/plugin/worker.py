@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
+from poolbench.settings import ProcessSettings
 from poolbench_steerer.plugin import WIRE_KEY
-from poolbench_steerer.plugin.counts import counts_of
 from poolbench_steerer.plugin.internals import check_internals, refuse_unsupported
-from poolbench_steerer.plugin.norms import NormTap
 from poolbench_steerer.plugin.operators import bind, steer_output
-from poolbench_steerer.plugin.owner import end_with_owner
+from poolbench_steerer.plugin.receipts import counts_of
 from poolbench_steerer.plugin.runner import (
     block_sizes,
     decoder_blocks,
@@ -148,3 +151,54 @@ def _kernel(device: torch.device) -> Kernel | None:
 def _max_tokens(config: Any) -> int:
     captured = config.compilation_config.max_cudagraph_capture_size or 0
     return max(config.scheduler_config.max_num_batched_tokens, captured) + 512
+
+
+def end_with_owner(interval_s: float = 1.0) -> None:
+    """End this process when the replica that started the engine is gone.
+
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so its id comes from
+    the environment, not from this process's parent.
+    """
+    owner_id = ProcessSettings.load().engine_owner or os.getppid()
+
+    def watch() -> None:
+        try:
+            owner = psutil.Process(owner_id)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(interval_s)
+        finally:  # also when the owner was gone before this began
+            os._exit(1)
+
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
+
+
+class NormTap:
+    """Sums the residual norms of all tokens that pass the blocks while it is on.
+
+    Python hooks do not run inside compiled or captured graphs, so an engine with such graphs has no tap.
+    """
+
+    def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
+        self._state = state
+        self._first_position = first_position
+        self._sums = [0.0] * len(blocks)
+        self._counts = [0] * len(blocks)
+        self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
+
+    def close(self) -> list[tuple[float, int]]:
+        """End the measurement; returns (sum of norms, number of tokens) by layer."""
+        for handle in self._handles:
+            handle.remove()
+        return list(zip(self._sums, self._counts, strict=True))
+
+    def _hook(self, layer: int) -> Any:
+        def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+            positions = torch.from_numpy(self._state.rows.positions)
+            stream = output[0] + output[1] if isinstance(output, tuple) else output
+            real = stream.view(-1, stream.shape[-1])[: len(positions)][
+                (positions >= self._first_position).to(stream.device)
+            ]
+            self._sums[layer] += float(real.float().norm(dim=-1).double().sum())
+            self._counts[layer] += len(real)
+
+        return hook

@@ -55,7 +55,7 @@ class PlannedText:
 
     @property
     def text_id(self) -> str:
-        """The id of the text: a hash of what was requested.
+        """Return the id of the text: a hash of what was requested.
 
         The bits of vector and alpha are not part of it. They change when an artifact is computed again, and then the
         fluency and scores that are already committed would name other texts.

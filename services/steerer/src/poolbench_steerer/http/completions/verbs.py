@@ -17,14 +17,20 @@ from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.bounds import Name
-from poolbench_steerer.http.completions.answer import DONE, Answer, event
+from poolbench_steerer.http.completions.answer import (
+    COMPLETION,
+    DONE,
+    Answer,
+    ModelList,
+    ModelObject,
+    event,
+    openai_errors,
+)
 from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
-from poolbench_steerer.http.completions.openapi import COMPLETION, ModelList, ModelObject, openai_errors
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.http.steering import units_of
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.http.steering import model_of, units_of
+from poolbench_steerer.tokens import Tokens
 
 Parts = AsyncGenerator[tuple[Answer, Part], None]
 
@@ -78,7 +84,7 @@ class CompletionVerbs:
     async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
         """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
         with self.admission.texts(len(body.prompts) * body.n):
-            tokens = await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
+            tokens = await self.host.tokens(model)
             prompts = await asyncio.to_thread(_encode, body, tokens)
             check_logprobs(body, prompts)
             # A text without a seed is sampled with a random one, which the response contains.
