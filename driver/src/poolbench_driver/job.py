@@ -61,10 +61,7 @@ class Job:
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
-        """Run to the report; return the exit code: 1 after failures or a cancellation.
-
-        Damaged artifacts that are found on the way are set aside and made again.
-        """
+        """Run to the report, repairing damaged artifacts; return 1 after failures or a cancellation."""
         folder.write_state(RunState.RUNNING, tasks=len(self.plan.tasks))
         if self.left_out:
             display.note(self.left_out)

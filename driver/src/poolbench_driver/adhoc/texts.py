@@ -45,10 +45,7 @@ def read_texts(file: Path) -> list[str]:
 
 
 def read_lines(file: Path) -> list[TextLine]:
-    """Return texts with their line numbers and ids; blank lines count but are skipped.
-
-    Raise InputError, with file and line, for what is malformed, a duplicate id, or a file without texts.
-    """
+    """Return texts with line numbers and ids, without blank lines; raise InputError with file and line."""
     try:
         # Not splitlines(): U+2028 in a JSON string does not end a JSONL line.
         lines = file.read_text("utf-8").split("\n")

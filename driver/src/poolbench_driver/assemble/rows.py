@@ -29,10 +29,7 @@ RECENT_TABLES = 128
 
 @dataclass(frozen=True)
 class RowSource:
-    """The source of rows: committed artifacts, and the failures that explain what is missing.
-
-    Damaged artifacts are collected in `damaged`; until they are made again they count as missing.
-    """
+    """The source of rows: committed artifacts and failures. Damaged artifacts are collected and count as missing."""
 
     artifacts: Artifacts
     failures: Mapping[str, Failure]

@@ -40,7 +40,7 @@ def embed(
 ) -> int:
     """Return vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.runtime.folders import list_folder
-    from poolbench_driver.adhoc.vector_files import replacing, writer_of
+    from poolbench_driver.adhoc.embedding import replacing, writer_of
 
     write, spec = writer_of(output), _strategy(strategy, params)
     if padding_side not in SIDES:
@@ -54,7 +54,9 @@ def embed(
     }
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
-        table = _embed(_embedder(settings, _reference(spec, lines, input_, idf_texts)), lines)
+        embedder = _embedder(settings, _reference(spec, lines, input_, idf_texts))
+        with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
+            table = embedder.run(lines, bar.update)
         with replacing(output) as partial:
             write(table, partial)
     except KeyboardInterrupt:
@@ -111,11 +113,6 @@ def _embedder(settings: dict[str, Any], reference: Reference | None) -> Embedder
     from poolbench_driver.cluster.session import open_session
 
     return Embedder(open_session().services, settings, reference)
-
-
-def _embed(embedder: Embedder, lines: list[TextLine]) -> pa.Table:
-    with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
-        return embedder.run(lines, bar.update)
 
 
 def _report(table: pa.Table, output: Path) -> int:

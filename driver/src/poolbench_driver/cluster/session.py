@@ -101,12 +101,7 @@ class Services:
             raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
 
     def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
-        """Return the health report of a service.
-
-        Raises:
-            EndpointError: It does not respond, or does not accept our token: without a token, `/health` returns only
-                the status.
-        """
+        """Return a service's health; raise EndpointError if it does not respond or refuses our token."""
         answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
             raise TokenRefusedError(service)
@@ -131,12 +126,7 @@ class Services:
             raise _no_service(response) from None
 
     def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Send POST /service/verb; yield the server-sent events, each a JSON object. Leaving early cancels the work.
-
-        Raises:
-            EndpointError: The connection ended before the service finished.
-            ServiceError: An error that the service reports, also during the stream.
-        """
+        """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
         address = f"/{service}/{verb}"
         try:
             with self._http.stream("POST", address, json=body) as response:

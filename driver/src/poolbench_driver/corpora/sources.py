@@ -59,10 +59,7 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
 
 
 def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str]:
-    """Return the concepts that the corpus cannot provide, with the reason.
-
-    The grammar has all of them. The archives must be read to know how many passages they hold.
-    """
+    """Return the concepts that the corpus cannot provide, with the reason; archives must be read to find out."""
     source = config.corpus.source
     if source == "planted":
         return {}

@@ -117,12 +117,7 @@ def imported_keys(artifacts: Artifacts) -> set[str]:
 
 
 def imported_model(config: RunConfig, artifacts: Artifacts) -> ModelInfo:
-    """Return the model that imported activations represent.
-
-    Raises:
-        UnknownNameError: If there is no such import.
-        ConfigError: If the run needs what an import lacks: steering, another concept, a BOS as real token.
-    """
+    """Return the model that an import represents; raise ConfigError if the run needs what the import lacks."""
     record = load_import(artifacts, config.model.removeprefix(PREFIX))
     if set(config.metrics) != {"d1"}:
         raise ConfigError(f"{config.model} are states without a model, and cannot be steered; use --metrics d1")

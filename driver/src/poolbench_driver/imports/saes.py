@@ -31,12 +31,7 @@ class SaeInput:
 
 
 def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
-    """Return the autoencoders of a run by layer.
-
-    Raises:
-        ConfigError: If a layer is not measured or named twice, a key is unknown, or a width is not the model's.
-        InputError: If a file cannot be read as one.
-    """
+    """Return the autoencoders of a run by layer; raise ConfigError or InputError for one that does not fit."""
     layers, found = model.layers(config.layers), dict[int, SaeInput]()
     for sae in config.saes:
         layer = model.layer(sae.layer)

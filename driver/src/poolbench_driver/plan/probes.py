@@ -28,10 +28,7 @@ class Components(Stage):
 
 @dataclass(frozen=True)
 class ConceptProbes:
-    """Keys of one concept's D1: by strategy and layer, `nested` by strategy.
-
-    `published` and `nested` (at the layer chosen inside the folds) are empty unless requested.
-    """
+    """Keys of one concept's D1; `published` and `nested` (layer chosen inside the folds) are empty unless requested."""
 
     concept: Concept
     measures: Mapping[Cell, str]

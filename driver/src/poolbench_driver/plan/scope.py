@@ -113,12 +113,7 @@ def wanted_scorers(config: RunConfig, concept: Concept) -> list[str]:
 
 
 def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
-    """Return the configuration with every concept and strategy by its id, and the strategies to rank.
-
-    Raises:
-        UnknownNameError: With the nearest valid names.
-        ConfigError: For a direction that needs an autoencoder which the run does not name.
-    """
+    """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
     _require_direction(config)
     concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
     spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}

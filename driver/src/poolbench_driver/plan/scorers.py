@@ -95,10 +95,7 @@ def _base(config: RunConfig) -> str:
 
 
 def _published(config: RunConfig, concept: Concept) -> dict[str, Any]:
-    """Return what else identifies a base: its revision, and the place of a published classifier.
-
-    The revision of a folder is a hash of its contents, so that other weights are another scorer.
-    """
+    """Return what else identifies a base: its revision (of a folder a hash), and a published classifier's place."""
     imports = config.scorer_mode == "import"
     subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""
     folder = Path(_base(config)) / subfolder

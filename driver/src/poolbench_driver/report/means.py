@@ -50,12 +50,6 @@ def mean_text(rows: Iterable[Row], digits: int = 3) -> str:
     return f"{fmean(values):z.{digits}f}{share}"
 
 
-def mean_value(rows: Sequence[Row]) -> float | None:
-    """Return mean of the values that exist, if any."""
-    values = [row["value"] for row in rows if row["value"] is not None]
-    return fmean(values) if values else None
-
-
 def by_strategy(rows: Iterable[Row]) -> dict[tuple[str, str], list[Row]]:
     """Return rows by strategy and metric; those of no strategy are left out."""
     cells: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -172,5 +166,5 @@ def _line(name: str, readings: Readings, theirs: Cells, corrected: Cells) -> lis
 
 def _first(theirs: Cells, strategy: str) -> float:
     """Return the sort key of the lines: the published AUROC, lowest where there is none."""
-    mean = mean_value(theirs.get((strategy, PRIMARY), []))
-    return float("-inf") if mean is None else mean
+    values = [row["value"] for row in theirs.get((strategy, PRIMARY), []) if row["value"] is not None]
+    return fmean(values) if values else float("-inf")

@@ -32,10 +32,7 @@ class PartTable:
 
 @dataclass(frozen=True)
 class RanksView:
-    """The part of the page about ranks; empty where nothing could be ranked.
-
-    `boards` and `tests` are of every ranked metric, all else is of `primary`.
-    """
+    """The part of the page about ranks: `boards` and `tests` of every ranked metric, all else of `primary`."""
 
     primary: str = PRIMARY
     boards: dict[str, suites.RankBoard] = field(default_factory=dict)
@@ -69,7 +66,12 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         metric: {b: _board(rows, metric, b == "complete") for b in ("all", "complete")}
         for metric in ranked_metrics(rows)
     }
-    tests = [_test(board) for found in boards.values() for board in found.values() if board is not None]
+    tests = [
+        {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **board.summary}
+        for found in boards.values()
+        for board in found.values()
+        if board is not None
+    ]
     main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
     board = main.get(primary)
     if board is None:
@@ -126,10 +128,6 @@ def _boards_by(
     return suites.boards_by(
         rows, metric, part, higher_is_better=suites.metric_info(metric).higher_is_better is not False
     )
-
-
-def _test(board: suites.RankBoard) -> Row:
-    return {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **board.summary}
 
 
 def _standings(board: suites.RankBoard) -> list[Row]:

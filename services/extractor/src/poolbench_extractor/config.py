@@ -11,18 +11,14 @@ from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, Model
 from poolbench.runtime.folders import requested_model
 from poolbench.steps.extractor import ReadingParams
 
+#: Texts of one HTTP request.
 MAX_TEXTS = 1_024
-"""Texts of one HTTP request."""
-
+#: Characters of all texts of one HTTP request.
 MAX_REQUEST_CHARACTERS = 5_000_000
-"""Characters of all texts of one HTTP request."""
-
+#: Texts of one forward pass, whatever a request asks for.
 MAX_BATCH = 4_096
-"""Texts of one forward pass, whatever a request asks for."""
-
+#: Words of one annotated text.
 MAX_WORDS = 500_000
-"""Words of one annotated text."""
-
 #: Place of a character, or of a word, in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]

@@ -191,11 +191,7 @@ def calibrate(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the mean L2 norm of the residual stream over real tokens, per layer: the unit of steering strengths.
-
-    Raises:
-        InputError: If no passage fits the model.
-    """
+    """Return the mean L2 norm of the residual stream over real tokens by layer; raise InputError without a passage."""
     encoded = encode_passages(decoder, passages, reading)
     usable = [passage for passage in encoded if passage.error is None]
     if not usable:

@@ -18,10 +18,7 @@ Sink = Callable[[pa.Table], None]
 
 
 class StateKeeper:
-    """The states of one layer on their way to a sink; at most one shard is held in memory.
-
-    States keep the dtype that they have in the model; shards come in the order in which batches run.
-    """
+    """Writes the states of one layer, in the model's dtype, to a sink; at most one shard is held in memory."""
 
     def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
         self._writer = ShardWriter(sink, width, shard_bytes)

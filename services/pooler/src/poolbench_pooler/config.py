@@ -11,24 +11,18 @@ from poolbench.contracts.bounds import MAX_CHARACTERS, MAX_ROWS, Component, Flag
 from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
 from poolbench.steps.pooler import SHIPPED_PIPELINE
 
+#: Installed spaCy packages that may be named instead; others would let a message import any module.
 PACKAGED_PIPELINES = ("en_core_web_sm", "en_core_web_md", "en_core_web_lg", "en_core_web_trf")
-"""Installed spaCy packages that may be named instead; others would let a message import any module."""
-
+#: Texts of one HTTP request; larger work belongs in the queue.
 MAX_TEXTS = 1_000
-"""Texts of one HTTP request; larger work belongs in the queue."""
-
+#: Characters that one HTTP request has parsed: the parser holds about 1 GB for every 100,000 words.
 MAX_REQUEST_CHARACTERS = 1_000_000
-"""Characters that one HTTP request has parsed: the parser holds about 1 GB for every 100,000 words."""
-
+#: Characters whose words one HTTP request has counted.
 MAX_IDF_CHARACTERS = 10_000_000
-"""Characters whose words one HTTP request has counted."""
-
+#: Characters that one task has parsed, in portions.
 MAX_TASK_CHARACTERS = 200_000_000
-"""Characters that one task has parsed, in portions."""
-
+#: Numbers in the hidden states of one HTTP request.
 MAX_STATES = 20_000_000
-"""Numbers in the hidden states of one HTTP request."""
-
 
 Texts = Annotated[list[Text], Field(max_length=MAX_TEXTS, fail_fast=True)]
 PER_TOKEN = Field(max_length=MAX_ROWS, fail_fast=True)

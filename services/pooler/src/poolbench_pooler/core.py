@@ -55,10 +55,7 @@ def annotate_passages(
     params: AnnotateParams,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the ANNOTATIONS table of a PASSAGES table, in its order.
-
-    The schema's metadata holds the pipeline, its label scheme, and the source of the IDF.
-    """
+    """Return ANNOTATIONS of PASSAGES in their order; the metadata holds pipeline, label scheme and IDF source."""
     require_columns(passages, TEXT_COLUMNS, "passages")
     _require_characters("the passages", passages["text"].to_pylist(), config.MAX_TASK_CHARACTERS)
     names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
@@ -89,12 +86,7 @@ def _require_characters(what: str, texts: Sequence[str | None], limit: int) -> N
 
 
 def states_of(request: config.PoolRequest) -> pa.Table:
-    """Return a STATES table of one row from the hidden states of a request.
-
-    Raises:
-        TooLargeError: If there are too many numbers.
-        InputError: If the lists disagree in length, or a state is ragged.
-    """
+    """Return STATES of one row from a request; raise TooLargeError or InputError for malformed hidden states."""
     numbers = sum(map(len, request.hidden_states))
     require_at_most("numbers in hidden_states", numbers, config.MAX_STATES, "pool kept states in a run instead")
     num_tokens, width = len(request.hidden_states), len(request.hidden_states[0])

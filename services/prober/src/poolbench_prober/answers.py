@@ -24,12 +24,7 @@ from poolbench_prober.tasks import Targets, task_measures
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
-    """Return D1 of the request's vectors, or the figures of another task.
-
-    Raises:
-        InputError: If the request is inconsistent.
-        CellError: If the labels cannot be probed at all.
-    """
+    """Return D1 of the request's vectors, or the figures of another task; raise InputError or CellError."""
     request.require_affordable()
     vectors = PooledVectors.from_matrix(request.matrix())
     if request.kind != "concept":
@@ -99,31 +94,24 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
 
 
 def _targets(request: ProbeRequest) -> Targets:
-    """Return the request as PROBE_TARGETS, so that it is checked like a task's targets. A pair is a group.
-
-    Raises:
-        InputError: If labels of a regression are no numbers, a split is unknown, or domains are given.
-    """
+    """Return the request as PROBE_TARGETS, checked like a task's targets (InputError). A pair is a group."""
     count, regression = len(request.labels), request.kind == "regression"
     if request.domains is not None:
         raise InputError(f"domains belong to the task concept; this one is a {request.kind}")
     if regression and any(isinstance(label, str) for label in request.labels):
         raise InputError("a regression needs numbers as labels")
     nothing = [None] * count
+    # 1 and 1.0 are the same class.
+    names = [str(int(x) if isinstance(x, float) and x.is_integer() else x) for x in request.labels]
     columns = {
         "instance_id": [str(row) for row in range(count)],
-        "label": nothing if regression else [_class_name(label) for label in request.labels],
+        "label": nothing if regression else names,
         "value": [_real(label) for label in request.labels] if regression else nothing,
         "split": request.splits or nothing,
         "group": list(map(str, _groups(request))),
         "word": request.words or nothing,
     }
     return Targets.from_table(pa.table(columns, schema=PROBE_TARGETS))
-
-
-def _class_name(label: int | float | str) -> str:
-    """Return one name per number: 1 and 1.0 are the same class."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _real(label: int | float | str) -> float:

@@ -40,10 +40,7 @@ def scores_table(result: CellResult) -> pa.Table:
 def directions_table(
     directions: Mapping[str, Direction | CellError], width: int, readout: Mapping[str, Any] | None = None
 ) -> pa.Table:
-    """Return DIRECTIONS; a direction that could not be computed is a null vector with status and reason.
-
-    What a readout chose is in the schema's metadata, as JSON under `readout`.
-    """
+    """Return DIRECTIONS, null with status where one failed; the metadata has the readout's choice as JSON."""
     matrix = np.zeros((len(directions), width))
     rows: list[tuple[Any, ...]] = []
     for number, (direction_id, found) in enumerate(directions.items()):

@@ -83,12 +83,7 @@ class ScorerService:
             return self.import_(request)
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
-        """Return scores of texts; scorers on one base share a pass.
-
-        Raises:
-            TooLargeError: For texts that are too long together.
-            RestrictedError: For the scorer of a sensitive concept.
-        """
+        """Return scores of texts; raise TooLargeError, or RestrictedError for the scorer of a sensitive concept."""
         from poolbench_scorer.models.scoring import score_texts
 
         cost.require_scoring(request.texts, cost.REQUEST)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from poolbench.settings import SteererSettings
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.admission import Admission
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
-from poolbench_steerer.http.verbs import Verbs
+from poolbench_steerer.http.verbs import Admission, Verbs
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

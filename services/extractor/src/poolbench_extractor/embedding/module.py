@@ -128,10 +128,7 @@ class PoolingModule(Module):
 
 
 def truncated(passage: Encoded, limit: int) -> Encoded:
-    """Return a passage of at most `limit` positions: its first real tokens, and the special tokens around them.
-
-    These are the tokens that a tokenizer leaves when it truncates on the right.
-    """
+    """Return the first real tokens, with special ones, as a tokenizer leaves them when it truncates to `limit`."""
     context = passage.context
     surplus = context.num_positions - limit
     if surplus <= 0 or surplus >= len(context.real):

@@ -24,12 +24,7 @@ _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
 
 
 def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Request:
-    """Return a strategy that needs nothing but texts, with its parameters.
-
-    Raises:
-        UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels or
-            from the texts of a run.
-    """
+    """Return a strategy that needs only texts; raise UnknownStrategyError or ConfigError for any other."""
     pooling = Request.of(strategy, params)
     if "labels" in pooling.strategy.needs:
         raise ConfigError(

@@ -154,10 +154,7 @@ def _run_with_loss(
 def _padded(
     decoder: Decoder, batch: Sequence[Encoded], padding_side: str
 ) -> tuple[dict[str, Tensor], Captured, Tensor]:
-    """Return model inputs, the places of the passages in them, and the mask of real tokens.
-
-    Padding on the right needs no mask under causal attention: no token sees later positions.
-    """
+    """Return inputs, the passages' places, and the mask of real tokens; padding on the right needs no model mask."""
     lengths = [passage.num_positions for passage in batch]
     T = max(lengths)
     starts = [T - length if padding_side == "left" else 0 for length in lengths]

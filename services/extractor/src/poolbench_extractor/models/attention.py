@@ -71,11 +71,7 @@ def _observed_attention(
     watcher = (_watchers.get() or {}).get(module)
     if watcher is not None:
         watcher(query, key, mask=attention_mask, scaling=kwargs.get("scaling"), softcap=kwargs.get("softcap"))
-    return _base_attention(base, module)(module, query, key, value, attention_mask, **kwargs)
-
-
-def _base_attention(base: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """Return the attention function that the model would have used; eager ones are beside the model's class."""
-    if base == "eager":
-        return sys.modules[type(module).__module__].eager_attention_forward
-    return AttentionInterface()[base]
+    # Eager attention functions are beside the model's class.
+    eager = base == "eager"
+    attend = sys.modules[type(module).__module__].eager_attention_forward if eager else AttentionInterface()[base]
+    return attend(module, query, key, value, attention_mask, **kwargs)

@@ -69,10 +69,7 @@ def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> B
 
 
 def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, *, positions: bool) -> bool:
-    """Return whether padding on the left that a mask hides leaves the states as they are.
-
-    State-space models, for example, read padding as input.
-    """
+    """Return whether masked padding on the left keeps the states; state-space models read padding as input."""
     ids = torch.tensor(_PROBE, device=device)
     padded = {"input_ids": torch.nn.functional.pad(ids, (2, 0))}
     padded["attention_mask"] = (torch.arange(6, device=device) >= 2).long().expand(2, -1)

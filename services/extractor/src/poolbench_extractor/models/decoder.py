@@ -74,11 +74,7 @@ class Decoder:
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Return whether the model takes explicit position ids; only padding on the left needs them.
-
-        Raises:
-            ModelError: If padding on the left would change its states.
-        """
+        """Return whether the model takes position ids; raise ModelError if padding on the left changes its states."""
         accepts = "position_ids" in inspect.signature(self.backbone.forward).parameters
         with self.lock:
             if not pads_left(self.backbone, self.blocks, self.device, positions=accepts):

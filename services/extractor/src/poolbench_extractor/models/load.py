@@ -30,6 +30,8 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
             changed since its revision was taken.
     """
     deployment = deployment or ExtractorSettings.load()
+    if ref.dtype not in _DTYPES:
+        raise ModelError(f"dtype {ref.dtype!r} is not supported; allowed: {', '.join(_DTYPES)}")
     tokenizer, settings = tokenizer_of(ref, deployment), _settings(ref, deployment)
     config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -39,7 +41,7 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
         model: Any = AutoModelForCausalLM.from_pretrained(
             ref.source,
             config=config,
-            dtype=_dtype(ref.dtype),
+            dtype=_DTYPES[ref.dtype],
             device_map="auto" if place == "auto" else None,
             **settings,
         )
@@ -118,12 +120,6 @@ def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
         raise unreadable(f"model {ref.source}", error) from error
     check_config(config, ref.source, own_code="AutoModelForCausalLM" in getattr(config, "auto_map", {}))
     return config
-
-
-def _dtype(name: str) -> torch.dtype:
-    if name not in _DTYPES:
-        raise ModelError(f"dtype {name!r} is not supported; allowed: {', '.join(_DTYPES)}")
-    return _DTYPES[name]
 
 
 _FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")

@@ -13,8 +13,7 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.construct import Directions
-from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
+from poolbench_prober.d1.crossval import Directions, OutOfFold, out_of_fold
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import Resamples
 from poolbench_prober.d1.reading import FittedReader, RowReader
@@ -81,11 +80,7 @@ class ProbedCell:
         return self.design.folds[self.rows]
 
     def require_classes(self) -> None:
-        """Check that both classes are left after passages without a finite vector were removed.
-
-        Raises:
-            CellError: `one_class`; `too_few` where the passages outside some fold are of one class.
-        """
+        """Raise CellError, `one_class` or `too_few`, if a class is lost with passages that have no finite vector."""
         labels, folds = self.train.labels, self.folds
         if len(np.unique(labels)) < 2:
             raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages with a finite vector have one label")

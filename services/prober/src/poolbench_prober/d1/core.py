@@ -12,8 +12,7 @@ from poolbench.statuses import Status
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
 from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fields, score_rows
-from poolbench_prober.d1.construct import Directions, direction_or_error
-from poolbench_prober.d1.crossval import OutOfFold
+from poolbench_prober.d1.crossval import Directions, OutOfFold, direction_or_error
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import blank_seeds, domain_measures, seed_measures, test_split
 from poolbench_prober.d1.metrics import (

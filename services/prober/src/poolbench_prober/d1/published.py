@@ -62,11 +62,7 @@ def unit_rows(matrix_nD: np.ndarray) -> np.ndarray:
 
 
 def stratified_folds(labels: np.ndarray) -> np.ndarray:
-    """Return fold of each row, as scikit-learn's `StratifiedKFold(5, shuffle=True, random_state=42)` draws it.
-
-    Raises:
-        CellError: `one_class`; `too_few` where a class has fewer passages than folds.
-    """
+    """Return folds as `StratifiedKFold(5, shuffle=True, random_state=42)`; raise CellError for too small a class."""
     from sklearn.model_selection import StratifiedKFold
 
     classes, counts = np.unique(labels, return_counts=True)

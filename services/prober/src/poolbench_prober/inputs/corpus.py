@@ -43,11 +43,7 @@ class Passages:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the split in `table` (PASSAGES).
-
-        Raises:
-            InputError: If it is empty, an id is duplicated or missing, or a label is neither 0 nor 1.
-        """
+        """Return the split in `table` (PASSAGES); raise InputError for no, duplicate or missing ids, or bad labels."""
         require_columns(table, PASSAGES, "the passages")
         ids = tuple(table["passage_id"].to_pylist())
         if len(set(ids)) != len(ids) or not ids or None in ids:
@@ -85,11 +81,7 @@ class Passages:
 
 
 def binary_labels(labels: Sequence[object]) -> np.ndarray:
-    """Return the labels as 0 and 1. Numbers or truth values that equal 0 or 1 are accepted; nothing is rounded.
-
-    Raises:
-        InputError: If a label is anything else.
-    """
+    """Return labels that equal 0 or 1, without rounding; raise InputError for any other."""
     found = sorted({str(label) for label in labels if label not in (0, 1)})
     if found:
         raise InputError(f"labels must be 0 or 1, got {', '.join(found[:5])}")

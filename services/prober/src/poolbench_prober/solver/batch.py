@@ -12,9 +12,8 @@ import numpy as np
 
 from poolbench_prober.solver.backend import Array, Backend, numpy_backend, torch_backend
 from poolbench_prober.solver.conjugate import columns
-from poolbench_prober.solver.interface import TOLERANCE, Problem, Solution, Solver
+from poolbench_prober.solver.interface import TOLERANCE, Loss, Problem, Solution, Solver
 from poolbench_prober.solver.kernel import Kernel, Standardised
-from poolbench_prober.solver.losses import Loss
 from poolbench_prober.solver.newton import Newton
 
 

@@ -13,9 +13,8 @@ import numpy as np
 
 from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
-from poolbench_prober.solver.kernel import Kernel
-from poolbench_prober.solver.losses import Curvature
-from poolbench_prober.solver.preconditioner import Preconditioner, RitzBasis
+from poolbench_prober.solver.interface import Curvature
+from poolbench_prober.solver.kernel import Kernel, Preconditioner, RitzBasis
 
 MAX_STEPS = 500
 #: Probes leave the products in whole steps of columns: a BLAS takes as long for 9 columns as for 16.

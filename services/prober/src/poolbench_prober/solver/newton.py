@@ -14,9 +14,8 @@ import numpy as np
 from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
 from poolbench_prober.solver.conjugate import Dual, NewtonSystem, Projection, columns
-from poolbench_prober.solver.kernel import Kernel
-from poolbench_prober.solver.losses import Loss
-from poolbench_prober.solver.preconditioner import RitzBasis
+from poolbench_prober.solver.interface import Loss
+from poolbench_prober.solver.kernel import Kernel, RitzBasis
 
 MAX_NEWTON_STEPS = 100
 #: Largest relative error of the weights of a probe that counts as converged.

@@ -166,14 +166,12 @@ def _best_on_dev(
 ) -> tuple[float, _Fit]:
     """Return the C with the best score on dev; of equal ones the smallest."""
     if len(fits) > 1:
-        score = {c: _score(targets, values, _predict(fit, vectors_mD, targets)) for c, fit in fits.items()}
+        ones = np.ones((1, len(values)))
+        predicted = {c: _predict(fit, vectors_mD, targets) for c, fit in fits.items()}
+        score = {c: float(_samples(targets.is_regression, values, of, ones)[0]) for c, of in predicted.items()}
         best = max(sorted(fits), key=lambda c: np.nan_to_num(score[c], nan=-np.inf))
         return best, fits[best]
     return next(iter(fits.items()))
-
-
-def _score(targets: Targets, truth: np.ndarray, predicted: np.ndarray) -> float:
-    return float(_samples(targets.is_regression, truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def _samples(regression: bool, truth: np.ndarray, predicted: np.ndarray, weights_Rm: np.ndarray) -> np.ndarray:

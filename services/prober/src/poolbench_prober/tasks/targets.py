@@ -40,12 +40,7 @@ class Targets:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """Return the instances in `table` (PROBE_TARGETS).
-
-        Raises:
-            InputError: If an id occurs twice; a split is unknown, given for some instances only or divides a group; or
-                labels and values are mixed, missing or no numbers.
-        """
+        """Return the instances in `table` (PROBE_TARGETS); raise InputError for a malformed or inconsistent column."""
         require_columns(table, PROBE_TARGETS, "the targets")
         columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in PROBE_TARGETS.names}
         ids = columns["instance_id"]
@@ -82,11 +77,7 @@ class Targets:
         )
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
-        """Return row numbers of train, dev and test: as given, else 70/10/20 of whole groups, drawn with the seed.
-
-        Raises:
-            CellError: `too_few` where train or test is empty, `one_class` where train has one class.
-        """
+        """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
         splits = self.splits if self.splits is not None else _drawn(self.groups, seed)
         rows = {name: np.flatnonzero(splits == name) for name in SPLITS}
         for name in ("train", "test"):

@@ -40,12 +40,7 @@ def find_base(name: str, revision: str | None = None) -> Base:
 
 
 def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
-    """Return the base as `find_base` does, without its cache, and inside a subfolder on request.
-
-    Raises:
-        UnknownModelError: If it is neither packaged, a folder, nor a Hugging Face id.
-        ModelError: If there are no weights, or only pickled ones that the operator does not trust.
-    """
+    """Return the base of a name, and of a subfolder on request; raise UnknownModelError or ModelError."""
     weights = [_SAFE, _PICKLED] if ScorerSettings.load().trust_pickle else [_SAFE]
     root = _folder(name, revision, [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in weights])
     folder = root / subfolder

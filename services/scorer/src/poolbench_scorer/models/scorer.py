@@ -115,12 +115,7 @@ def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
 
 
 def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:
-    """Return a scorer from its stored files; `read` maps a file name to bytes.
-
-    Raises:
-        InputError: If the files are no scorer of a known format.
-        ModelError: If its base is not here, or has other weights than it was trained on.
-    """
+    """Return a scorer from its files; raise InputError for an unknown format, ModelError if the base differs."""
     if CONFIG not in names:
         raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
     config = json.loads(read(CONFIG))

@@ -117,10 +117,7 @@ def _key(name: str) -> str:
 
 
 def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
-    """Make `key` the concept's latest scorer on this base: `scorers/<concept>/<base>.json`.
-
-    Scorers of sensitive concepts get no pointer, because ad-hoc requests may not use them.
-    """
+    """Make `key` the concept's latest scorer in `scorers/<concept>/<base>.json`, unless the concept is sensitive."""
     if CONCEPTS.get(params.concept).sensitive:
         return
     body: Mapping[str, str] = {"concept": params.concept, "base": params.base, "scorer": key}

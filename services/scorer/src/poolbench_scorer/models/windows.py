@@ -55,10 +55,7 @@ class BaseTokenizer:
 
 
 def scoring_windows(content: Window) -> list[Window]:
-    """Return consecutive windows of at most 128 tokens whose lengths differ by at most one.
-
-    Even windows keep a short rest from weighing as much as 128 tokens. An empty text is one empty window.
-    """
+    """Return even windows of at most 128 tokens, so that no short rest has too much weight; empty texts give one."""
     num_windows = max(1, math.ceil(len(content) / WINDOW_TOKENS))
     bounds = np.linspace(0, len(content), num_windows + 1).round().astype(int).tolist()
     return [content[start:end] for start, end in itertools.pairwise(bounds)]
@@ -110,10 +107,7 @@ Window = tuple[int, ...]
 
 
 def length_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Return indices grouped so that a batch holds at most `max_tokens` after padding, shortest first.
-
-    Equal lengths keep their order, so the batches are a function of the lengths alone.
-    """
+    """Return indices grouped to at most `max_tokens` after padding, shortest first, by the lengths alone."""
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
         if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:

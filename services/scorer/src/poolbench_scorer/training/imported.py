@@ -162,12 +162,7 @@ class Positive:
 
 
 def positive_output(config: PretrainedConfig, stated: str | None, concept: str) -> Positive:
-    """Return the output that `stated` names: a label or its index, `{concept}` standing for the concept's id.
-
-    Raises:
-        LabelNeededError: If there are several labels and none is stated.
-        ModelError: If there is no such label, or the classifier predicts a number instead of a class.
-    """
+    """Return the output that `stated` names by label, index or `{concept}`; raise LabelNeededError or ModelError."""
     labels = {int(index): str(name) for index, name in (config.id2label or {}).items()}
     if config.problem_type == "regression":
         raise ModelError("the classifier is a regression: its output is no probability of a concept")
@@ -198,12 +193,7 @@ def _listed(labels: dict[int, str]) -> str:
 
 
 def run_training(passages: pa.Table | None, params: TrainParams, progress: Progress | None = None) -> Trained:
-    """Train or import the scorer of one concept, on this process's device.
-
-    Raises:
-        UnknownConceptError: With the nearest valid names.
-        InputError: If there are no passages. Only an import works without them.
-    """
+    """Train or import a scorer on this process's device; raise InputError for training without passages."""
     CONCEPTS.get(params.concept)
     if params.mode == "import":
         return import_scorer(passages, params, pick_device())

@@ -57,10 +57,7 @@ def build_validation(passages: LabelledPassages, tokens: BaseTokenizer, params: 
 
 
 def report_on(found: np.ndarray, validation: Validation, temperature: float, params: TrainParams) -> Report:
-    """Return `scorer.auroc` with its interval, then `scorer.ece` and `scorer.brier` before and after calibration.
-
-    `found` are margins of the validation windows [n], not yet divided by the temperature.
-    """
+    """Return AUROC, and ECE and Brier score before and after calibration, of margins without the temperature."""
     labels = validation.labels
     auroc = grouped_auroc(found, labels, validation.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     fields: dict[str, Any] = {

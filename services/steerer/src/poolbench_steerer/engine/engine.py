@@ -16,12 +16,14 @@ from poolbench.errors import InputError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.concurrency import OnDone, run_all
 from poolbench_steerer.engine.launch import launch
-from poolbench_steerer.engine.limits import Limits, check_counts, check_logprobs
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
+    Limits,
     Piece,
     Take,
+    check_counts,
+    check_logprobs,
     sampling_params,
     unsteered_wire,
 )

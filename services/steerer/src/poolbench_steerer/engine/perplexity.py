@@ -34,12 +34,7 @@ class Scored:
 async def score_continuations(
     engine: SteeringEngine, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], on_done: OnDone | None = None
 ) -> list[Scored]:
-    """Score each continuation given its prefix, as token ids; without a prefix the first token is not scored.
-
-    Raises:
-        InputError: When there is no token to score.
-        PromptTooLongError: When a text does not fit into the window.
-    """
+    """Score each continuation given its prefix, in token ids; raise InputError or PromptTooLongError if impossible."""
     for index, (prefix, continuation) in enumerate(pairs):
         if not continuation or len(prefix) + len(continuation) < 2:
             raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")

@@ -114,11 +114,6 @@ def _alpha(edit: EditBody, unit: float) -> float:
 
 
 def model_of(host: EngineHost, name: str | None) -> ModelRef:
-    """Return the model of a request, by default the configured one.
-
-    Raises:
-        UnknownModelError: No preset or id has this name.
-        ModelError: The name is a folder that requests may not name.
-    """
+    """Return the model of a request, by default the configured one; raise UnknownModelError or ModelError."""
     configured = host.config.model
     return resolve_model(configured) if name in (None, "", configured) else requested_model(name)

@@ -118,12 +118,7 @@ class VectorVerbs:
 
 
 def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
-    """Return labels and float32 vectors of a safetensors file; rows of a matrix are labelled `name/0`, `name/1` ...
-
-    Raises:
-        InputError: The bytes are no safetensors, or hold no tensor.
-        VectorError: A tensor is no vector or matrix of floats.
-    """
+    """Return labels (`name`, or `name/0` ... of a matrix) and float32 vectors; raise InputError or VectorError."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

@@ -44,10 +44,7 @@ def vector_id(vector: np.ndarray) -> str:
 
 
 class VectorBank:
-    """Bookkeeping of the device bank; slot 0 stays zero and means "no vector".
-
-    Host copies are kept to fill a restarted engine. Not thread-safe: one event loop owns it.
-    """
+    """Bookkeeping of the device bank for one event loop; slot 0 is "no vector". Host copies fill a restarted engine."""
 
     def __init__(self, width: int, capacity: int) -> None:
         self.width = width

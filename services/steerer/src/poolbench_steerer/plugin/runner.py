@@ -13,10 +13,7 @@ OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
 
 
 def watch_batches(runner: Any, on_batch: OnBatch) -> str:
-    """Call `on_batch` with requests, token offsets and positions before every forward pass; return the version.
-
-    Of vLLM's model runners, the first keeps one persistent batch, the second builds one batch per step.
-    """
+    """Call `on_batch` before every forward pass of either of vLLM's model runners; return the runner's version."""
     if hasattr(runner, "_model_forward"):
         forward = runner._model_forward
 

@@ -118,10 +118,7 @@ class Steering:
         return self.first_position(num_prompt_tokens) < num_prompt_tokens - 1
 
     def num_positions(self, num_prompt_tokens: int, num_new_tokens: int) -> int:
-        """Return the number of positions that a finished request must have steered.
-
-        The last sampled token is never fed back, so positions 0 .. prompt + new - 2 are computed.
-        """
+        """Return the number of positions that a finished request must have steered; the last token is not fed back."""
         start, stop = self.span(num_prompt_tokens)
         computed = num_prompt_tokens + num_new_tokens - 1
         return max(0, min(computed, computed if stop is None else stop) - start)

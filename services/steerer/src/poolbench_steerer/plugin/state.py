@@ -63,10 +63,7 @@ class SteeringState:
         self._token_rows = self._token_rows[:0]
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
-        """Set the row of every token of the next forward pass; all tokens after them are padding.
-
-        While requests only decode, batches are equal, and nothing is copied.
-        """
+        """Set the row of every token of the next pass, 0 for padding; a batch like the last one is not copied."""
         if self._admitted:
             self._copy_admitted()
         filled = len(token_rows)
@@ -150,8 +147,5 @@ _WIDE = 2.0**50
 
 
 def state_limit(dtype: torch.dtype) -> float:
-    """Return the largest element of a sound state: the largest float16, else 2**50.
-
-    Beyond it the model's own norms overflow, and its keys and values become NaN.
-    """
+    """Return the largest sound element: of float16 its maximum, else 2**50, so that the model's norms stay finite."""
     return min(_WIDE, torch.finfo(dtype).max)

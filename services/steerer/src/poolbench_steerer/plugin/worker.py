@@ -50,7 +50,11 @@ class SteeringWorkerMixin:
         self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
         for layer, block in enumerate(self._blocks):
             block.register_forward_hook(steer_output(layer))
-        self._runner = watch_batches(self.model_runner, self._on_batch)
+
+        def on_batch(request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
+            self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
+
+        self._runner = watch_batches(self.model_runner, on_batch)
         if device.type == "cpu":
             keep_generators(self.model_runner)
 
@@ -76,9 +80,6 @@ class SteeringWorkerMixin:
         """Run a batch of no request: no token is steered."""
         self.steering.begin_batch(np.zeros(0, dtype=np.int64))
         super().execute_dummy_batch()  # type: ignore[misc]
-
-    def _on_batch(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
-        self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
 
     def steering_info(self) -> dict[str, Any]:
         """Return shape of the model and of the bank."""
@@ -173,10 +174,7 @@ def end_with_owner(interval_s: float = 1.0) -> None:
 
 
 class NormTap:
-    """Sums the residual norms of all tokens that pass the blocks while it is on.
-
-    Python hooks do not run inside compiled or captured graphs, so an engine with such graphs has no tap.
-    """
+    """Sums residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
 
     def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
         self._state = state

@@ -15,7 +15,6 @@ from poolbench.config import ModelRef
 from poolbench.contracts.wire import EVENT_STREAM
 from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.bounds import Name
 from poolbench_steerer.http.completions.answer import (
     COMPLETION,
@@ -30,6 +29,7 @@ from poolbench_steerer.http.completions.body import CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
 from poolbench_steerer.http.steering import model_of, units_of
+from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.tokens import Tokens
 
 Parts = AsyncGenerator[tuple[Answer, Part], None]
