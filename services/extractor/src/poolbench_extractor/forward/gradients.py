@@ -73,7 +73,7 @@ class Tape:
             )
             for layer in layers
         ]
-        handles.append(decoder.backbone.register_forward_hook(self._finish))
+        handles.append(_trunk(decoder).register_forward_hook(self._finish))
         try:
             yield
         finally:
@@ -180,11 +180,16 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
     placeholder = torch.zeros(1, len(z_ND), dtype=torch.long, device=decoder.device)
-    with _answering(decoder.backbone, answer) as asked:
+    with _answering(_trunk(decoder), answer) as asked:
         logits_NV = decoder.model(input_ids=placeholder, use_cache=False).logits[0]
     if len(asked) != 1:
         raise RuntimeError("its language-model head does not read the output of its decoder")
     return logits_NV
+
+
+def _trunk(decoder: Decoder) -> nn.Module:
+    """Return the module whose output the language-model head reads."""
+    return decoder.backbone
 
 
 @contextmanager
