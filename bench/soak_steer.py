@@ -148,7 +148,7 @@ async def soak(host: EngineHost, address: str, num_requests: int, num_clients: i
         "wall_s": round(time.monotonic() - began, 1),
         "outcomes": dict(outcomes),
         "left_in_use": left,
-        "engine_restarts": host.num_restarts,
+        "engine_restarts": host.keeper.num_restarts,
         "memory_mib": {name: round(value) for name, value in last.items()},
         "growth_mib": {name: round(last[name] - first.get(name, last[name]), 1) for name in last},
     }

@@ -26,9 +26,9 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
-from poolbench_driver.imports import imported_model
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
+from poolbench_driver.imports.record import imported_model
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import Plan, Scope, make_plan
 from poolbench_driver.run import committed_keys

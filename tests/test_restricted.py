@@ -27,7 +27,7 @@ from poolbench.runtime.worker import Failure
 from poolbench.storage import Artifacts, open_store
 from poolbench.suites import Measure
 from poolbench.suites.cosines import direction_vector
-from poolbench_driver.assemble.disclosure import opaque, redacted
+from poolbench_driver.assemble.rows import opaque, redacted
 from poolbench_driver.cli import app
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors

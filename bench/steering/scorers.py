@@ -9,8 +9,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from poolbench_scorer.models.base import find_base, load_classifier
-from poolbench_scorer.models.encoder import Head
-from poolbench_scorer.models.scorer import Scorer, load_tokens, pick_device, shared_encoder
+from poolbench_scorer.models.scorer import Head, Scorer, load_tokens, pick_device, shared_encoder
 from poolbench_scorer.models.scoring import score_texts
 
 NUM_SCORERS = (1, 3, 8, 17)

@@ -24,10 +24,10 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RetryTaskError, Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope
-from poolbench_driver.plan.stage import Work
+from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop
 
 #: Looks often, and is patient: on a busy machine a worker needs time to take a task over.
@@ -137,7 +137,7 @@ A, B, C = add("sum.a", "seed.one"), add("sum.b", "sum.a"), add("sum.c", "sum.a",
 def plan_of(*tasks: Task) -> Plan:
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
     seed = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
-    return Plan(Scope(RunConfig(), model, ()), Work({task.task_id: task for task in tasks}, {seed.key: seed}))
+    return Plan(Scope(RunConfig(), model, ()), PlannedWork({task.task_id: task for task in tasks}, {seed.key: seed}))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from poolbench.config import CorpusConfig, RunConfig
 from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import CorpusError
-from poolbench_driver.corpora import at_most, dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision
 
 
 def test_at_most_keeps_pairs_whole_and_classes_equal() -> None:

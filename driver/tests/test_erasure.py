@@ -29,10 +29,10 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, PoolBenchPlan, Scope, make_plan
-from poolbench_driver.plan.stage import Work
+from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure, scored_texts
 from poolbench_driver.run.progress import STAGES, open_display
@@ -49,7 +49,7 @@ def plan_of(*concepts: str, metrics: tuple[str, ...] = D3) -> PoolBenchPlan:
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get("A1_mean")]))
     local = {key: LocalStep(key, step.label, lambda: pa.table({"x": [1]})) for key, step in plan.local.items()}
-    return replace(plan, work=Work(plan.tasks, local))
+    return replace(plan, work=PlannedWork(plan.tasks, local))
 
 
 class Everything:

@@ -14,7 +14,7 @@ from poolbench.pooling.registry import STRATEGIES, card_ids, select_strategies
 from poolbench.readouts import READOUTS
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, Plan, Scope, make_plan
-from poolbench_driver.plan.names import left_out
+from poolbench_driver.plan.scope import left_out
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 

@@ -22,7 +22,7 @@ from poolbench.storage.folder import FolderStore
 from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.stage import Work
+from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.progress import open_display
 
@@ -89,7 +89,7 @@ def test_the_driver_stores_it_and_a_run_can_name_it_by_key(folder: Path, artifac
     config = config_of(saes=[{"layer": 2, "path": str(folder)}])
     (sae,) = sae_inputs(config, MODEL, artifacts).values()
     plan = plan_of({2: sae})
-    plan = Plan(plan.scope, Work({}, {sae.key: plan.local[sae.key]}))
+    plan = Plan(plan.scope, PlannedWork({}, {sae.key: plan.local[sae.key]}))
     broker = Broker(f"filesystem://{tmp_path / 'queue'}")
     loop = RunLoop(plan, artifacts, TaskQueue(broker), FolderLeases(tmp_path / "leases"), open_display("none"))
     assert loop.run() == {}

@@ -11,9 +11,8 @@ import pytest
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
 from poolbench_driver.report import write_report
-from poolbench_driver.report.d1 import build_d1
 from poolbench_driver.report.markdown import leaderboard_markdown
-from poolbench_driver.report.published import build_published
+from poolbench_driver.report.means import build_d1, build_published
 from poolbench_driver.rundir import RunFolder
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")

@@ -18,7 +18,7 @@ from poolbench.errors import CellError, StoreError
 from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.run import Pace, TooManyFailuresError
 
 

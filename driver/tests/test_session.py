@@ -9,8 +9,7 @@ import pytest
 
 from poolbench.errors import EndpointError
 from poolbench.statuses import Code, ServiceState
-from poolbench_driver.cluster.client import ServiceError, SlowServiceError, TokenRefusedError
-from poolbench_driver.cluster.session import try_health
+from poolbench_driver.cluster.session import ServiceError, SlowServiceError, TokenRefusedError, try_health
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from poolbench.pooling.registry import STRATEGIES, card_ids
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.generations import Generations, generations
+from poolbench_driver.plan.steering import Generations, generations
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:

@@ -10,8 +10,8 @@ import pytest
 
 from poolbench.contracts.tables import vector_column
 from poolbench.errors import ConfigError, InputError
+from poolbench_driver.adhoc.embedding import replacing, write_npy, writer_of
 from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
-from poolbench_driver.adhoc.vector_files import replacing, write_npy, writer_of
 
 
 @pytest.mark.parametrize(

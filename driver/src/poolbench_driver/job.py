@@ -14,13 +14,13 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import RunState
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.corpora import absent_concepts
-from poolbench_driver.imports import imported_model, is_imported
+from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
-from poolbench_driver.plan.generations import generations
-from poolbench_driver.plan.names import left_out, neighbours_of, resolve_names
+from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
+from poolbench_driver.plan.steering import generations
 from poolbench_driver.report import write_report
 from poolbench_driver.run import FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure
@@ -42,7 +42,7 @@ class Job:
     left_out: str = ""
 
     def describe(self) -> str:
-        """What a run would do, for --dry-run."""
+        """Return what a run would do, for --dry-run."""
         committed = committed_keys(self.session.artifacts)
         todo = remaining(self.plan, committed - Erasure(self.plan, self.session.artifacts).needed_again(committed))
         by_kind = Counter(task.kind for task in todo)
@@ -61,10 +61,7 @@ class Job:
         return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
-        """Runs to the report; returns the exit code: 1 after failures or a cancellation.
-
-        Damaged artifacts that are met on the way are set aside and made again.
-        """
+        """Run to the report, repairing damaged artifacts; return 1 after failures or a cancellation."""
         folder.write_state(RunState.RUNNING, tasks=len(self.plan.tasks))
         if self.left_out:
             display.note(self.left_out)
@@ -96,7 +93,7 @@ class Job:
         return self._finish(folder, loop, tables)
 
     def _run_and_assemble(self, folder: RunFolder, loop: RunLoop) -> dict[str, pa.Table] | None:
-        """The run's tables; None where it was cancelled."""
+        """Return the run's tables; None where it was cancelled."""
         failures = loop.run()
         while not loop.unfinished:
             folder.write_state(RunState.ASSEMBLING, **_counts(loop))
@@ -131,11 +128,11 @@ def _counts(loop: RunLoop) -> dict[str, int]:
 
 
 def prepare(config: RunConfig, session: Session) -> Job:
-    """Checks every name of a configuration and plans it.
+    """Check every name of a configuration and plan it.
 
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
-        RestrictedError: It has a sensitive concept, and this process may not touch restricted artifacts.
+        RestrictedError: It has a sensitive concept, and this process has no access to restricted artifacts.
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model

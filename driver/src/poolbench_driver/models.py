@@ -1,4 +1,4 @@
-"""What the driver must know of a model before planning: revision, depth, width and window."""
+"""The properties of a model that planning needs: revision, depth, width and window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError
-from poolbench_driver.cluster.client import Services
+from poolbench_driver.cluster.session import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _WIDTH = ("hidden_size", "n_embd", "d_model")
@@ -28,10 +28,7 @@ class ModelInfo:
     """A resolved model.
 
     Attributes:
-        ref: Its name, source, revision and dtype.
-        num_blocks: Decoder blocks.
-        width: Width D of the hidden states.
-        imported: Where the states of imported activations lie; empty for a model that can be run.
+        imported: Keys of the states of imported activations; empty for a model that can be run.
     """
 
     ref: ModelRef
@@ -41,21 +38,17 @@ class ModelInfo:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The task parameters that name the model; they enter every key that depends on it."""
+        """Return the task parameters that name the model; they enter every key that depends on it."""
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
 
     def layers(self, layers: Sequence[int | float] | None) -> list[int]:
-        """Block indices from indices or depths; None gives the default depths, or all imported ones.
-
-        Raises:
-            LayerError: If the model has no such block, or it was not imported.
-        """
+        """Return block indices from indices or depths, by default all depths or imported ones; raise LayerError."""
         if self.imported:
             return _imported_layers(layers, sorted({layer for _, _, layer in self.imported}))
         return resolve_layers(None if layers is None else list(layers), self.num_blocks)
 
     def layer(self, layer: int | float) -> int:
-        """One block index."""
+        """Return one block index."""
         return self.layers([layer])[0]
 
 
@@ -67,11 +60,7 @@ def _imported_layers(layers: Sequence[int | float] | None, known: list[int]) -> 
 
 
 def describe_model(config: RunConfig, services: Services) -> ModelInfo:
-    """Reads a local model's configuration; asks the extractor about a hub model, which has the access.
-
-    Raises:
-        UnknownModelError, ModelError: If there is no such model, or its configuration lacks depth or width.
-    """
+    """Read a local model's configuration, or ask the extractor about a hub model; raise ModelError if unusable."""
     ref = resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
     if not ref.is_local:
         answer = services.get("extractor", "model", {"model": ref.source, "revision": ref.revision or ""})
@@ -81,7 +70,7 @@ def describe_model(config: RunConfig, services: Services) -> ModelInfo:
 
 
 def _local_shape(folder: Path) -> tuple[int, int]:
-    """Depth and width of a model in a folder, after a look at whether the folder is complete."""
+    """Return depth and width of a model in a folder, after a check that the folder is complete."""
     file = folder / "config.json"
     if not file.is_file():
         raise ModelError(f"model folder {folder} has no config.json; it must hold a Hugging Face model")
@@ -94,12 +83,12 @@ def _local_shape(folder: Path) -> tuple[int, int]:
         settings = json.loads(file.read_text("utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ModelError(f"{file} is not JSON: {error}") from None
-    settings = settings | settings.get("text_config", {})  # of models that see more than text
+    settings = settings | settings.get("text_config", {})  # of multimodal models
     return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
 
 
 def annotator_version(name: str) -> str | None:
-    """Version of a shipped spaCy pipeline; None for one that the pooler's machine has installed."""
+    """Return version of a shipped spaCy pipeline; None for one that the pooler's machine has installed."""
     if name not in ASSETS:
         return None
     return str(json.loads((asset_path(name) / "meta.json").read_text("utf-8"))["version"])

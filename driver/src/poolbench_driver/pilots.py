@@ -1,4 +1,4 @@
-"""Pilot accuracies of two probing configurations, and what they say about a larger comparison."""
+"""Pilot accuracies of two probing configurations, and what they show about a larger comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +21,7 @@ _TRUTH = {"1": True, "true": True, "0": False, "false": False}
 
 @dataclass(frozen=True)
 class Pilot:
-    """One configuration: accuracy by seed, and by seed which items it got right where the file says so."""
+    """One configuration: accuracy by seed, and the correct items by seed where the file has them."""
 
     accuracies: Mapping[str, float]
     correct: Mapping[str, Mapping[str, bool]]
@@ -29,15 +29,13 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Power:
-    """Power of McNemar's test at ``n`` test passages.
+    """Power of McNemar's test at `n` test passages.
 
     Attributes:
         p01: Share of passages that only the second configuration gets right.
         p10: Share that only the first does.
-        n: Test passages.
-        discordance: ``given``, ``counted`` from items, or ``independent`` errors, which is taken where accuracies are
-            all there is; configurations that err on the same passages have more power.
-        power: Probability of a significant difference of the right sign.
+        discordance: `given`, `counted` from items, or `independent` errors, which is assumed where there are only
+            accuracies; configurations that err on the same passages have more power.
         type_m: Mean exaggeration of a significant difference.
         type_s: Probability that a significant difference has the wrong sign.
     """
@@ -49,10 +47,6 @@ class Power:
     power: float
     type_m: float | None
     type_s: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -69,11 +63,7 @@ class Comparison:
 
 
 def power_at(p01: float, p10: float, n: int, alpha: float, discordance: str = "given") -> Power:
-    """Power with the shares it was computed from.
-
-    Raises:
-        InputError: Where they are no probabilities, equal, or no passage is there.
-    """
+    """Return power with its shares; raise InputError if they are no probabilities or equal, or there is no passage."""
     try:
         found = mcnemar_power(p01, p10, n, alpha)
     except ValueError as error:
@@ -83,11 +73,11 @@ def power_at(p01: float, p10: float, n: int, alpha: float, discordance: str = "g
 
 
 def read_pilot(path: Path) -> Pilot:
-    """A pilot from CSV or JSON records: ``seed, accuracy``, or ``seed, item, correct`` with a record an item.
+    """Return a pilot from CSV or JSON records: `seed, accuracy`, or `seed, item, correct` with one record per item.
 
     Raises:
-        InputError: Naming the file and what is wrong: no records, missing columns, a seed or item twice, an accuracy
-            that is no share.
+        InputError: Naming the file and what is wrong: no records, missing columns, a duplicate seed or item, an
+            accuracy that is no share.
     """
     records = _records(path)
     names = {str(name) for name in set.intersection(*map(set, records))}
@@ -100,11 +90,7 @@ def read_pilot(path: Path) -> Pilot:
 
 
 def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
-    """Effect, paired interval over seeds, and discordant shares.
-
-    Raises:
-        InputError: Where seeds or items of one side lack a partner, or there are fewer than two seeds.
-    """
+    """Return effect, paired interval over seeds, and discordant shares; raise InputError if seeds or items differ."""
     seeds = list(first.accuracies)
     values = (np.array(list(pilot.accuracies.values())) for pilot in (first, second))
     try:
@@ -127,7 +113,7 @@ def compare_pilots(first: Pilot, second: Pilot) -> Comparison:
 
 
 def _counted(first: Pilot, second: Pilot) -> tuple[float, float, int] | None:
-    """Discordant shares over the items of all seeds, and the fewest items of a seed; None without items."""
+    """Return discordant shares over the items of all seeds, and the fewest items of a seed; None without items."""
     if not first.correct or not second.correct:
         return None
     gaps = []

@@ -1,4 +1,4 @@
-"""A run's folder: what lies in it and how the newest is found.
+"""A run's folder: its files, and how the newest is found.
 
 The folder's name is derived from the configuration, so the same command continues the same run.
 """
@@ -32,14 +32,14 @@ UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
 
 class RunFolder:
-    """``<output>/<run_id>/`` with results, tables, report and state."""
+    """`<output>/<run_id>/` with results, tables, report and state."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, output: Path, config: RunConfig) -> RunFolder:
-        """The folder of ``config`` below ``output``; an existing one is continued."""
+        """Return the folder of `config` below `output`; an existing one is continued."""
         folder = cls(output / run_id(config))
         try:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,7 @@ class RunFolder:
 
     @classmethod
     def find(cls, output: Path, name: str) -> RunFolder:
-        """An existing run by id, or ``latest``.
-
-        Raises:
-            NotFoundError: Naming the runs there are.
-        """
+        """Return an existing run by id, or `latest`; raise NotFoundError with the runs there are."""
         path = output / name
         if not (path / "config.resolved.yaml").is_file():
             runs = ", ".join(run.path.name for run in list_runs(output)) or "none"
@@ -66,15 +62,15 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """The run's id."""
+        """Return the run's id."""
         return self.path.name
 
     def file(self, name: str) -> Path:
-        """A file of the run."""
+        """Return a file of the run."""
         return self.path / name
 
     def write_state(self, state: RunState, **fields: Any) -> None:
-        """Records where the run stands; ``status`` and ``watch`` read it."""
+        """Record the state of the run; `status` and `watch` read it."""
         content = {
             "state": state,
             "host": socket.gethostname(),
@@ -88,7 +84,7 @@ class RunFolder:
         partial.replace(self.file("state.json"))
 
     def read_state(self) -> dict[str, Any]:
-        """Return what `write_state` recorded last, or nothing where it recorded nothing.
+        """Return what `write_state` recorded last, or an empty state.
 
         The state is `died` where the driver is gone, and `damaged` where the file cannot be read: the next run writes
         it again.
@@ -104,11 +100,7 @@ class RunFolder:
         return state | {"state": RunState.DIED} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def config(self) -> RunConfig:
-        """The run's configuration.
-
-        Raises:
-            ConfigError: It is damaged, or another version of this program wrote it.
-        """
+        """Return the run's configuration; raise ConfigError if it is damaged or of another version."""
         try:
             return load_run_config(self.file("config.resolved.yaml"), {})
         except ConfigError as error:
@@ -116,7 +108,7 @@ class RunFolder:
             raise ConfigError(f"{error}; {remedy}") from None
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Writes ``<name>.parquet``, whole or not at all."""
+        """Write `<name>.parquet`, whole or not at all."""
         import pyarrow.parquet as pq
 
         partial = self.file(f".{name}.parquet")
@@ -124,12 +116,7 @@ class RunFolder:
         partial.replace(self.file(f"{name}.parquet"))
 
     def read_table(self, name: str) -> pa.Table:
-        """A table of the run.
-
-        Raises:
-            NotFoundError: The run has not got so far.
-            IntegrityError: The file is damaged.
-        """
+        """Return a table of the run; raise NotFoundError if it is not written yet, IntegrityError if it is damaged."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -143,19 +130,25 @@ class RunFolder:
             raise IntegrityError(f"{file} is damaged ({str(error)[:120]}); {remedy}") from None
 
     def write_manifest(self, **facts: Any) -> None:
-        """Writes ``manifest.json``: the run's facts, and size and hash of every file, so that a copy can be checked."""
+        """Write `manifest.json`: the run's facts, and size and hash of every file, so that a copy can be checked."""
         files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name not in _NOT_LISTED)
         content = {
             "run_id": self.id,
             "code_version": __version__,
             "created_at": now(),
             **facts,
-            "files": {file.relative_to(self.path).as_posix(): _described(file) for file in files},
+            "files": {
+                file.relative_to(self.path).as_posix(): {
+                    "bytes": file.stat().st_size,
+                    "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+                }
+                for file in files
+            },
         }
         self.file("manifest.json").write_text(json.dumps(content, indent=1), "utf-8")
 
     def write_failures(self, failures: Sequence[Failure]) -> None:
-        """Writes ``failures.parquet``."""
+        """Write `failures.parquet`."""
         import pyarrow as pa
 
         text = [(name, pa.string()) for name in ("task_id", "kind", "status", "reason")]
@@ -167,30 +160,25 @@ class RunFolder:
 _NOT_LISTED = ("manifest.json", "state.json", "cancel")
 
 
-def _described(file: Path) -> dict[str, Any]:
-    content = file.read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
 def run_id(config: RunConfig) -> str:
-    """Budget, corpus and configuration hash: readable, and the same for the same work."""
+    """Return budget, corpus and configuration hash: readable, and the same for the same work."""
     source = config.corpus.source if config.corpus.source in ("planted", "real") else "corpus"
     return f"{config.budget.name}-{source}-{config.config_hash()[:8]}"
 
 
 def list_runs(output: Path) -> list[RunFolder]:
-    """All runs below ``output``, newest first."""
+    """Return all runs below `output`, newest first."""
     files = [file for file in output.glob("*/config.resolved.yaml") if not file.parent.is_symlink()]
     return [RunFolder(file.parent) for file in sorted(files, key=lambda f: f.stat().st_mtime, reverse=True)]
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601."""
+    """Return the time in UTC, ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _is_gone(state: dict[str, Any]) -> bool:
-    """Whether the process that wrote a state runs no more; one of another machine is believed to run."""
+    """Return whether the process that wrote a state has ended; one of another machine is assumed to run."""
     if state.get("host") != socket.gethostname():
         return False
     try:

@@ -15,9 +15,8 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling import Words
 from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.passes import Passages, Reading
 
 TEXT, LONGER = "The cat sat down . Dogs ran", "ran ran Dogs . down down down sat The cat cat cat"
 STATES = {"<s>": (9, 9), "The": (1, 0), "cat": (0, 2), "sat": (3, 4), "down": (-1, 0), ".": (2, 2), "Dogs": (0, -2)}
@@ -75,7 +74,7 @@ def decoder() -> Decoder:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_vectors_by_hand(decoder: Decoder, side: str) -> None:
     requests = [Request.of(strategy_id, params) for strategy_id, (params, _) in EXPECTED.items()]
-    passages = Passages(["p", "longer"], [TEXT, LONGER], {"p": WORDS, "longer": WORDS})
+    passages = PassageTexts(["p", "longer"], [TEXT, LONGER], {"p": WORDS, "longer": WORDS})
     tables = extract(decoder, passages, {1: requests}, reading=Reading(limits=BatchLimits(padding_side=side)))
     for strategy_id, (_, expected) in EXPECTED.items():
         found = vector_matrix(tables[f"{strategy_id}/1"]["vector"])[0]

@@ -16,15 +16,12 @@ from poolbench.errors import InputError
 from poolbench.pooling import STRATEGIES, Words
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept
-from poolbench_extractor.calibration import calibrate
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
-from poolbench_extractor.encode import encode
+from poolbench_extractor.core import PassageTexts, Reading, calibrate, extract
+from poolbench_extractor.encode import Frequencies, encode
 from poolbench_extractor.forward.batching import DeviceMemoryError, make_batches, run_halving
 from poolbench_extractor.forward.capture import capture
-from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import Passages, Reading
 
 SPECS = [spec for spec in STRATEGIES.all() if not spec.reads_states]
 REQUESTS = [Request.of(spec.id, spec.params_for(("the",))) for spec in SPECS]
@@ -56,13 +53,13 @@ def _row(words: Words) -> dict[str, object]:
     return {"word_start": columns.pop("start"), "word_end": columns.pop("end"), **columns}
 
 
-def passages_of(texts: list[str]) -> Passages:
+def passages_of(texts: list[str]) -> PassageTexts:
     ids = [f"p{i}" for i in range(len(texts))]
     words = {i: annotate(t) for i, t in zip(ids, texts, strict=True)}
-    return Passages(ids, texts, words, Frequencies(np.linspace(0, 2 / 400, 400)))
+    return PassageTexts(ids, texts, words, Frequencies(np.linspace(0, 2 / 400, 400)))
 
 
-def vectors(decoder: Decoder, passages: Passages, reading: Reading) -> dict[str, dict[str, np.ndarray]]:
+def vectors(decoder: Decoder, passages: PassageTexts, reading: Reading) -> dict[str, dict[str, np.ndarray]]:
     tables = extract(decoder, passages, {0: REQUESTS, 2: REQUESTS}, reading=reading)
     return {
         role: dict(zip(table["passage_id"].to_pylist(), vector_matrix(table["vector"]), strict=True))

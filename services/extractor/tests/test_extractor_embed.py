@@ -15,7 +15,7 @@ from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
 from poolbench.runtime.http import build_api
-from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.core import PassageTexts, extract
 from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.service import create
@@ -93,7 +93,7 @@ def test_batches_padding_and_order_change_nothing(
 
 def test_ids_name_texts_for_strategies_that_draw(client: TestClient, body: dict[str, Any], llama: Decoder) -> None:
     ids = [f"p{index}" for index in range(len(body["texts"]))]
-    pooled = extract(llama, Passages(ids, body["texts"]), {1: [Request.of("A7_random")]})["A7_random/1"]
+    pooled = extract(llama, PassageTexts(ids, body["texts"]), {1: [Request.of("A7_random")]})["A7_random/1"]
     named = ask(client, {**body, "strategy": "A7_random", "ids": [*ids[:-1], None]})
     assert named["ids"] == [*ids[:-1], text_id(body["texts"][-1])]
     np.testing.assert_allclose(named["vectors"][:-1], vector_matrix(pooled["vector"])[:-1], rtol=1e-5, atol=1e-6)
@@ -104,7 +104,7 @@ def test_annotations_go_to_the_linguistic_strategies(client: TestClient, body: d
     rows = [{"passage_id": "0", **NOTE}, {"passage_id": "1", **NOTE}]
     words = words_by_passage(table_from_rows(rows, ANNOTATIONS))
     wanted = {1: [Request.of("L1_pos_filtered")]}
-    direct = extract(llama, Passages(["0", "1"], texts, words), wanted)["L1_pos_filtered/1"]
+    direct = extract(llama, PassageTexts(["0", "1"], texts, words), wanted)["L1_pos_filtered/1"]
     answer = ask(client, {**body, "strategy": "L1_pos_filtered", "texts": texts, "annotations": rows})
     np.testing.assert_allclose(answer["vectors"], vector_matrix(direct["vector"]), rtol=1e-5, atol=1e-6)
     assert answer["applied"] == [True, True] and answer["token_share"][0] < 1

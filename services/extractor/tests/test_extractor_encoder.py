@@ -18,9 +18,9 @@ from poolbench.errors import CellError, ConfigError, InputError, LayerError, Unk
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import TokenContext
 from poolbench.runtime.http import build_api
-from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.core import PassageTexts, extract
+from poolbench_extractor.embedding.module import truncated
 from poolbench_extractor.embedding.texts import text_id
-from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.encoder import PoolingEncoder, TruncationWarning
 from poolbench_extractor.models.decoder import Decoder
@@ -64,7 +64,7 @@ def test_all_ways_give_the_same_vectors(
     body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
     np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
     if strategy != "L1_pos_filtered":
-        passages = Passages([text_id(text) for text in texts], texts)
+        passages = PassageTexts([text_id(text) for text in texts], texts)
         (table,) = extract(llama, passages, {2: [Request.of(strategy)]}).values()
         np.testing.assert_allclose(vector_matrix(table["vector"]), vectors, **CLOSE)
 

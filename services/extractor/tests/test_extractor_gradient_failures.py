@@ -11,11 +11,10 @@ import torch
 from tokenizers import processors
 
 from poolbench.pooling.batch import Request
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import Passages, Reading
 
 from .conftest import CONFIGS
 
@@ -23,7 +22,7 @@ REQUESTS = [Request.of(name) for name in ("A1_mean", "S1_attention", "S2_gradien
 
 
 def statuses(decoder: Decoder, texts: list[str], **reading: object) -> dict[str, list[tuple[str, str | None]]]:
-    passages = Passages([f"p{i}" for i in range(len(texts))], texts)
+    passages = PassageTexts([f"p{i}" for i in range(len(texts))], texts)
     tables = extract(decoder, passages, {1: REQUESTS}, reading=Reading(**reading))
     return {
         role.partition("/")[0]: list(zip(*(table[name].to_pylist() for name in ("status", "reason")), strict=True))

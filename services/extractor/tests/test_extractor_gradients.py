@@ -14,12 +14,11 @@ from transformers import CohereConfig, Gemma2Config, GPTNeoXConfig, GraniteConfi
 from poolbench.pooling.batch import Request
 from poolbench.pooling.signals import Signals
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.forward import gradients
 from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder, find_blocks, wrap_decoder
-from poolbench_extractor.passes import Passages, Reading
 
 LOSS = ("gradient", "gradient_dot")
 TOKENS = {"vocab_size": 400, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
@@ -213,7 +212,7 @@ def test_batches_whose_loss_goes_back_are_smaller(llama: Decoder, texts: list[st
         seen = sizes[name] = []
         handle = llama.blocks[0].register_forward_hook(lambda _m, _a, output, seen=seen: seen.append(len(output)))
         limits = BatchLimits(max_loss_tokens=1)
-        passages = Passages([str(i) for i in range(5)], texts)
+        passages = PassageTexts([str(i) for i in range(5)], texts)
         extract(llama, passages, {1: [Request.of(name)]}, reading=Reading(limits=limits))
         handle.remove()
     assert sizes == {"A1_mean": [5], "S2_gradient": [1] * 5}

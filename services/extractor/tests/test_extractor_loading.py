@@ -31,7 +31,7 @@ from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ModelError
 from poolbench.pooling.batch import Request
 from poolbench.settings import ExtractorSettings
-from poolbench_extractor.core import Passages, extract
+from poolbench_extractor.core import PassageTexts, extract
 from poolbench_extractor.encode import encode
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import describe, load_decoder
@@ -145,7 +145,7 @@ def test_a_model_spread_by_a_device_map(
     spread = wrap_decoder(model, llama.tokenizer)
     assert "meta" in {parameter.device.type for parameter in model.parameters()}
     assert spread.device.type == "cpu" and spread.observed
-    passages = Passages([f"p{index}" for index in range(len(texts))], texts)
+    passages = PassageTexts([f"p{index}" for index in range(len(texts))], texts)
     wanted = dict.fromkeys((1, 3), WANTED)
     expected, found = (extract(decoder, passages, wanted) for decoder in (llama, spread))
     for role, table in expected.items():

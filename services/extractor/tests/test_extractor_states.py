@@ -22,10 +22,9 @@ from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 from poolbench_extractor.models.load import DecoderCache
-from poolbench_extractor.passes import Passages, Reading
 from poolbench_extractor.service import create
 
 REQUESTS = [Request.of(s.id) for s in STRATEGIES.all() if s.served_by_kept_states]
@@ -56,9 +55,9 @@ def annotations_of(texts: list[str]) -> pa.Table:
     return table_from_rows(rows, ANNOTATIONS)
 
 
-def passages_of(texts: list[str]) -> tuple[Passages, pa.Table]:
+def passages_of(texts: list[str]) -> tuple[PassageTexts, pa.Table]:
     table = annotations_of(texts)
-    return Passages([f"p{n}" for n in range(len(texts))], texts, words_by_passage(table)), table
+    return PassageTexts([f"p{n}" for n in range(len(texts))], texts, words_by_passage(table)), table
 
 
 @pytest.fixture(scope="module")

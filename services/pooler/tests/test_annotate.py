@@ -9,6 +9,7 @@ import pytest
 from poolbench.errors import ConfigError, InputError, UnknownNameError
 from poolbench_pooler.annotate import (
     BATCH_SIZE,
+    ParseCache,
     Pipeline,
     annotate_texts,
     dep_scheme,
@@ -16,9 +17,7 @@ from poolbench_pooler.annotate import (
     parse,
     tokenize,
 )
-from poolbench_pooler.cache import ParseCache
 from poolbench_pooler.keywords import DocumentFrequencies
-from poolbench_pooler.throughput import measure_throughput
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {
@@ -113,15 +112,6 @@ def test_the_cache_keeps_what_was_used_last() -> None:
     assert [cache.get(text) is not None for text in "abcd"] == [True, False, True, True]
     cache.put("long", {"word_start": [0] * 6})
     assert cache.get("long") is None and len(cache) == 3
-
-
-def test_throughput_counts_what_was_parsed(pipeline: Pipeline) -> None:
-    found = measure_throughput(pipeline, [PROSE, "Two words"], batch_size=2)
-    assert (found.num_passages, found.batch_size) == (2, 2)
-    assert found.num_tokens == len(next(parse(pipeline, [PROSE]))["upos"]) + 2
-    figures = found.figures()
-    assert figures["tokens_per_s"] == pytest.approx(found.num_tokens / found.cpu_s)
-    assert figures["passages_per_s"] == pytest.approx(2 / found.cpu_s)
 
 
 def test_keywords_follow_the_train_texts(pipeline: Pipeline) -> None:

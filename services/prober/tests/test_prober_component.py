@@ -9,9 +9,8 @@ from poolbench.errors import CellError
 from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_prober.inputs.component import COMPONENT, common_component, without_component
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.inputs.vectors import PooledVectors
+from poolbench_prober.inputs.vectors import COMPONENT, PooledVectors, common_component, without_component
 from poolbench_prober.service import create
 from poolbench_prober.tables import directions_table
 

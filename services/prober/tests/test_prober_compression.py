@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench_prober.tasks.class_code import code_lengths
-from poolbench_prober.tasks.compression import BLOCKS, block_ends, send
-from poolbench_prober.tasks.constant import constant_predictor, dealt_folds, laplace
+from poolbench_prober.tasks.compression import BLOCKS, block_ends, constant_predictor, dealt_folds, laplace, send
 
 CHOICES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 

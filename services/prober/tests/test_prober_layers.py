@@ -5,12 +5,11 @@ import pytest
 
 from poolbench.errors import CellError
 from poolbench.steps.prober import ProbeParams
-from poolbench_prober.d1.cell import Cell
+from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import best_layer, nested_measures
-from poolbench_prober.folds import grouped_folds
-from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages, grouped_folds
 from poolbench_prober.inputs.vectors import PooledVectors
 
 
@@ -47,7 +46,7 @@ def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant
     for seed in range(0, 60, 10):
         layers = layers_of(design, plant, (0.0,) * 8, seed=seed)
         nested.append(nested_measures(design, layers, params)[0].value)
-        cells = {n: Cell.of(design, v[0], np.arange(80), params, {}) for n, v in layers.items()}
+        cells = {n: ProbedCell.of(design, v[0], np.arange(80), params, {}) for n, v in layers.items()}
         top = best_layer(cells, np.arange(80), design.folds)
         best.append(probe_cell(design, layers[top][0], None, params).measures[0].value)
     assert abs(np.mean(nested) - 0.5) < 0.06
@@ -56,7 +55,7 @@ def test_choosing_among_layers_without_signal_gains_nothing(make_passages, plant
 
 def test_held_out_labels_and_vectors_play_no_part_in_the_choice(design, plant, params):
     layers = layers_of(design, plant, (1.0, 1.1))
-    cells = {n: Cell.of(design, v[0], np.arange(120), params, {}) for n, v in layers.items()}
+    cells = {n: ProbedCell.of(design, v[0], np.arange(120), params, {}) for n, v in layers.items()}
     fitted = np.flatnonzero(design.folds != 0)
     inner = grouped_folds(design.train.groups[fitted], design.train.labels[fitted], 4, 0)
     before = best_layer(cells, fitted, inner)
@@ -143,7 +142,7 @@ def test_convergence_is_recorded(train, plant, params):
 
 def test_no_converged_layer_is_an_error(design, plant, params):
     layers = layers_of(design, plant, (1.0,))
-    cell = Cell.of(design, layers[0][0], np.arange(120), params, {})
+    cell = ProbedCell.of(design, layers[0][0], np.arange(120), params, {})
     one_class = np.zeros(120, dtype=int)
     one_class[design.train.labels == 1] = 1  # each inner training fold holds one class
     with pytest.raises(CellError, match="no layer has a converged probe"):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from poolbench.statistics import auroc
-from poolbench_prober.folds import grouped_folds
+from poolbench_prober.inputs.corpus import grouped_folds
 from poolbench_prober.solver import fit_probes
 
 

@@ -11,7 +11,7 @@ from poolbench.readouts.query import Standardised, learned_query, loss_and_gradi
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
-from poolbench_prober.d1.reading import Reading
+from poolbench_prober.d1.reading import RowReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.tokens import TokenStates
 from poolbench_prober.inputs.vectors import PooledVectors
@@ -163,7 +163,7 @@ def test_held_out_rows_have_no_influence(planted):
     labels, rows = passages.labels[:, None].astype(float), np.arange(100)
     spoiled = [*states[:100], *[h_TD + 1e3 for h_TD in states[100:]]]
     found = [
-        Reading("learned_query").views(tokens(passages, s).matrix_nW, passages, rows, labels)[0]
+        RowReader("learned_query").views(tokens(passages, s).matrix_nW, passages, rows, labels)[0]
         for s in (states, spoiled)
     ]
     matrix = tokens(passages, states).matrix_nW[:100]

@@ -11,7 +11,7 @@ from poolbench.statistics import auroc
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench_prober.d1.core import null_cell, probe_cell
 from poolbench_prober.d1.design import Design
-from poolbench_prober.d1.reading import Reading, probe_scores
+from poolbench_prober.d1.reading import RowReader, probe_scores
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, measures_table
@@ -107,7 +107,7 @@ def test_a_readout_of_permuted_labels_ranks_by_those_labels(train, params):
     other = np.arange(len(train.ids)) // 2 % 2  # of whole pairs, so that it can be learned
     parts[:, 2, 0] += 3.0 * other
     labels = np.stack([train.labels, train.labels, other], axis=1).astype(float)
-    reading = Reading("best_heads", 8)
+    reading = RowReader("best_heads", 8)
     views = reading.views(as_vectors(parts).matrix_nW, train, np.arange(len(train.ids)), labels)
     assert [view.columns.tolist() for view in views] == [[0, 1], [2]]
     assert [np.argmax(view.details["auroc"]) for view in views] == [5, 2]
@@ -120,7 +120,7 @@ def test_held_out_rows_have_no_influence_on_the_readout(train):
     spoiled[80:] = 1e6
     labels = train.labels[:, None].astype(float)
     first, second = (
-        Reading("best_heads", 8).views(as_vectors(p).matrix_nW, train, rows, labels)[0] for p in (parts, spoiled)
+        RowReader("best_heads", 8).views(as_vectors(p).matrix_nW, train, rows, labels)[0] for p in (parts, spoiled)
     )
     assert first.details == second.details
     np.testing.assert_array_equal(

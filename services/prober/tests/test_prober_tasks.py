@@ -15,8 +15,7 @@ from poolbench.errors import InputError
 from poolbench.steps.prober import TaskParams
 from poolbench_prober.inputs.vectors import PooledVectors, joined
 from poolbench_prober.tasks import Targets, task_measures
-from poolbench_prober.tasks.models import fit_classifiers, fit_regressions
-from poolbench_prober.tasks.scores import accuracy, macro_f1, weighted_pearson
+from poolbench_prober.tasks.models import accuracy, fit_classifiers, fit_regressions, macro_f1, weighted_pearson
 
 PLAIN = TaskParams(c_values=(), num_bootstrap=50, compression=False)
 

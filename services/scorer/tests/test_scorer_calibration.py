@@ -7,8 +7,13 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
-from poolbench_scorer.training.auroc import grouped_auroc
-from poolbench_scorer.training.calibrate import TEMPERATURES, brier_score, expected_calibration_error, fit_temperature
+from poolbench_scorer.training.report import (
+    TEMPERATURES,
+    brier_score,
+    expected_calibration_error,
+    fit_temperature,
+    grouped_auroc,
+)
 
 
 def test_temperature_recovers_an_overconfident_scale() -> None:

@@ -20,7 +20,7 @@ def test_score_over_http_by_concept_and_by_key(
 ) -> None:
     artifacts.write("scorer.train.k", minilm_training.files)
     artifacts.store.put("scorers/contrast/minilm.json", b'{"scorer": "scorer.train.k"}')
-    texts = ["The tide was high. However, nobody sailed.", "The tide was high and everybody sailed."]
+    texts = ["The tide was high. However, no boat sailed.", "The tide was high and everybody sailed."]
     by_concept = client.post("/score", json={"texts": texts, "scorer": "contrast"}).json()
     by_key = client.post("/score", json={"texts": texts, "scorer": "scorer.train.k"}).json()
     assert by_concept == by_key

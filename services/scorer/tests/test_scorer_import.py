@@ -26,14 +26,13 @@ from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.base import find_base
 from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts
-from poolbench_scorer.training.imported import import_scorer
-from poolbench_scorer.training.labels import LabelNeededError
+from poolbench_scorer.training.imported import LabelNeededError, import_scorer
 from poolbench_scorer.training.train import Trained
 
 from .conftest import save_tiny_bert
 
 CPU = torch.device("cpu")
-TEXTS = ["The tide was high. However, nobody sailed.", "Rain.", "Although it rained, they went out to sea."]
+TEXTS = ["The tide was high. However, no boat sailed.", "Rain.", "Although it rained, they went out to sea."]
 
 TRUST_PICKLE = ScorerSettings.variable("trust_pickle")
 

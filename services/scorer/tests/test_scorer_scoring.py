@@ -18,10 +18,9 @@ from transformers import AutoTokenizer, BertForSequenceClassification
 
 from poolbench.steps.scorer import ScoreParams, TrainParams
 from poolbench_scorer.models.base import find_base, load_classifier
-from poolbench_scorer.models.batches import pad_ids
-from poolbench_scorer.models.encoder import Encoder, Head
-from poolbench_scorer.models.scorer import Scorer, load_scorer
+from poolbench_scorer.models.scorer import Encoder, Head, Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts, scores_table
+from poolbench_scorer.models.windows import pad_ids
 from poolbench_scorer.training.train import Trained, train_scorer
 
 CPU = torch.device("cpu")

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from poolbench_scorer.models.base import find_base
-from poolbench_scorer.models.batches import length_batches, pad_ids
 from poolbench_scorer.models.scorer import load_tokens
 from poolbench_scorer.models.windows import (
-    Tokens,
+    BaseTokenizer,
     draw,
+    length_batches,
     loop_words,
+    pad_ids,
     place,
     scoring_windows,
     shuffle_words,
@@ -18,7 +19,7 @@ from poolbench_scorer.models.windows import (
 
 
 @pytest.fixture(scope="module")
-def tokens() -> Tokens:
+def tokens() -> BaseTokenizer:
     return load_tokens(find_base("minilm"))
 
 
@@ -55,12 +56,12 @@ def test_place_reaches_both_ends() -> None:
     assert place(0.9, 3, 4) == 0
 
 
-def test_wrapping_adds_the_special_tokens(tokens: Tokens) -> None:
+def test_wrapping_adds_the_special_tokens(tokens: BaseTokenizer) -> None:
     (content,) = tokens.content(["Rain fell."])
     assert list(tokens.wrap(content)) == tokens.tokenizer("Rain fell.")["input_ids"]
 
 
-def test_cut_gives_text_of_that_many_tokens(tokens: Tokens) -> None:
+def test_cut_gives_text_of_that_many_tokens(tokens: BaseTokenizer) -> None:
     text = "The Unbelievable harbourmaster, however, refused: nobody (not even Ann) could moor there."
     piece = tokens.cut(text, 0.4, 6)
     assert piece in text

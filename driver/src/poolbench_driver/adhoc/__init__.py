@@ -1,1 +1,1 @@
-"""One service, asked directly: the files of texts and vectors that go in and come out, and the requests between."""
+"""Requests to one service: the files of texts and vectors that go in and come out."""

@@ -1,23 +1,27 @@
-"""Vectors of the texts of a file: requests to the extractor, and first to the pooler where words are needed."""
+"""Vectors of the texts of a file: requests to the extractor, and to the pooler first if words are needed."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import vector_column
-from poolbench.errors import EndpointError, InputError
+from poolbench.contracts.tables import vector_column, vector_matrix
+from poolbench.errors import ConfigError, EndpointError, InputError
 from poolbench.statuses import Code, Status
 from poolbench_driver.adhoc.texts import TextLine
-from poolbench_driver.cluster.client import ServiceError, Services
+from poolbench_driver.cluster.session import ServiceError, Services
 
 #: Texts of one request; a larger --batch-size raises it up to what the services take.
 REQUEST_TEXTS, MAX_REQUEST_TEXTS = 64, 1_000
-#: Errors that may be one text's alone: the others are asked for again without it.
+#: Errors that a single text may cause: the others are requested again without it.
 SEPARABLE = (Code.INPUT, Code.OUT_OF_MEMORY, Code.TOO_LARGE)
 
 Progress = Callable[[int], None]
@@ -26,14 +30,14 @@ Part = tuple[Sequence[TextLine], "pa.Table | str"]
 
 @dataclass(frozen=True)
 class Reference:
-    """Texts that document frequencies come from (L5), and the words that say so."""
+    """Texts that document frequencies come from (L5), and their description."""
 
     texts: Sequence[str]
     source: str
 
     @classmethod
     def of(cls, lines: Sequence[TextLine], source: str) -> Reference:
-        """At most as many as the pooler takes, the first ones: a text's keywords must not move with its batch."""
+        """Return the first texts, as many as the pooler takes: keywords must not depend on the batch."""
         texts = [line.text for line in lines if line.invalid is None]
         used = texts[:MAX_REQUEST_TEXTS]
         count = f"{len(used)}" if len(used) == len(texts) else f"the first {len(used)} of {len(texts)}"
@@ -42,13 +46,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Embedder:
-    """Asks the services for vectors.
+    """Request vectors from the services.
 
     Attributes:
-        services: Where they are.
-        settings: Fields of the extractor's request besides the texts.
         reference: Texts of the document frequencies, where the strategy reads annotations.
-        notes: What the pooler says of its annotations; filled while it answers.
+        notes: The pooler's description of its annotations; filled by requests.
     """
 
     services: Services
@@ -60,12 +62,11 @@ class Embedder:
         """Return one row per line, in their order: id, line, vector, applied, token_share, status and reason.
 
         Args:
-            lines: The texts.
-            progress: Called with the number of texts that an answer has covered.
+            progress: Called with the number of texts that a response has covered.
 
         Raises:
-            InputError: No text could be computed, and no answer said why.
-            PoolbenchError: What is wrong with all texts alike.
+            InputError: No text could be computed, for a reason of the texts.
+            PoolbenchError: An error that concerns all texts.
         """
         parts = []
         for part in self._parts(lines):
@@ -83,7 +84,7 @@ class Embedder:
             yield from self._separated(sound[start : start + size])
 
     def _separated(self, lines: Sequence[TextLine]) -> Iterator[Part]:
-        """The answer for some texts; where one of them spoils it, the answers without that one."""
+        """Yield the response for some texts; if one of them makes it fail, the responses without that one."""
         try:
             yield lines, self._ask(lines)
             return
@@ -112,7 +113,7 @@ class Embedder:
 
 
 def _assemble(parts: Sequence[Part], notes: dict[str, str]) -> pa.Table:
-    """All parts as one table, sorted by line."""
+    """Return all parts as one table, sorted by line."""
     tables = [answer for _, answer in parts if isinstance(answer, pa.Table)]
     if not tables:
         raise InputError(f"not one text could be embedded; line {parts[0][0][0].number}: {parts[0][1]}")
@@ -129,14 +130,14 @@ def _assemble(parts: Sequence[Part], notes: dict[str, str]) -> pa.Table:
 
 
 def _rows(lines: Sequence[TextLine], answer: pa.Table) -> pa.Table:
-    """An answer with its columns named for a reader, and the line of each text."""
+    """Return a response with its columns named for readers, and the line of each text."""
     numbers = pa.array([line.number for line in lines], pa.int64())
     renamed = answer.rename_columns(["id" if name == "passage_id" else name for name in answer.column_names])
     return renamed.add_column(1, "line", numbers).replace_schema_metadata(None)
 
 
 def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
-    """Rows without vector."""
+    """Return rows without vector."""
     num = len(lines)
     columns = {
         "id": pa.array([line.id for line in lines], pa.string()),
@@ -151,6 +152,60 @@ def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
 
 
 def num_fallbacks(table: pa.Table) -> int:
-    """Texts in which the strategy had nothing to select, so that their vectors are those of A1."""
+    """Return the number of texts in which the strategy selected nothing, so that their vectors are those of A1."""
     rows = zip(table["status"].to_pylist(), table["applied"].to_pylist(), strict=True)
     return sum(status == Status.OK and not applied for status, applied in rows)
+
+
+Writer = Callable[[pa.Table, Path], None]
+
+
+def writer_of(file: Path) -> Writer:
+    """Return the writer for a file name's suffix; raise ConfigError for another suffix, InputError for the folder."""
+    if file.suffix not in WRITERS:
+        raise ConfigError(f"{file}: its suffix is {file.suffix or 'missing'!r}; allowed: {', '.join(WRITERS)}")
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: its folder does not exist; create it first")
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise InputError(f"{file} cannot be written: it is a folder, or its folder is not writable")
+    return WRITERS[file.suffix]
+
+
+def write_npy(table: pa.Table, file: Path) -> None:
+    """Write float32 [texts, width]; NaN where a text failed. The format has no room for ids or notes."""
+    with file.open("wb") as stream:
+        np.save(stream, vector_matrix(table["vector"]))
+
+
+def write_parquet(table: pa.Table, file: Path) -> None:
+    """Write every column, null vectors where a text failed, and the notes as metadata of the schema."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, file)
+
+
+def write_safetensors(table: pa.Table, file: Path) -> None:
+    """Write tensors `vectors` (NaN where a text failed), `ok` and `line`; notes and ids are the file's metadata."""
+    from safetensors.numpy import save_file
+
+    tensors = {
+        "vectors": vector_matrix(table["vector"]),
+        "ok": np.asarray(table["status"].to_pylist()) == Status.OK,
+        "line": np.asarray(table["line"], dtype=np.int64),
+    }
+    notes = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
+    save_file(tensors, file, metadata={**notes, "ids": json.dumps(table["id"].to_pylist())})
+
+
+WRITERS: dict[str, Writer] = {".npy": write_npy, ".parquet": write_parquet, ".safetensors": write_safetensors}
+
+
+@contextmanager
+def replacing(file: Path) -> Iterator[Path]:
+    """Yield a file beside `file` that replaces it on success, and is removed otherwise."""
+    partial = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        os.replace(partial, file)
+    finally:
+        partial.unlink(missing_ok=True)

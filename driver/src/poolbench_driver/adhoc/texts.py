@@ -1,4 +1,4 @@
-"""Reads files of texts: JSONL with a field 'text', or plain text, one a line."""
+"""Files of texts: JSONL with a field 'text', or plain text with one text per line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ MAX_CHARACTERS = 1_000_000
 
 @dataclass(frozen=True)
 class TextLine:
-    """A text of a file.
-
-    Attributes:
-        number: Its line, from 1.
-        text: May be empty.
-        id: Its field 'id', where it has one.
-    """
+    """A text of a file, with its line number from 1 and its field 'id', if any."""
 
     number: int
     text: str
@@ -29,7 +23,7 @@ class TextLine:
 
     @property
     def invalid(self) -> str | None:
-        """Why the text is not sent: it is far longer than any window, or JSON spells what is no Unicode."""
+        """Return why the text is not sent: it is far longer than any window, or no valid Unicode; None otherwise."""
         if len(self.text) > MAX_CHARACTERS:
             return f"{len(self.text)} characters; a text may have {MAX_CHARACTERS}"
         try:
@@ -40,11 +34,7 @@ class TextLine:
 
 
 def read_texts(file: Path) -> list[str]:
-    """Texts of a JSONL or plain file.
-
-    Raises:
-        InputError: Naming file and line of what is malformed or empty, or that there is nothing.
-    """
+    """Return the texts of a file; raise InputError, with file and line, as `read_lines` or for an empty text."""
     lines = read_lines(file)
     for line in lines:
         if not line.text.strip():
@@ -55,28 +45,23 @@ def read_texts(file: Path) -> list[str]:
 
 
 def read_lines(file: Path) -> list[TextLine]:
-    """Texts with their line numbers and ids; blank lines count but are none.
-
-    Raises:
-        InputError: Naming file and line of what is malformed, an id that comes twice, or that there is nothing.
-    """
+    """Return texts with line numbers and ids, without blank lines; raise InputError with file and line."""
     try:
-        # Not splitlines(): a JSON string may hold U+2028, which is no end of a JSONL line.
+        # Not splitlines(): U+2028 in a JSON string does not end a JSONL line.
         lines = file.read_text("utf-8").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not UTF-8 at byte {error.start}; convert it") from None
     except OSError as error:
         raise InputError(f"{file}: {error.strerror}") from None
-    parse = _parse if file.suffix == ".jsonl" else _plain
-    texts = [parse(line, number, file) for number, line in enumerate(lines, 1) if line.strip()]
+    lines_of_text = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if file.suffix == ".jsonl":
+        texts = [_parse(line, number, file) for number, line in lines_of_text]
+    else:
+        texts = [TextLine(number, line) for number, line in lines_of_text]
     if not texts:
         raise InputError(f"{file} is empty; expected one text a line")
     _require_unique_ids(texts, file)
     return texts
-
-
-def _plain(line: str, number: int, _: Path) -> TextLine:
-    return TextLine(number, line)
 
 
 def _parse(line: str, number: int, file: Path) -> TextLine:

@@ -1,14 +1,18 @@
-"""What every kind of result row is made with: where tables come from, and the columns they share."""
+"""Common parts of result rows: the source of tables, shared columns, and the redaction of sensitive concepts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 from cachetools import LRUCache
 
+from poolbench.concepts import CONCEPTS
+from poolbench.contracts.keys import digest
 from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, ErasedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
@@ -24,11 +28,8 @@ RECENT_TABLES = 128
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where rows come from: committed artifacts, and the failures that explain what is missing.
-
-    Damaged artifacts are collected in `damaged`; until they are made again they count as missing.
-    """
+class RowSource:
+    """The source of rows: committed artifacts and failures. Damaged artifacts are collected and count as missing."""
 
     artifacts: Artifacts
     failures: Mapping[str, Failure]
@@ -37,10 +38,13 @@ class Source:
     recent: LRUCache[str, pa.Table] = field(default_factory=lambda: LRUCache(RECENT_TABLES))
 
     def table(self, key: str) -> pa.Table | Failure:
-        """Return the table under a key, or why there is none. D2, D3 and curves share tables: keep the last few."""
+        """Return the table under a key, or why there is none; the last ones are cached for D2, D3 and curves."""
         try:
             if key not in self.recent:
-                self.recent[key] = self._read(key)
+                try:
+                    self.recent[key] = self.artifacts.read_table(key)
+                except ErasedError:  # rows are made from scores and receipts, never from texts
+                    self.recent[key] = self.artifacts.read_receipts(key)
             return self.recent[key]
         except NotFoundError:
             task = self.producers.get(key)
@@ -51,14 +55,8 @@ class Source:
             self.damaged[key] = error
             return Failure("", "", Status.FAILED, str(error))
 
-    def _read(self, key: str) -> pa.Table:
-        try:
-            return self.artifacts.read_table(key)
-        except ErasedError:  # rows are made from scores and receipts, never from texts
-            return self.artifacts.read_receipts(key)
-
     def timings(self, key: str) -> Row:
-        """The cost columns of a row, from the manifest of the artifact it comes from."""
+        """Return the cost columns of a row, from the manifest of its artifact."""
         try:
             producer = self.artifacts.manifest(key).producer
         except NotFoundError:
@@ -70,7 +68,7 @@ class Source:
 
 
 def strategy_columns(spec: StrategySpec) -> Row:
-    """The columns that name a strategy."""
+    """Return the columns that name a strategy."""
     return {"strategy": spec.id, "strategy_version": spec.version}
 
 
@@ -80,6 +78,41 @@ def missing(metric: str, failure: Failure) -> Row:
 
 
 def with_metric(measure: Row) -> Row:
-    """A MEASURES row with its metric's version and direction of goodness."""
+    """Return a MEASURES row with its metric's version and direction of goodness."""
     info = metric_info(measure["metric"])
     return {**measure, "metric_version": info.version, "higher_is_better": info.higher_is_better}
+
+
+WITHHELD = "(withheld)"
+#: Records of earlier versions do not mark which parts of their reason come from data: all of these are in quotes.
+_IN_QUOTES = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
+
+
+@cache
+def _sensitive() -> frozenset[str]:
+    return frozenset(concept.id for concept in CONCEPTS.all() if concept.sensitive)
+
+
+def redacted(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a result row without the column `quoted`, which its reason loses if it concerns a sensitive concept."""
+    quoted = row.get("quoted")
+    row = {name: value for name, value in row.items() if name != "quoted"}
+    if row.get("reason") and _sensitive() & {row.get(column) for column in ("concept", "neighbour", "scorer")}:
+        row["reason"] = _without(row["reason"], quoted)
+    return row
+
+
+def _without(reason: str, quoted: Sequence[str] | None) -> str:
+    """Return a reason without what it quotes; withhold all of it if a quote is not found in it."""
+    if quoted is None:
+        return _IN_QUOTES.sub(WITHHELD, reason)
+    if not all(part in reason for part in quoted):
+        return WITHHELD
+    for part in sorted(quoted, key=len, reverse=True):
+        reason = reason.replace(part, WITHHELD)
+    return reason
+
+
+def opaque(passages_key: str, passage_id: str) -> str:
+    """Return a stand-in for a passage's id, the same in every table: ids of real corpora name the document."""
+    return digest([passages_key, passage_id], 16)

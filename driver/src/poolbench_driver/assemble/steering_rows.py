@@ -1,30 +1,17 @@
-"""Rows of D2 and D3: reads steered texts, scores and likelihoods, and hands them to the suite's functions."""
+"""Rows of D2 and D3: steered texts, scores and likelihoods go through the suite's functions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from poolbench import suites
 from poolbench.concepts import Concept
 from poolbench.contracts.tables import SCORES
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.pooling.registry import StrategySpec
-from poolbench.suites import (
-    GatedScorer,
-    Measure,
-    SteeringRules,
-    blank_d2,
-    blank_d3,
-    curve_rows,
-    d2_measures,
-    d3_measures,
-    d3_rep_measure,
-    to_rows,
-)
-from poolbench_driver.assemble.direction_tables import directions_of
-from poolbench_driver.assemble.published_rows import published
-from poolbench_driver.assemble.rows import Row, Source, missing, strategy_columns, with_metric
-from poolbench_driver.assemble.steered import SteeredTexts, Tables
+from poolbench_driver.assemble.rows import Row, RowSource, missing, strategy_columns, with_metric
+from poolbench_driver.assemble.steered import SteeredTexts, Tables, directions_of, published
 from poolbench_driver.plan import PoolBenchPlan, SteeringStages
 from poolbench_driver.plan.steering import Texts
 from poolbench_driver.run import Failure
@@ -39,11 +26,11 @@ ORIGIN = ("text_id", "prompt_id", "direction_key", "strength", "num_tokens", "re
 class SteeringRows:
     """Builds the D2 and D3 rows of a plan."""
 
-    def __init__(self, plan: PoolBenchPlan, stages: SteeringStages, source: Source) -> None:
+    def __init__(self, plan: PoolBenchPlan, stages: SteeringStages, source: RowSource) -> None:
         self.plan, self.scope, self.stages = plan, plan.scope, stages
         self.source, self.texts = source, SteeredTexts(plan, stages, source)
         budget, self.direction = self.scope.config.budget, self.scope.config.steering.direction
-        self.rules = SteeringRules(
+        self.rules = suites.SteeringRules(
             reference_strength=budget.reference_strength,
             null_strengths=(0.0, *budget.null_strengths),
             num_bootstrap=budget.num_bootstrap,
@@ -66,10 +53,10 @@ class SteeringRows:
             rows += [{**self._identity(concept, spec), **row} for row in self._settled(measures)]
         return rows
 
-    def _settled(self, measures: Iterable[Measure]) -> list[Row]:
-        """Rows that say how texts were made, where not by default."""
+    def _settled(self, measures: Iterable[suites.Measure]) -> list[Row]:
+        """Return rows with the generation settings that differ from the defaults."""
         settings = self.scope.config.steering.changed()
-        return to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures)
+        return suites.to_rows(measure.with_fields(params={**settings, **measure.params}) for measure in measures)
 
     def curves(self, concept: Concept) -> list[Row]:
         """Return the response curves of one concept's usable strategies."""
@@ -81,7 +68,7 @@ class SteeringRows:
                 continue
             identity = {"concept": concept.id, "strategy": spec.id, "layer": self.scope.steering_layer}
             identity["alpha_unit"] = self.scope.config.budget.alpha_unit
-            curve = curve_rows(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
+            curve = suites.curve_rows(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
             rows += [{**identity, **row} for row in curve]
         return rows
 
@@ -107,7 +94,7 @@ class SteeringRows:
         return [{**identity, **row, **origins.get(row["text_id"], {})} for row in public]
 
     def _origins(self, keys: Texts) -> dict[str, Row]:
-        """Return how each text was made and how it reads, in numbers alone, by its id."""
+        """Return how each text was made, in numbers alone, by its id."""
         texts, fluency = self.source.table(keys.texts), self.source.table(keys.fluency)
         if isinstance(texts, Failure):
             return {}
@@ -122,7 +109,7 @@ class SteeringRows:
         return found
 
     def scorer_rows(self) -> list[Row]:
-        """Training figures and gate of every scorer."""
+        """Return training figures and gate of every scorer."""
         rows = []
         for name, scorer in self.stages.scorers.concepts.items():
             for key, metric in ((scorer.training, "scorer.auroc"), (scorer.gate, "scorer.gate")):
@@ -140,40 +127,40 @@ class SteeringRows:
             "opening_set": self.scope.config.budget.opening_set,
         }
 
-    def _corrected(self, concept: Concept, spec: StrategySpec, tables: Tables | Failure) -> list[Measure]:
-        measures: list[Measure] = []
+    def _corrected(self, concept: Concept, spec: StrategySpec, tables: Tables | Failure) -> list[suites.Measure]:
+        measures: list[suites.Measure] = []
         if "d2" in self.scope.config.metrics:
             measures += self._d2(concept, tables)
         if "d3" in self.scope.config.metrics:
             measures += self._d3(concept, spec, tables)
         return measures
 
-    def _d2(self, concept: Concept, tables: Tables | Failure) -> list[Measure]:
+    def _d2(self, concept: Concept, tables: Tables | Failure) -> list[suites.Measure]:
         scorer = self.texts.scorers[concept.id]
         if isinstance(tables, Failure):
-            return blank_d2(tables.error, scorer=scorer.concept, direction=self.direction)
-        return d2_measures(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
+            return suites.blank_d2(tables.error, scorer=scorer.concept, direction=self.direction)
+        return suites.d2_measures(*tables, scorer=scorer, rules=self.rules, direction=self.direction)
 
-    def _neighbours(self, concept: Concept) -> Iterator[tuple[str, GatedScorer]]:
+    def _neighbours(self, concept: Concept) -> Iterator[tuple[str, suites.GatedScorer]]:
         for relation, name in RELATIONS.items():
             yield relation, self.texts.scorers[getattr(concept.neighbours, name)]
 
-    def _d3(self, concept: Concept, spec: StrategySpec, tables: Tables | Failure) -> list[Measure]:
+    def _d3(self, concept: Concept, spec: StrategySpec, tables: Tables | Failure) -> list[suites.Measure]:
         target = self.texts.scorers[concept.id]
-        measures: list[Measure] = []
+        measures: list[suites.Measure] = []
         for relation, neighbour in self._neighbours(concept):
             if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept, "direction": self.direction}
-                measures += blank_d3(relation, tables.error, **fields)
+                measures += suites.blank_d3(relation, tables.error, **fields)
                 measures.append(self._rep(concept, spec, neighbour.concept, relation))  # needs no texts
                 continue
             pair: dict[str, Any] = {"target": target, "neighbour": neighbour, "relation": relation}
-            measures += d3_measures(*tables, **pair, rules=self.rules, direction=self.direction)
+            measures += suites.d3_measures(*tables, **pair, rules=self.rules, direction=self.direction)
             measures.append(self._rep(concept, spec, neighbour.concept, relation))
         return measures
 
-    def _published(self, concept: Concept, tables: Tables | Failure) -> list[Measure]:
-        """The same texts by the card's definitions."""
+    def _published(self, concept: Concept, tables: Tables | Failure) -> list[suites.Measure]:
+        """Return measures of the same texts by the card's definitions."""
         own, measures = self.texts.scorers[concept.id], []
         if "d2" in self.scope.config.metrics:
             measures += published(tables, self.rules, self.direction, own)
@@ -182,10 +169,10 @@ class SteeringRows:
                 measures += published(tables, self.rules, self.direction, own, other, relation)
         return measures
 
-    def _rep(self, concept: Concept, spec: StrategySpec, neighbour: str, relation: str) -> Measure:
+    def _rep(self, concept: Concept, spec: StrategySpec, neighbour: str, relation: str) -> suites.Measure:
         own, other = (directions_of(name, spec.id, self.plan, self.source) for name in (concept.id, neighbour))
         for table in (own, other):
             if isinstance(table, Failure):
                 fields = {"neighbour": neighbour, "direction": self.direction}
-                return Measure.failed(f"d3.rep_{relation}", table.error, **fields)
-        return d3_rep_measure(own, other, neighbour=neighbour, relation=relation, direction=self.direction)
+                return suites.Measure.failed(f"d3.rep_{relation}", table.error, **fields)
+        return suites.d3_rep_measure(own, other, neighbour=neighbour, relation=relation, direction=self.direction)

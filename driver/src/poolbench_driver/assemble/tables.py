@@ -1,9 +1,9 @@
-"""From artifacts to result rows: joins each cell's identity to the measures of suites and services."""
+"""From artifacts to the tables of a run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,14 +11,11 @@ import pyarrow as pa
 from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
-from poolbench.suites import concept_check_rows, layer_stability, to_rows
-from poolbench_driver.assemble.cosine_rows import cosine_table
-from poolbench_driver.assemble.disclosure import redacted
-from poolbench_driver.assemble.probe_rows import d1_rows, nested_rows, passage_scores, published_d1_rows
-from poolbench_driver.assemble.rank_rows import BOARDS, rank_rows
-from poolbench_driver.assemble.rows import Row, Source
+from poolbench.suites import RankBoard, concept_check_rows, layer_stability, metric_info, rank_board, to_rows
+from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
+from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
-from poolbench_driver.corpora import dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import dataset_identity, dataset_revision
 from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
@@ -27,14 +24,14 @@ from poolbench_driver.rundir import now
 def assemble(
     plan: PoolBenchPlan, artifacts: Artifacts, failures: Mapping[str, Failure], run_id: str
 ) -> dict[str, pa.Table]:
-    """All tables of a run by name: results, curves, cosines, passage_scores, text_scores, boards, pairwise, details.
+    """Return all tables of a run by name.
 
-    And ``published`` where that is asked for: rows like those of ``results``, by other definitions.
+    `published`, if requested, has rows like those of `results`, by other definitions.
 
     Raises:
-        FoundDamageError: Some artifacts are damaged; it names all that were met.
+        FoundDamageError: Some artifacts are damaged; it names all that were found.
     """
-    source = Source(artifacts, failures, plan.producers)
+    source = RowSource(artifacts, failures, plan.producers)
     common = _common_columns(plan.scope, run_id)
     probes = plan.probes.concepts.values()
     rows = [row for own in probes for row in d1_rows(plan.scope, own, source)]
@@ -50,14 +47,17 @@ def assemble(
             tables["curves"] += steering.curves(concept)
             tables["text_scores"] += steering.text_scores(concept)
         tables["text_scores"] += steering.unsteered_scores()
+    published = {}
     if plan.scope.config.protocol == "published":
         own = {**common, "protocol": "published"}
-        tables["published"] = [{**own, **redacted(row)} for row in _published_rows(plan, source)]
+        other_rows = [{**own, **redacted(row)} for row in _published_rows(plan, source)]
+        published["published"] = result_table(_filled(other_rows))
     complete = [{**common, **row} for row in rows]
     ranks, boards, pairwise = rank_rows(complete)
     complete += [{**common, **row} for row in ranks]
     filled = _filled(complete)
-    details = [{"cell_id": cell_id(row), **_details(row)} for row in filled if row.get("details")]
+    detailed = [row for row in filled if row.get("details")]
+    details = [{"cell_id": cell_id(r), "metric": r["metric"], "details": _json(r["details"])} for r in detailed]
     tables_made = {
         "results": result_table(filled),
         "boards": pa.Table.from_pylist(boards, BOARDS),
@@ -65,23 +65,20 @@ def assemble(
         "details": pa.Table.from_pylist(details),
         "cosines": cosine_table(plan, source),
         "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
-        **{name: _table(name, content) for name, content in tables.items()},
+        **{name: pa.Table.from_pylist(content) for name, content in tables.items()},
+        **published,
     }
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
     return tables_made
 
 
-def _published_rows(plan: PoolBenchPlan, source: Source) -> Iterable[Row]:
-    """Yield rows by the reference's definitions: a table of their own, so that nothing ranks them with the rest."""
+def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
+    """Yield rows by the reference's definitions; they have a separate table, so that they are not ranked."""
     steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
     for probes in plan.probes.concepts.values():
         yield from published_d1_rows(probes, source)
         yield from steering.published_rows(probes.concept) if steering else ()
-
-
-def _table(name: str, rows: list[Row]) -> pa.Table:
-    return result_table(_filled(rows)) if name == "published" else pa.Table.from_pylist(rows)
 
 
 def _common_columns(scope: Scope, run_id: str) -> Row:
@@ -107,9 +104,58 @@ def _filled(rows: list[Row]) -> list[Row]:
     return [{**redacted(row), "params": _json(row.get("params"))} for row in rows]
 
 
-def _details(row: Row) -> Row:
-    return {"metric": row["metric"], "details": _json(row["details"])}
-
-
 def _json(params: Any) -> str:
     return params if isinstance(params, str) else json.dumps(params or {}, sort_keys=True)
+
+
+#: Metrics that strategies are ranked by.
+RANKED = (
+    "d1.auroc",
+    "d1.auroc_test",
+    "d1.auroc_nested",
+    "d2.scp",
+    "d2.best_gain",
+    "d2.response_area.excess",
+    "d3.robust_ld",
+    "d3.robust_lc",
+)
+
+#: One row per rank board: the test that any two strategies differ at all, and the critical difference.
+BOARDS = pa.schema(
+    [
+        ("metric", pa.string()),
+        ("board", pa.string()),  # all, or complete: blocks in which no strategy is null
+        ("num_blocks", pa.int64()),  # concepts in which every strategy has a rank
+        ("friedman_statistic", pa.float64()),
+        ("friedman_p", pa.float64()),
+        ("iman_davenport_p", pa.float64()),
+        ("reason", pa.string()),  # why there is no test
+        ("critical_difference", pa.float64()),  # Nemenyi, at level .05
+        ("tie_groups", pa.string()),  # JSON: the largest sets of strategies within the critical difference
+        ("dropped", pa.string()),  # JSON: concepts left out, and why
+    ]
+)
+
+
+def rank_rows(rows: list[Row]) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return rows of `rank.mean`, a summary of each board, and the pairs of its strategies."""
+    versions = {row["strategy"]: row.get("strategy_version") for row in rows if row.get("strategy")}
+    ranks: list[Row] = []
+    boards: list[Row] = []
+    pairwise: list[Row] = []
+    for board in _boards(rows):
+        name = {"metric": board.metric, "board": board.board}
+        ranks += [{**row, "strategy_version": versions.get(row["strategy"])} for row in board.rows()]
+        lists = {column: json.dumps(board.summary[column], sort_keys=True) for column in ("dropped", "tie_groups")}
+        boards.append({**name, **board.summary, **lists})
+        pairwise += [{**name, **row} for row in board.pairwise]
+    return ranks, boards, pairwise
+
+
+def _boards(rows: list[Row]) -> Iterator[RankBoard]:
+    for metric in RANKED:
+        better = metric_info(metric).higher_is_better is not False
+        for complete in (False, True):
+            board = rank_board(rows, metric, higher_is_better=better, complete=complete)
+            if board is not None:
+                yield board

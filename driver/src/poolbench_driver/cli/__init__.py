@@ -1,4 +1,4 @@
-"""The command line: a module for each purpose; errors become one line and an exit code."""
+"""The command line: one module per purpose; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for module in (runs, comparing, planning, listing, embed, adhoc, steer, upkeep):
-    module.register(app)
+    for command in module.COMMANDS:
+        app.command()(command)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
+    """Run the command line; exit with 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
     try:
         refuse_unknown()
         code = app(standalone_mode=False)
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def _is_usage(error: PoolbenchError) -> bool:
-    """Whether another command line would help: wrong names, files and requests, not things that are down."""
+    """Return whether another command line would help: wrong names, files and requests, but no service that is down."""
     return isinstance(error, USAGE_ERRORS) or (error.code != Code.FAILED and 400 <= error.http_status < 500)
 
 

@@ -1,4 +1,4 @@
-"""``python -m poolbench_driver.cli``."""
+"""`python -m poolbench_driver.cli`."""
 
 from poolbench_driver.cli import main
 

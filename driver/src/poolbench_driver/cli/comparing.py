@@ -1,8 +1,9 @@
-"""compare and ranks: what changed between two runs, and who ranks where over several. They need no cluster."""
+"""compare and ranks: what changed between two runs, and ranks over several. They need no cluster."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,7 +46,7 @@ def compare(
     tables = as_tables(changes, everything=everything)
     if as_json or form == "json":
         ids = {"first": folders[0].id, "second": folders[1].id}
-        typer.echo(json.dumps({**ids, **changes.to_json()}, indent=1))
+        typer.echo(json.dumps({**ids, **asdict(changes)}, indent=1))
     elif form == "markdown":
         typer.echo(as_markdown(tables, folders[0].id, folders[1].id))
     else:
@@ -62,7 +63,7 @@ def ranks(
     metric: Annotated[str, typer.Option(help="A ranked metric.")] = "d1.auroc",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
 ) -> int:
-    """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
+    """Return rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
@@ -78,7 +79,7 @@ def ranks(
 
 
 def _find(output: Path, name: str) -> RunFolder:
-    """A run below ``output``, or the folder of one."""
+    """Return a run below `output`, or the run in the folder `name`."""
     from poolbench_driver.rundir import RunFolder
 
     folder = Path(name)
@@ -88,12 +89,7 @@ def _find(output: Path, name: str) -> RunFolder:
 
 
 def _results(folder: RunFolder) -> list[dict[str, Any]]:
-    """A run's result rows.
-
-    Raises:
-        IntegrityError: The file is damaged.
-        InputError: It has other columns than results have, or no rows.
-    """
+    """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows."""
     from poolbench.contracts.results import RESULT_SCHEMA
 
     where = f"{folder.id}/results.parquet"
@@ -112,7 +108,4 @@ def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:
         raise UnknownNameError("metric", metric, measured)
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    for command in (compare, ranks):
-        app.command()(command)
+COMMANDS = (compare, ranks)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None) -> None:
-    """Prints rows as a table; where nobody watches, no cell is cut to the width of a terminal."""
+    """Print rows as a table; if the output is no terminal, no cell is cut."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

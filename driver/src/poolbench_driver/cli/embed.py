@@ -1,4 +1,4 @@
-"""The command ``embed``: vectors of the texts of a file."""
+"""The command `embed`: vectors of the texts of a file."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def embed(
         Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
     ] = None,
 ) -> int:
-    """Vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
+    """Return vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.runtime.folders import list_folder
-    from poolbench_driver.adhoc.vector_files import replacing, writer_of
+    from poolbench_driver.adhoc.embedding import replacing, writer_of
 
     write, spec = writer_of(output), _strategy(strategy, params)
     if padding_side not in SIDES:
@@ -54,7 +54,9 @@ def embed(
     }
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
-        table = _embed(_embedder(settings, _reference(spec, lines, input_, idf_texts)), lines)
+        embedder = _embedder(settings, _reference(spec, lines, input_, idf_texts))
+        with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
+            table = embedder.run(lines, bar.update)
         with replacing(output) as partial:
             write(table, partial)
     except KeyboardInterrupt:
@@ -64,11 +66,7 @@ def embed(
 
 
 def parse_params(given: str | None) -> dict[str, Any]:
-    """Parameters from ``k=4``, several of them with commas between, or a JSON object.
-
-    Raises:
-        ConfigError: If it is neither.
-    """
+    """Return parameters from `k=4`, `k=4,l=2` or a JSON object; raise ConfigError for anything else."""
     if not given:
         return {}
     try:
@@ -98,7 +96,7 @@ def _strategy(strategy: str, params: str | None) -> StrategySpec:
 
 
 def _reference(spec: StrategySpec, lines: list[TextLine], input_: Path, idf_texts: Path | None) -> Reference | None:
-    """The texts of the document frequencies; none where the strategy reads no annotation."""
+    """Return the texts of the document frequencies; None where the strategy reads no annotation."""
     from poolbench_driver.adhoc.embedding import Reference
 
     if not spec.reads_annotations:
@@ -117,13 +115,8 @@ def _embedder(settings: dict[str, Any], reference: Reference | None) -> Embedder
     return Embedder(open_session().services, settings, reference)
 
 
-def _embed(embedder: Embedder, lines: list[TextLine]) -> pa.Table:
-    with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
-        return embedder.run(lines, bar.update)
-
-
 def _report(table: pa.Table, output: Path) -> int:
-    """Says what there is and which lines failed; the exit code."""
+    """Print what was written and which lines failed; return the exit code."""
     from poolbench_driver.adhoc.embedding import num_fallbacks
 
     notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
@@ -141,6 +134,4 @@ def _report(table: pa.Table, output: Path) -> int:
     return Exit.FAILURES if failed else Exit.DONE
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(embed)
+COMMANDS = (embed,)

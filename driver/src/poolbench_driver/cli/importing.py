@@ -1,4 +1,4 @@
-"""import: what others computed."""
+"""import: results computed elsewhere."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def scorers(
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 
-    source = list_folder(source)  # by its whole path: the service runs elsewhere
+    source = list_folder(source)  # an absolute path: the service runs elsewhere
     settings = {"source": source, "positive_label": positive_label, "subfolder": subfolder}
     settings |= {"revision": revision, "tokenizer": None if tokenizer is None else list_folder(tokenizer)}
     names = concepts_at(source, concepts)

@@ -1,4 +1,4 @@
-"""ls: what is registered and what there is."""
+"""ls: what is registered, stored and imported."""
 
 from __future__ import annotations
 
@@ -65,18 +65,14 @@ def _scorers(_: Path) -> Rows:
     rows = []
     for info in artifacts.store.list(scorers_path()):
         base, concept = scorer_pointer(artifacts, info.path)["base"], info.path.split("/")[1]
-        made_at = _iso(info.modified_s)
+        made_at = datetime.fromtimestamp(info.modified_s, UTC).isoformat(timespec="seconds")
         rows.append({"id": f"{concept}@{base}", "concept": concept, "base": base, "made_at": made_at})
     return rows
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
 def _activations(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import list_imports
+    from poolbench_driver.imports.record import list_imports
 
     return [
         {
@@ -127,6 +123,4 @@ def ls(
         typer.echo(f"no {kind}")
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(ls)
+COMMANDS = (ls,)

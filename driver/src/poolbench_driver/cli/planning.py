@@ -1,8 +1,9 @@
-"""plan-data: how much data makes a comparison of two probes reproducible. Needs no cluster."""
+"""plan-data: the amount of data that makes a comparison of two probes reproducible. Needs no cluster."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def plan_data(
         raise ConfigError(str(error)) from None
     answer: dict[str, Any] = {"protocol": protocol, "effect": size, "width": largest, **found._asdict()}
     answer |= {"split": split, "interval": interval, "seeds": compared and dict(compared.differences)}
-    answer |= {"alpha": alpha, "power": power and power.to_json()}
+    answer |= {"alpha": alpha, "power": power and asdict(power)}
     typer.echo(json.dumps(answer, indent=1)) if as_json else _print(answer)
 
 
@@ -70,7 +71,7 @@ def _largest(width: list[int] | None) -> int:
 
 
 def _judged_power(compared: Comparison | None, power: Power | None, n: int | None) -> float | None:
-    """The power that a recommendation leans on: 0 where the pilots differ, but as often one way as the other."""
+    """Return the power that a recommendation uses: 0 if the pilots differ, but as often one way as the other."""
     if power is not None:
         return power.power
     if compared is None or not compared.interval[0] <= 0 <= compared.interval[1] or abs(compared.effect) < _ROUNDING:
@@ -81,7 +82,7 @@ def _judged_power(compared: Comparison | None, power: Power | None, n: int | Non
 
 
 def _one_effect(given: float | None, shares: float) -> float:
-    """The effect; shares of discordant passages say it too."""
+    """Return the effect, from itself or from the shares of discordant passages."""
     if given is not None and abs(abs(given) - abs(shares)) > _BY_HAND:
         raise ConfigError(
             f"--p01 and --p10 differ by {shares:.6g}, the effect is {given:.6g}: they describe two comparisons"
@@ -104,7 +105,7 @@ def _compared(pilots: list[Path] | None, effect: float | None) -> Comparison | N
 def _power(
     compared: Comparison | None, p01: float | None, p10: float | None, n: int | None, alpha: float
 ) -> Power | None:
-    """Power from the given shares, else from the pilots; None where nothing says how many test passages there are."""
+    """Return power from the given shares, else from the pilots; None if the number of test passages is unknown."""
     from poolbench_driver.pilots import power_at
 
     if (p01 is None) != (p10 is None):
@@ -129,7 +130,7 @@ def _shares(text: str) -> tuple[float, ...]:
 
 
 def _print(answer: dict[str, Any]) -> None:
-    """The answer as a table of two columns."""
+    """Print the answer as a table of two columns."""
     from poolbench_driver.cli.display import print_table
 
     size = answer["num_train"]
@@ -152,6 +153,4 @@ def _print(answer: dict[str, Any]) -> None:
     print_table([{"quantity": name, "value": value} for name, value in lines.items()], ("quantity", "value"))
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command("plan-data")(plan_data)
+COMMANDS = (plan_data,)

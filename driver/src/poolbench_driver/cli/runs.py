@@ -45,7 +45,7 @@ def run(
     dry_run: Annotated[bool, typer.Option(help="Say what would be done, and stop.")] = False,
     detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
 ) -> int:
-    """Measure pooling strategies; the same command again continues a run."""
+    """Return measure pooling strategies; the same command again continues a run."""
     flags: dict[str, Any] = {
         "preset": preset or (None if config else "demo"),
         "protocol": protocol,
@@ -66,7 +66,7 @@ def run(
 
     settings = _settings(config, flags, activations)
     shown = open_display(display)
-    job = prepare(settings, open_session())  # wrong names come first: they need no cluster to be told
+    job = prepare(settings, open_session())  # wrong names are reported first, because that needs no cluster
     if dry_run:
         typer.echo(job.describe())
         return Exit.DONE
@@ -76,10 +76,10 @@ def run(
 
 
 def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """Services, queues, dead letters and runs."""
+    """Show services, queues, dead letters and runs."""
     from poolbench.contracts.wire import SERVICES
     from poolbench.queue.letters import NEWEST_SHOWN
-    from poolbench_driver.cli.upkeep import told_set_aside
+    from poolbench_driver.cli.upkeep import describe_set_aside
     from poolbench_driver.cluster.session import open_session, try_health
     from poolbench_driver.rundir import list_runs
 
@@ -96,7 +96,7 @@ def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option(
     ]
     letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
     runs = [{"run": run.id, **run.read_state()} for run in list_runs(output)]
-    aside = told_set_aside(session.artifacts)
+    aside = describe_set_aside(session.artifacts)
     if as_json:
         newest = [letter.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
         body = {"services": services, "newest_dead_letters": newest, "runs": runs, "damaged": aside}
@@ -168,10 +168,7 @@ def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None
     typer.echo(leaderboard_markdown(RunFolder.find(output, name)))
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    for command in (run, status, watch, cancel, report, leaderboard):
-        app.command()(command)
+COMMANDS = (run, status, watch, cancel, report, leaderboard)
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -179,7 +176,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def _settings(config: Path | None, flags: dict[str, Any], activations: str | None) -> RunConfig:
-    """The file's settings, over them an import's, over them the flags that were given."""
+    """Return the file's settings, overridden by an import's, overridden by the flags that were given."""
     from poolbench.config import load_run_config
 
     given = {name: value for name, value in flags.items() if value is not None}
@@ -187,9 +184,9 @@ def _settings(config: Path | None, flags: dict[str, Any], activations: str | Non
 
 
 def _import_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that measure all of an import; flags may still narrow them."""
+    """Return the settings that measure all of an import; flags may still narrow them."""
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import load_import
+    from poolbench_driver.imports.record import load_import
 
     if "model" in given:
         raise typer.BadParameter("--activations and --model name two models; give one")
@@ -206,7 +203,7 @@ def _layers(text: str | None) -> list[int | float] | None:
 
 
 def _detach(folder: RunFolder) -> int:
-    """Starts this very command without --detach in a session of its own; it outlives the terminal."""
+    """Start this command without --detach in a session of its own, which outlives the terminal."""
     log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with log.open("wb") as file:

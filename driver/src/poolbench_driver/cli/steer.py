@@ -1,4 +1,4 @@
-"""`steer`: prompts continued under steering vectors, as they are generated, with their receipts."""
+"""`steer`: prompts continued under steering vectors, shown during generation, with their receipts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
 
 if TYPE_CHECKING:
-    from poolbench_driver.cluster.client import Services
+    from poolbench_driver.cluster.session import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}
@@ -30,8 +30,7 @@ def steer(
         Path | None, typer.Option("--input", help="More of them: JSONL with a field 'text', or plain, one a line.")
     ] = None,
     edit: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{_EDIT}, several times; a registered vector's id may stand for the file."),
+        list[str] | None, typer.Option(help=f"{_EDIT}, several times; a registered vector's id may stand for the file.")
     ] = None,
     vector: Annotated[Path | None, typer.Option(help="A single edit instead: .npy [width].")] = None,
     layer: Annotated[int | None, typer.Option(help="Its block index.")] = None,
@@ -79,7 +78,7 @@ def _vector(file: Path) -> list[float]:
 
 
 def _single_edit(vector: Path | None, layer: int | None, alpha: float, unit: str) -> list[dict[str, Any]]:
-    """The edit that options of its own describe, if any does."""
+    """Return the edit that separate options describe, if any."""
     if vector is None:
         return []
     if layer is None:
@@ -88,7 +87,7 @@ def _single_edit(vector: Path | None, layer: int | None, alpha: float, unit: str
 
 
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
-    """Shows texts while they are generated."""
+    """Show texts while they are generated."""
     console = Console(stderr=True)
     events = services.stream("steerer", "v1/completions", body | {"stream": True})
     with console.status("waiting for the steerer; a model that is not loaded yet takes a while"):
@@ -97,11 +96,7 @@ def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
 
 
 def parse_edit(spec: str, unit: str) -> dict[str, Any]:
-    """An edit as the steerer takes it.
-
-    Raises:
-        InputError: Saying what is wrong with the text, or with the file that it names.
-    """
+    """Return an edit as the steerer takes it; raise InputError for a malformed text or file."""
     parts = spec.rsplit(":", 3)
     operation = parts.pop() if parts[-1] in OPERATIONS else "add"
     if operation != "add" or len(parts) == 4:
@@ -118,7 +113,7 @@ def parse_edit(spec: str, unit: str) -> dict[str, Any]:
 
 
 def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:
-    """Prompts, texts and receipts of a completion."""
+    """Return prompts, texts and receipts of a completion."""
     rows = [
         {
             "prompt": texts[choice["index"]],
@@ -132,7 +127,7 @@ def answer_rows(texts: list[str], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(texts: list[str], events: Iterable[dict[str, Any]], output: TextIO, notes: Console) -> None:
-    """Writes texts in the order of their prompts as they grow, each followed by its receipt."""
+    """Write texts in the order of their prompts while they grow, each followed by its receipt."""
     written, waiting, ends = 0, [""] * len(texts), dict[int, dict[str, Any]]()
     output.write(texts[0])
     for event in events:
@@ -155,9 +150,7 @@ def show(texts: list[str], events: Iterable[dict[str, Any]], output: TextIO, not
                 output.write(texts[written])
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(steer)
+COMMANDS = (steer,)
 
 
 def _proof(choice: dict[str, Any]) -> str:

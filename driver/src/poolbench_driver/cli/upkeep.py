@@ -28,7 +28,7 @@ def gc(
     """Remove artifacts that no run below --output needs, and texts of sensitive concepts that are scored."""
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports import imported_keys
+    from poolbench_driver.imports.record import imported_keys
     from poolbench_driver.job import prepare
     from poolbench_driver.run import committed_keys
     from poolbench_driver.run.erasure import Erasure, scored_texts
@@ -41,7 +41,7 @@ def gc(
     keep = scorer_keys(session.artifacts) | imported_keys(session.artifacts)
     idle: list[Erasure] = []
     busy: list[Erasure] = []
-    for folder in runs:  # one that cannot be planned stops everything: what it needs is unknown
+    for folder in runs:  # a run that cannot be planned stops everything: its artifacts are unknown
         plan = prepare(folder.config(), session).plan
         keep |= plan.keys
         at_work = folder.read_state().get("state") in UNFINISHED
@@ -75,7 +75,7 @@ def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], to
 
 
 def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> dict[str, int]:
-    """Return bytes by key of artifacts that no run needs and that are old; half-written attempts are among them."""
+    """Return bytes by key of old artifacts that no run needs, uncommitted attempts included."""
     sizes: Counter[str] = Counter()
     newest: dict[str, float] = {}
     for key, info in artifacts.objects():
@@ -86,16 +86,12 @@ def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> di
 
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
-    """The scorers that ad-hoc requests find by the name of their concept."""
+    """Return the scorers that ad-hoc requests find by the name of their concept."""
     return {scorer_pointer(artifacts, info.path)["scorer"] for info in artifacts.store.list(scorers_path())}
 
 
 def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
-    """What ``scorers/<concept>/<base>.json`` says.
-
-    Raises:
-        IntegrityError: It is damaged, so that nobody knows which scorer it names.
-    """
+    """Return the content of `scorers/<concept>/<base>.json`; raise IntegrityError if it is damaged."""
     try:
         pointer = json.loads(artifacts.store.get(path))
         return {"scorer": str(pointer["scorer"]), "base": str(pointer.get("base", Path(path).stem))}
@@ -118,15 +114,15 @@ def doctor() -> int:
         return Exit.FAILURES
     results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
     results.append(_check_restricted(session.artifacts))
-    if lines := told_set_aside(session.artifacts):
+    if lines := describe_set_aside(session.artifacts):
         typer.echo(f"note  {lines}")
     results.append(_check(f"broker {session.queue.broker.shown}", session.queue.ping))
     results += [_check(name, partial(session.services.health, name)) for name in SERVICES]
     return Exit.DONE if all(results) else Exit.FAILURES
 
 
-def told_set_aside(artifacts: Artifacts) -> str:
-    """One line on what was set aside as damaged; empty when there is nothing."""
+def describe_set_aside(artifacts: Artifacts) -> str:
+    """Return one line on what was set aside as damaged; empty when there is nothing."""
     from poolbench.storage.damage import objects_set_aside
 
     found = list(objects_set_aside(artifacts.store))
@@ -136,7 +132,7 @@ def told_set_aside(artifacts: Artifacts) -> str:
 
 
 def _check_restricted(artifacts: Artifacts) -> bool:
-    """Whether restricted artifacts can be written; a process that may not touch them at all is no fault."""
+    """Return whether restricted artifacts can be written; a process without access to them passes."""
     try:
         artifacts.require_restricted()
     except RestrictedError as error:
@@ -162,7 +158,4 @@ def _check(what: str, check: Callable[[], object]) -> bool:
     return True
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands."""
-    for command in (gc, doctor):
-        app.command()(command)
+COMMANDS = (gc, doctor)

@@ -1,1 +1,1 @@
-"""The cluster as the driver sees it: one connection to store, queue and leases, and HTTP to the services."""
+"""The cluster: one connection to store, queue and leases, and HTTP to the services."""

@@ -1,24 +1,32 @@
-"""A connection to a cluster: object store, queue, leases and HTTP in one place."""
+"""A connection to a cluster: object store, queue, leases and HTTP."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from poolbench.contracts.wire import ARTIFACTS_FOLDER, SERVICES
-from poolbench.errors import ConfigError, PoolbenchError
+import httpx
+
+from poolbench.contracts.wire import ARROW_STREAM, ARTIFACTS_FOLDER, END_OF_STREAM, SERVICES, bearer
+from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store
-from poolbench_driver.cluster.client import Services
 
-#: How long a status page waits for a service before it calls it busy.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+#: How long a status page waits for a service before it reports it as busy.
 STATUS_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a command needs of the cluster."""
+    """The parts of the cluster that commands use."""
 
     settings: ClusterSettings
     artifacts: Artifacts
@@ -28,12 +36,7 @@ class Session:
 
 
 def open_session() -> Session:
-    """Connects to the cluster that the environment or the state folder names.
-
-    Raises:
-        ConfigError: If no cluster is known.
-        StoreError: If the object store cannot be opened.
-    """
+    """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
     artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
@@ -41,11 +44,7 @@ def open_session() -> Session:
 
 
 def check_session(session: Session) -> dict[str, dict[str, object]]:
-    """Asks store, broker and every service, so that a run fails before it starts; returns each one's health.
-
-    Raises:
-        StoreError, BrokerError, EndpointError: Naming the part that does not answer.
-    """
+    """Return each service's health; raise StoreError, BrokerError or EndpointError if a part does not respond."""
     session.artifacts.store.exists(f"{ARTIFACTS_FOLDER}/none")
     session.queue.ping()
     if not session.settings.http_address:
@@ -60,3 +59,140 @@ def try_health(session: Session, service: str) -> str:
     except PoolbenchError as error:
         known = {Code.UNAUTHORIZED.value: ServiceState.REFUSED, Code.BUSY.value: ServiceState.BUSY}
         return known.get(error.code, ServiceState.DOWN)
+
+
+CONNECT_TIMEOUT_S = 5.0
+HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model responds late
+
+
+class TokenRefusedError(EndpointError):
+    """A service does not accept our token."""
+
+    code = Code.UNAUTHORIZED
+
+    def __init__(self, service: str) -> None:
+        super().__init__(f"{service} refused the token; POOLBENCH_TOKEN differs from the cluster's")
+
+
+class SlowServiceError(EndpointError):
+    """A service took a request and has not answered in time."""
+
+    code = Code.BUSY
+
+
+class ServiceError(PoolbenchError):
+    """A service answered with an error."""
+
+    def __init__(self, code: str, message: str, http_status: int) -> None:
+        super().__init__(message)
+        self.code, self.http_status = code, http_status
+
+
+class Services:
+    """The services' HTTP verbs, as functions of JSON."""
+
+    def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
+        self._cluster = cluster
+        headers = bearer(cluster.token)
+        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            self._http = httpx.Client(base_url=cluster.http_address, headers=headers, timeout=timeout, trust_env=False)
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
+
+    def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
+        """Return a service's health; raise EndpointError if it does not respond or refuses our token."""
+        answer = self._call("GET", service, "health", timeout=timeout_s)
+        if set(answer) <= {"status"}:
+            raise TokenRefusedError(service)
+        return answer
+
+    def get(self, service: str, verb: str, query: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Send GET /service/verb."""
+        return self._call("GET", service, verb, params=query)
+
+    def post(self, service: str, verb: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send POST /service/verb."""
+        return self._call("POST", service, verb, json=body)
+
+    def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
+        """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
+        import pyarrow as pa
+
+        response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
+        try:
+            return pa.ipc.open_stream(response.content).read_all()
+        except pa.ArrowInvalid:
+            raise _no_service(response) from None
+
+    def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
+        address = f"/{service}/{verb}"
+        try:
+            with self._http.stream("POST", address, json=body) as response:
+                if response.is_error:
+                    response.read()
+                    raise (
+                        TokenRefusedError(service) if response.status_code == 401 else _service_error(service, response)
+                    )
+                for line in response.iter_lines():
+                    data = line.removeprefix("data: ")
+                    if data == END_OF_STREAM:
+                        return
+                    if data != line:
+                        yield _event(service, data)
+        except httpx.HTTPError as error:
+            what = str(error) or type(error).__name__
+            raise EndpointError(
+                f"{service} does not answer at {self._cluster.http_address}{address}: {what}; is the cluster up? "
+                "(make cluster-up)"
+            ) from None
+        raise EndpointError(f"{service} ended its stream without saying that it was done")
+
+    def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
+        response = self._send(method, service, verb, **kwargs)
+        try:
+            return dict(response.json())
+        except ValueError:
+            raise _no_service(response) from None
+
+    def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
+        path = f"/{service}/{verb}"
+        address = f"{self._cluster.http_address}{path}"
+        try:
+            response = self._http.request(method, path, **kwargs)
+        except httpx.ReadTimeout:
+            raise SlowServiceError(
+                f"{service} took the request at {address} but does not answer: busy, or stuck"
+            ) from None
+        except httpx.HTTPError as error:
+            what = str(error) or type(error).__name__
+            raise EndpointError(
+                f"{service} does not answer at {address}: {what}; is the cluster up? (make cluster-up)"
+            ) from None
+        if response.status_code == 401:
+            raise TokenRefusedError(service)
+        if response.is_error:
+            raise _service_error(service, response)
+        return response
+
+
+def _event(service: str, data: str) -> dict[str, Any]:
+    event = dict(json.loads(data))
+    if "error" in event:
+        error = event["error"]
+        raise ServiceError(error["code"], f"{service}: {error['message']}", 503)
+    return event
+
+
+def _no_service(response: httpx.Response) -> EndpointError:
+    return EndpointError(f"{response.url} answered, but not as a service of PoolBench does")
+
+
+def _service_error(service: str, response: httpx.Response) -> ServiceError:
+    status = response.status_code
+    try:
+        error = response.json()["error"]
+        return ServiceError(error["code"], f"{service}: {error['message']}", status)
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}", status)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from poolbench_driver.comparison.cells import cell_counts, cells_of_one_run, status_changes
-from poolbench_driver.comparison.pairing import Row, pair_cells
-from poolbench_driver.comparison.rank_changes import rank_changes, ranked_metrics
-from poolbench_driver.comparison.values import value_changes
+import numpy as np
+
+from poolbench.statistics import group_mean_interval, holm, paired_permutation_test
+from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statuses import Status
+from poolbench.suites import RankBoard, metric_info, rank_agreements, rank_board
+from poolbench.suites.cell_table import DROP_STATUSES, WORST_STATUSES
+from poolbench_driver.comparison.pairing import (
+    Pairing,
+    Row,
+    cell_counts,
+    cells_of_one_run,
+    measured_pairs,
+    pair_cells,
+    status_changes,
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,7 @@ class RunChanges:
         only_first: Cells that the second run lacks, counted by metric, and in what that run's cells differ.
         only_second: Cells that the first run lacks, likewise.
         statuses: Changes of status, counted, with an example of the new reason.
-        values: Per metric (strategy ``*``: mean over all) and per strategy: mean difference over concepts with
+        values: Per metric (strategy `*`: mean over all) and per strategy: mean difference over concepts with
             interval, permutation p and, over the strategies of a metric, Holm's correction.
         ranks: Per metric and strategy: both mean ranks over the common concepts, the change and its interval.
         agreement: Per metric: Spearman correlation of the two runs' mean ranks.
@@ -36,12 +49,8 @@ class RunChanges:
     agreement: list[Row]
 
     def changed(self) -> bool:
-        """Whether any cell differs in presence, status or value."""
+        """Return whether any cell differs in presence, status or value."""
         return any(count for name, count in self.summary.items() if name != "common")
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return asdict(self)
 
 
 def compare_runs(
@@ -53,15 +62,11 @@ def compare_runs(
     num_resamples: int = 1000,
     seed: int = 0,
 ) -> RunChanges:
-    """Pairs two runs' result rows and says what changed.
+    """Return the changes between two runs' result rows; differences are second minus first.
 
     Args:
-        first: Rows of one run.
-        second: Rows of the other; differences are second minus first.
-        across: Identity columns to look past, see ``ACROSS``.
-        metrics: Only these; None takes all.
+        across: Identity columns that may differ, see `ACROSS`.
         num_resamples: Resamples of the concepts, and drawn sign patterns where they are too many to count.
-        seed: Seed of both.
 
     Raises:
         ConfigError: Where the runs cannot be compared.
@@ -82,3 +87,113 @@ def compare_runs(
 
 def _chosen(rows: Sequence[Row], metrics: Sequence[str] | None) -> list[Row]:
     return [row for row in rows if metrics is None or row["metric"] in metrics]
+
+
+def value_changes(pairing: Pairing, num_resamples: int, seed: int) -> list[Row]:
+    """Return rows of value differences; within a metric the mean over strategies first, then each strategy."""
+    by_metric: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
+    for pair in measured_pairs(pairing):
+        by_metric[pair[0]["metric"]].append(pair)
+    rows: list[Row] = []
+    for metric, pairs in by_metric.items():
+        by_strategy: dict[str, list[tuple[Row, Row]]] = defaultdict(list)
+        for pair in pairs:
+            by_strategy[pair[0]["strategy"] or ""].append(pair)
+        lines = [_value_row(metric, name, found, num_resamples, seed) for name, found in sorted(by_strategy.items())]
+        adjusted = holm(np.array([line["p"] for line in lines]))
+        each = [{**line, "p_holm": float(p)} for line, p in zip(lines, adjusted, strict=True)]
+        together = {**_value_row(metric, "*", pairs, num_resamples, seed), "p_holm": None}
+        rows += [together, *each] if len(each) > 1 else each
+    return rows
+
+
+def _value_row(metric: str, strategy: str, pairs: Sequence[tuple[Row, Row]], num_resamples: int, seed: int) -> Row:
+    """Return the mean difference over concepts; the cells of a concept are averaged, as they are not independent."""
+    by_concept: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for a, b in pairs:
+        by_concept[a["concept"] or ""].append((a["value"], b["value"]))
+    means_N2 = np.array([np.mean(found, axis=0) for _, found in sorted(by_concept.items())])
+    differences = means_N2[:, 1] - means_N2[:, 0]
+    interval = group_mean_interval(differences, num_resamples=num_resamples, seed=seed) or (None, None)
+    test = paired_permutation_test(differences, num_resamples=num_resamples, seed=seed)
+    return {
+        "metric": metric,
+        "strategy": strategy,
+        "higher_is_better": metric_info(metric).higher_is_better,
+        "first": float(means_N2[:, 0].mean()),
+        "second": float(means_N2[:, 1].mean()),
+        "difference": float(differences.mean()),
+        "ci_low": interval[0],
+        "ci_high": interval[1],
+        "p": test.p_value,
+        "concepts": len(differences),
+        "cells": len(pairs),
+    }
+
+
+#: Statuses by which a cell has a rank, or removes its block from the board.
+_COUNTS = (Status.OK, *WORST_STATUSES, *DROP_STATUSES)
+
+
+def ranked_metrics(first: Sequence[Row], second: Sequence[Row], metrics: Sequence[str] | None) -> list[str]:
+    """Return the metrics that both runs ranked, in the first one's order."""
+    sides = [
+        dict.fromkeys(json.loads(row["params"]).get("of") for row in rows if row["metric"] == "rank.mean")
+        for rows in (first, second)
+    ]
+    return [name for name in sides[0] if name in sides[1] and (metrics is None or name in metrics)]
+
+
+def rank_changes(
+    pairing: Pairing, metrics: Sequence[str], num_resamples: int, seed: int
+) -> tuple[list[Row], list[Row]]:
+    """Change of mean rank by metric and strategy, and by metric how the two runs' mean ranks agree."""
+    boards = {metric: pair for metric in metrics if (pair := _boards(pairing, metric)) is not None}
+    changes = [row for metric, pair in boards.items() for row in _rank_changes(metric, *pair, num_resamples, seed)]
+    agreement = [
+        {"metric": metric, **asdict(rank_agreements({"first": a, "second": b}, seed=seed)[0])}
+        for metric, (a, b) in boards.items()
+    ]
+    return changes, agreement
+
+
+def _boards(pairing: Pairing, metric: str) -> tuple[RankBoard, RankBoard] | None:
+    """Return both runs' boards over the cells that count in both, so that a failure in one does not move the others."""
+    better = metric_info(metric).higher_is_better is not False
+    of_metric = [pair for pair in pairing.common if pair[0]["metric"] == metric]
+    cells = [pair for pair in of_metric if all(cell["status"] in _COUNTS for cell in pair)]
+    first, second = (rank_board([pair[side] for pair in cells], metric, higher_is_better=better) for side in (0, 1))
+    return None if first is None or second is None else (first, second)
+
+
+def _rank_changes(metric: str, first: RankBoard, second: RankBoard, num_resamples: int, seed: int) -> list[Row]:
+    """Change of mean ranks over the concepts that both boards hold; both sides share their resamples."""
+    blocks = [block for block in first.blocks if block in second.blocks]
+    strategies = [name for name in first.strategies if name in second.strategies]
+    if not blocks:
+        return []
+    a, b = (board.ranks_NK[[board.blocks.index(block) for block in blocks]] for board in (first, second))
+    a_NK = a[:, [first.strategies.index(name) for name in strategies]]
+    b_NK = b[:, [second.strategies.index(name) for name in strategies]]
+    weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
+    return [
+        {"metric": metric, "strategy": name, **_rank_change(a_NK[:, k], b_NK[:, k], weights)}
+        for k, name in enumerate(strategies)
+    ]
+
+
+def _rank_change(first: np.ndarray, second: np.ndarray, weights_RN: np.ndarray) -> Row:
+    both = np.isfinite(first) & np.isfinite(second)
+    if not both.any():
+        blank = dict.fromkeys(("first", "second", "change", "ci_low", "ci_high"))
+        return {**blank, "concepts": 0, "status": Status.TOO_FEW}
+    change = second[both] - first[both]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        samples = (weights_RN[:, both] @ change) / weights_RN[:, both].sum(axis=1)
+    interval = percentile_interval(samples) if both.sum() > 1 else None
+    low, high = interval or (None, None)
+    means = {"first": float(first[both].mean()), "second": float(second[both].mean())}
+    return {
+        **means, "change": float(change.mean()), "ci_low": low, "ci_high": high,
+        "concepts": int(both.sum()), "status": Status.OK,
+    }  # fmt: skip

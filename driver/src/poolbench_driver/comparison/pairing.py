@@ -1,7 +1,8 @@
-"""Which cells of two runs are the same, and when two runs must not be compared."""
+"""The cells that two runs have in common, when runs must not be compared, and changes in presence or status."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ Row = dict[str, Any]
 
 #: Columns in which two runs must agree: a figure of another protocol or budget is another quantity.
 SAME = ("suite", "protocol", "budget")
-#: Identity columns that a comparison may look past, by the name of the option.
+#: Identity columns that a comparison may ignore, by the name of the option.
 ACROSS = {
     "model": ("model", "model_revision"),
     "data": ("dataset_revision",),
@@ -23,13 +24,7 @@ ACROSS = {
 
 @dataclass(frozen=True)
 class Pairing:
-    """Cells of two runs.
-
-    Attributes:
-        common: The same cell in both, first run first.
-        only_first: Cells that the second run lacks.
-        only_second: Cells that the first run lacks.
-    """
+    """Cells of two runs: the common ones (first run first), and those that the other run lacks."""
 
     common: list[tuple[Row, Row]]
     only_first: list[Row]
@@ -37,15 +32,10 @@ class Pairing:
 
 
 def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str] = ()) -> Pairing:
-    """Pairs result rows by identity; ranks are left out, because they compare a run's strategies with one another.
-
-    Args:
-        first: Rows of one run.
-        second: Rows of the other.
-        across: Names of ``ACROSS``: identity columns that may differ.
+    """Pair result rows by identity. Ranks are left out, because they compare a run's strategies with one another.
 
     Raises:
-        UnknownNameError: For a name that ``ACROSS`` lacks.
+        UnknownNameError: For a name that `ACROSS` lacks.
         ConfigError: Where suite, protocol or budget differ, or no cell is common.
         InputError: Where a run has two rows of one cell.
     """
@@ -67,7 +57,7 @@ def pair_cells(first: Sequence[Row], second: Sequence[Row], across: Iterable[str
 
 
 def join_rows(runs: Sequence[Sequence[Row]]) -> list[Row]:
-    """The rows of several runs as one, e.g. of several models, for a board over all of them.
+    """Return the rows of several runs as one, for example of several models, for a board over all of them.
 
     Raises:
         ConfigError: Where suite, protocol, budget or data differ: planted and real corpora are never ranked together.
@@ -105,7 +95,7 @@ def _by_identity(rows: Iterable[Row], names: Sequence[str], which: str) -> dict[
 
 
 def _differences(first: Sequence[Row], second: Sequence[Row], names: Iterable[str]) -> str:
-    """The identity columns without a common value, and the option that looks past them."""
+    """Return the identity columns without a common value, and the option that ignores them."""
     parts = []
     for name in names:
         sides = [{row[name] for row in rows} for rows in (first, second)]
@@ -113,3 +103,65 @@ def _differences(first: Sequence[Row], second: Sequence[Row], names: Iterable[st
             option = next((f" (--across {key})" for key, columns in ACROSS.items() if name in columns), "")
             parts.append(f"{name} {', '.join(map(str, sides[0]))} against {', '.join(map(str, sides[1]))}{option}")
     return "; ".join(parts) or "they measured different strategies, concepts or layers"
+
+
+#: Values this close are the same result: recomputed D1 must agree within it.
+SAME_VALUE = 1e-6
+
+
+def cell_counts(pairing: Pairing) -> dict[str, int]:
+    """Return counts of common cells, of cells in one run only, and of changed statuses and values."""
+    return {
+        "common": len(pairing.common),
+        "only_first": len(pairing.only_first),
+        "only_second": len(pairing.only_second),
+        "changed_status": sum(a["status"] != b["status"] for a, b in pairing.common),
+        "changed_value": sum(abs(b["value"] - a["value"]) > SAME_VALUE for a, b in measured_pairs(pairing)),
+    }
+
+
+def measured_pairs(pairing: Pairing) -> list[tuple[Row, Row]]:
+    """Return the common cells with a value in both runs."""
+    return [(a, b) for a, b in pairing.common if a["value"] is not None and b["value"] is not None]
+
+
+def cells_of_one_run(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """Return unpaired cells of one run by metric: count, strategies, and how the other run's cells differ."""
+    found = []
+    for metric in sorted({row["metric"] for row in rows}):
+        own = [row for row in rows if row["metric"] == metric]
+        there = [row for row in others if row["metric"] == metric]
+        names = sorted({row["strategy"] or "" for row in own})
+        shown = ", ".join(names) if len(names) <= 3 else f"{len(names)} strategies"
+        found.append({"metric": metric, "strategies": shown, "cells": len(own), "why": _why(own, there)})
+    return found
+
+
+def _why(own: Sequence[Row], there: Sequence[Row]) -> str:
+    if not there:
+        return "not measured there"
+    sides = {name: ({row[name] for row in own}, {row[name] for row in there}) for name in IDENTITY}
+    if sides.pop("strategy")[0].isdisjoint({row["strategy"] for row in there}):
+        return "not measured there for these strategies"
+    apart = [f"{name} {_shown(a)} here, {_shown(b)} there" for name, (a, b) in sides.items() if a.isdisjoint(b)]
+    return "; ".join(apart) or "other strategies, concepts or settings"
+
+
+def _shown(values: set[Any]) -> str:
+    return ", ".join(sorted(map(str, values))[:3])
+
+
+def status_changes(pairing: Pairing) -> list[Row]:
+    """Change of status by metric and strategy, counted, with an example of the new reason."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    reasons: dict[tuple[str, ...], str] = {}
+    for a, b in pairing.common:
+        if a["status"] != b["status"]:
+            key = (a["metric"], a["strategy"] or "", a["status"], b["status"])
+            counts[key] += 1
+            reasons.setdefault(key, b["reason"] or a["reason"] or "")
+    names = ("metric", "strategy", "from", "to")
+    return [
+        {**dict(zip(names, key, strict=True)), "cells": count, "reason": reasons[key]}
+        for key, count in sorted(counts.items())
+    ]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from poolbench.statuses import Status
-from poolbench_driver.comparison.cells import SAME_VALUE
 from poolbench_driver.comparison.changes import RunChanges
+from poolbench_driver.comparison.pairing import SAME_VALUE
 
 Row = dict[str, Any]
 Titled = tuple[str, Sequence[str], list[Row]]
@@ -15,16 +15,15 @@ Titled = tuple[str, Sequence[str], list[Row]]
 #: Level of the tests behind a verdict.
 LEVEL = 0.05
 
-_LONELY = ("metric", "strategies", "cells", "why")
+_UNPAIRED = ("metric", "strategies", "cells", "why")
 _VALUE = ("metric", "strategy", "first", "second", "difference", "95 % interval", "p", "p (Holm)", "concepts", "")
 _RANK = ("metric", "strategy", "first", "second", "change", "95 % interval", "concepts")
 
 
 def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
-    """Title, columns and rows of every table that has something to say.
+    """Return title, columns and rows of every table that is not empty.
 
     Args:
-        changes: What changed.
         everything: Also lines of values and ranks that stayed the same.
     """
     values = [row for row in changes.values if everything or _moved(row, "difference")]
@@ -38,8 +37,8 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
             ("what", "cells"),
             [{"what": name.replace("_", " "), "cells": n} for name, n in changes.summary.items()],
         ),
-        ("only in the first run", _LONELY, changes.only_first),
-        ("only in the second run", _LONELY, changes.only_second),
+        ("only in the first run", _UNPAIRED, changes.only_first),
+        ("only in the second run", _UNPAIRED, changes.only_second),
         ("changed status", ("metric", "strategy", "from", "to", "cells", "reason"), changes.statuses),
         ("values, second minus first, over concepts", _VALUE, [_value(row) for row in values]),
         ("mean ranks over the common cells, 1 is best", _RANK, [_rank(row) for row in ranks]),
@@ -53,7 +52,7 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
 
 
 def as_markdown(tables: Iterable[Titled], first: str, second: str) -> str:
-    """The tables as Markdown under one heading."""
+    """Return the tables as Markdown under one heading."""
     parts = [f"# {first} against {second}"]
     for title, columns, rows in tables:
         lines = [list(columns), ["---"] * len(columns), *([str(row.get(c, "")) for c in columns] for row in rows)]
@@ -73,7 +72,7 @@ def _value(row: Row) -> Row:
 
 
 def _verdict(row: Row) -> str:
-    """Better or worse where the metric has a direction, the interval leaves out 0 and the corrected test agrees.
+    """Return better or worse where the metric has a direction, the interval excludes 0 and the corrected test agrees.
 
     The interval alone is no verdict: over a handful of concepts it is too narrow, and the strategies are many.
     """

@@ -1,4 +1,4 @@
-"""Corpora as folders of JSONL files: made, checked and read in."""
+"""Corpora as folders of JSONL files: build, validate and import them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCES = ("planted", "real")
 
 
 def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str, seed: int, *, required: bool) -> int:
-    """Makes the corpora of some concepts; returns 1 if one that is ``required`` could not be made."""
+    """Build the corpora of some concepts; return 1 if one that is `required` could not be built."""
     if budget not in BUDGETS:
         raise UnknownNameError("budget", budget, BUDGETS)
     if source not in SOURCES:
@@ -41,7 +41,7 @@ def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str
 
 
 def validate_folder(folder: Path, concepts: str | None) -> int:
-    """Checks the construction rules; returns 1 if one is broken."""
+    """Check the construction rules; return 1 if one is broken."""
     names = concepts_in(folder, concepts)
     broken, manifest = 0, read_manifest(folder)
     for name in names:
@@ -54,7 +54,7 @@ def validate_folder(folder: Path, concepts: str | None) -> int:
 
 
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
-    """Reads the published layout and writes it with documents and manifest."""
+    """Read the published layout and write it with documents and manifest."""
     tables = [read_concept(folder, name) for name in concepts_in(folder, concepts)]
     passages = pa.concat_tables(tables)
     manifest = CorpusManifest(
@@ -70,11 +70,7 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
 
 
 def writable_concepts(text: str | None) -> list[str]:
-    """The concepts asked for, or all that are not sensitive: sensitive passages never leave the store.
-
-    Raises:
-        RestrictedError: If a sensitive one is asked for by name.
-    """
+    """Return the requested concepts, or all that may leave the store; raise RestrictedError for a sensitive one."""
     if text is None:
         return exportable(concept.id for concept in CONCEPTS.all())
     chosen = [CONCEPTS.get(name).id for name in _split(text)]
@@ -83,11 +79,7 @@ def writable_concepts(text: str | None) -> list[str]:
 
 
 def concepts_in(folder: Path, text: str | None) -> list[str]:
-    """The concepts asked for, or those that a corpus folder holds.
-
-    Raises:
-        CorpusError: If it holds none.
-    """
+    """Return the requested concepts, or those in a corpus folder; raise CorpusError if it has none."""
     if not folder.is_dir():
         raise CorpusError(f"corpus {folder}: no such folder")
     if text is not None:

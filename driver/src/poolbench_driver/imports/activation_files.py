@@ -1,13 +1,13 @@
-"""Published activations: one ``.npy`` file a passage, in any of the layouts that are about.
+"""Published activations: one `.npy` file per passage, in any of the common layouts.
 
 | content of a file | layers |
 |---|---|
-| numbers ``[T, D]`` | one, named by the caller |
-| numbers ``[L, T, D]`` | L, named by the caller in their order |
-| an object: a dictionary of layer to ``[T, D]`` (keys ``15``, ``"15"`` or ``"layer_15"``) | named in the file |
-| an object: a sequence of L arrays ``[T, D]`` | L, named by the caller in their order |
+| numbers `[T, D]` | one, named by the caller |
+| numbers `[L, T, D]` | L, named by the caller in their order |
+| an object: a dictionary of layer to `[T, D]` (keys `15`, `"15"` or `"layer_15"`) | named in the file |
+| an object: a sequence of L arrays `[T, D]` | L, named by the caller in their order |
 
-An object is a pickle: to read it is to run what is in it, so it is read only where the caller trusts the file.
+An object is a pickle. Reading it runs the code in it, so it is read only where the caller trusts the file.
 """
 
 from __future__ import annotations
@@ -27,18 +27,14 @@ _LAYER_NAME = re.compile(r"(?:layer|block)?[_. -]?(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The files below a folder by the passage that they may be of: file name or path, without ``.npy``."""
+    """The files below a folder by the passage they may belong to: file name or path, without `.npy`."""
 
     root: Path
     files: Mapping[str, Sequence[Path]]
 
     @classmethod
     def below(cls, folder: Path, concept: str) -> FileIndex:
-        """The files of a concept: below a folder of its name where there is one.
-
-        Raises:
-            InputError: If there is none.
-        """
+        """Return the files of a concept, in a folder of its name if there is one; raise InputError if it has none."""
         root = folder / concept if (folder / concept).is_dir() else folder
         found: dict[str, list[Path]] = {}
         for file in sorted(root.rglob("*.npy")):
@@ -49,11 +45,7 @@ class FileIndex:
         return cls(root, found)
 
     def find(self, passage_id: str, split: str) -> Path:
-        """The file of one passage; of several of its name, the one in a folder that is named after the split.
-
-        Raises:
-            InputError: If there is none, or more than one.
-        """
+        """Return the only file of a passage, by name or by name and split in its path; raise InputError otherwise."""
         found = self.files.get(passage_id, ())
         if len(found) > 1:
             found = [file for file in found if self._is_of(file, split)]
@@ -64,17 +56,17 @@ class FileIndex:
         raise InputError(f"passage {passage_id!r} ({split}) has {what} in {self.root}; expected one {passage_id}.npy")
 
     def _is_of(self, file: Path, split: str) -> bool:
-        """Whether the file lies in a folder such as ``train`` or ``train_pos``."""
+        """Return whether the file lies in a folder such as `train` or `train_pos`."""
         return any(part.split("_")[0] == split for part in file.relative_to(self.root).parent.parts)
 
 
 @dataclass(frozen=True)
 class ActivationReader:
-    """Reads per-token states from files.
+    """Read per-token states from files.
 
     Attributes:
-        layers: The blocks that a file's arrays are of, in their order; of a dictionary, those that are wanted.
-            None takes what a dictionary names.
+        layers: The blocks of a file's arrays, in their order; of a dictionary, the wanted ones. None takes what a
+            dictionary names.
         trust_pickle: Whether files may hold objects, code included.
     """
 
@@ -82,11 +74,11 @@ class ActivationReader:
     trust_pickle: bool = False
 
     def read(self, file: Path) -> dict[int, np.ndarray]:
-        """The states of one passage by layer, [T, D], float16 or float32.
+        """Return the states of one passage by layer, [T, D], float16 or float32.
 
         Raises:
-            InputError: If the file is unreadable, an object that nobody trusts, or of no known layout.
-            ConfigError: If it does not say which layers it holds, and ``layers`` does not either.
+            InputError: If the file is unreadable, an object that is not trusted, or of no known layout.
+            ConfigError: If neither the file nor `layers` says which layers it holds.
         """
         found = self._by_layer(self._load(file), file)
         return {layer: _states(values, file) for layer, values in found.items()}
@@ -141,7 +133,7 @@ class ActivationReader:
 
 
 def _header(stream: Any) -> np.dtype:
-    """The dtype that a ``.npy`` file declares, without reading what follows."""
+    """Return the dtype that a `.npy` file declares, without reading its data."""
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in read:
@@ -164,11 +156,11 @@ def _numbers(values: Any, file: Path) -> np.ndarray:
 
 
 def _states(values: Any, file: Path) -> np.ndarray:
-    """One layer as float16 or float32; float64, which no model computes in, is rounded."""
+    """Return one layer as float16 or float32; float64, which no model computes in, is rounded."""
     array = np.asarray(values)
     if array.dtype.hasobject:
         array = _numbers(values, file)
     if array.dtype.kind != "f" or array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{file} has a layer of shape {array.shape} and type {array.dtype}; floats [T, D] are needed")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and is told as such
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are reported as such
         return np.ascontiguousarray(array, dtype=np.float16 if array.dtype == np.float16 else np.float32)

@@ -1,4 +1,4 @@
-"""Turns activation files into STATES artifacts, one concept and split at a time, one shard in memory a layer."""
+"""Turn activation files into STATES artifacts, one concept and split at a time, with one shard per layer in memory."""
 
 from __future__ import annotations
 
@@ -27,15 +27,11 @@ Say = Callable[[str], None]
 
 @dataclass
 class Importer:
-    """Imports activations of a corpus under a name.
+    """Import activations of a corpus under a name.
 
     Attributes:
-        artifacts: Where they go.
-        folder: Files ``<passage id>.npy``, in a folder of the concept's name or anywhere below.
-        corpus: Passages in the published layout.
-        reader: Reads a file.
-        bos: Whether position 0 is a special token; None finds out by the passages' ``token_count``.
-        say: Takes lines for the user.
+        folder: Files `<passage id>.npy`, in a folder of the concept's name or anywhere below.
+        bos: Whether position 0 is a special token; None finds out by the passages' `token_count`.
         width: Width of the first file; all others must agree.
     """
 
@@ -48,22 +44,17 @@ class Importer:
     width: int | None = field(default=None, init=False)
 
     def run(self, name: str, concepts: Sequence[str]) -> ActivationImport:
-        """Imports the train and test passages of some concepts; what is there already is not read again.
+        """Import the train and test passages of some concepts; existing artifacts are not read again.
 
         Raises:
             InputError: If a passage has no file, or a file is malformed; names the file.
-            ConfigError: If layers or BOS are left open and the files do not tell.
+            ConfigError: If layers or BOS are not given and the files do not show them.
         """
         checked_name(name)
         entries = [entry for concept in concepts for entry in self._concept(concept)]
         assert self.width is not None and self.bos is not None
-        record = ActivationImport(
-            name=name,
-            corpus=str(self.corpus.resolve()),
-            width=self.width,
-            bos=self.bos,
-            states=tuple(entries),
-        )
+        corpus = str(self.corpus.resolve())
+        record = ActivationImport(name=name, corpus=corpus, width=self.width, bos=self.bos, states=tuple(entries))
         save_import(self.artifacts, record)
         return record
 
@@ -79,7 +70,7 @@ class Importer:
                 yield StatesEntry(concept=concept, split=split, layer=layer, key=key)
 
     def _keys(self, concept: str, split: str, located: Sequence[tuple[dict, Path]]) -> dict[int, str]:
-        """The key of each layer; the first file tells which layers there are, and settles what is open."""
+        """Return the key of each layer; the first file determines the layers and, if needed, width and BOS."""
         row, file = located[0]
         first = self.reader.read(file)
         states = next(iter(first.values()))
@@ -111,7 +102,7 @@ class Importer:
             self.say(f"warning: {label}: {sum(bad)} files hold NaN or infinity; their passages are rows that say so")
 
     def _import_passage(self, position: int, row: dict, file: Path, writers: Mapping[int, _Layer]) -> bool:
-        """Adds one passage to each layer; returns whether its states are not finite."""
+        """Add one passage to each layer; return whether its states are not finite."""
         found = self.reader.read(file)
         self._check(row, found, file, writers)
         special = np.arange(len(next(iter(found.values())))) < int(bool(self.bos))
@@ -141,7 +132,7 @@ class Importer:
 
 
 class _Layer:
-    """The states of one layer on their way to an artifact: committed at the end, removed after an error."""
+    """Writes the states of one layer to an artifact: committed at the end, removed after an error."""
 
     def __init__(self, artifacts: Artifacts, key: str, width: int) -> None:
         self._writer = artifacts.writer(key)
@@ -160,22 +151,18 @@ class _Layer:
 
 
 def _guess_bos(row: dict, num_positions: int, file: Path) -> bool:
-    """Whether a file has one position more than its passage has tokens.
-
-    Raises:
-        ConfigError: If it has neither as many nor one more.
-    """
+    """Return whether a file has one position more than its passage has tokens; raise ConfigError if neither fits."""
     count = row["token_count"]
     if count is None or num_positions - count not in (0, 1):
         raise ConfigError(
-            f"{file} has {num_positions} positions and its passage a token_count of {count}, which does not tell "
+            f"{file} has {num_positions} positions and its passage a token_count of {count}, which does not show "
             "whether position 0 is a BOS token; say --bos or --no-bos"
         )
     return bool(num_positions - count)
 
 
 def _digest(located: Sequence[tuple[dict, Path]]) -> str:
-    """Hash of the files' contents with the passages that they belong to, in order."""
+    """Return a hash of the files' contents with the passages that they belong to, in order."""
     total = hashlib.sha256()
     for row, file in located:
         with file.open("rb") as stream:

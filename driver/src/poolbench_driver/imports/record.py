@@ -1,7 +1,7 @@
 """Imported activations: published per-token states as kept states, measured without the model.
 
-Each (concept, split, layer) becomes one STATES artifact, whose key holds a hash of the files. What an import
-holds is noted under ``activations/<name>.json``; ``import:<name>`` is then a model id.
+Each (concept, split, layer) becomes one STATES artifact, whose key holds a hash of the files. The record of an
+import is `activations/<name>.json`; `import:<name>` is then a model id.
 """
 
 from __future__ import annotations
@@ -33,15 +33,10 @@ class StatesEntry(StrictModel):
 
 
 class ActivationImport(StrictModel):
-    """What was imported under a name.
+    """The record of an import.
 
     Attributes:
-        name: Chosen by the user.
-        corpus: Folder of the passages.
-        width: Width D of the states.
         bos: Whether position 0 of every passage is a special token.
-        states: Where the states lie.
-        created_at: When.
     """
 
     name: str
@@ -53,21 +48,21 @@ class ActivationImport(StrictModel):
 
     @property
     def revision(self) -> str:
-        """Hash of what was imported: the same files give the same one."""
+        """Return hash of what was imported: the same files give the same one."""
         return "import-" + digest(sorted(entry.key for entry in self.states), 12)
 
     @property
     def concepts(self) -> list[str]:
-        """The concepts in the order of the import."""
+        """Return the concepts in the order of the import."""
         return list(dict.fromkeys(entry.concept for entry in self.states))
 
     @property
     def layers(self) -> list[int]:
-        """The blocks, ascending."""
+        """Return the blocks, ascending."""
         return sorted({entry.layer for entry in self.states})
 
     def settings(self) -> dict[str, Any]:
-        """The settings of a run that measures all of it."""
+        """Return the settings of a run that measures all of it."""
         return {
             "model": PREFIX + self.name,
             "corpus": {"source": self.corpus},
@@ -77,34 +72,25 @@ class ActivationImport(StrictModel):
 
 
 def is_imported(model: str) -> bool:
-    """Whether a model id names imported activations."""
+    """Return whether a model id names imported activations."""
     return model.startswith(PREFIX)
 
 
 def checked_name(name: str) -> str:
-    """A name that may stand in a path.
-
-    Raises:
-        ConfigError: If it may not.
-    """
+    """Return a name that is valid in a path; raise ConfigError otherwise."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name {name!r}: use up to 64 letters, digits, '.', '_' and '-', the first no sign")
     return name
 
 
 def save_import(artifacts: Artifacts, record: ActivationImport) -> None:
-    """Notes an import; one of the same name is replaced."""
+    """Store the record of an import; one of the same name is replaced."""
     stamped = record.model_copy(update={"created_at": datetime.now(UTC).isoformat(timespec="seconds")})
     artifacts.store.put(f"{_FOLDER}{record.name}.json", seal(stamped.model_dump_json()))
 
 
 def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
-    """The import of this name.
-
-    Raises:
-        UnknownNameError: With the nearest names there are.
-        IntegrityError: If what was noted is damaged.
-    """
+    """Return the import of this name; raise UnknownNameError if there is none, IntegrityError if it is damaged."""
     path = f"{_FOLDER}{checked_name(name)}.json"
     try:
         return ActivationImport.model_validate(unseal(artifacts.store.get(path)))
@@ -116,27 +102,22 @@ def load_import(artifacts: Artifacts, name: str) -> ActivationImport:
 
 
 def import_names(artifacts: Artifacts) -> list[str]:
-    """The names of all imports."""
+    """Return the names of all imports."""
     return [Path(info.path).stem for info in artifacts.store.list(_FOLDER) if info.path.endswith(".json")]
 
 
 def list_imports(artifacts: Artifacts) -> list[ActivationImport]:
-    """All imports."""
+    """Return all imports."""
     return [load_import(artifacts, name) for name in import_names(artifacts)]
 
 
 def imported_keys(artifacts: Artifacts) -> set[str]:
-    """The states of all imports, which no run makes again."""
+    """Return the states of all imports, which no run makes again."""
     return {entry.key for record in list_imports(artifacts) for entry in record.states}
 
 
 def imported_model(config: RunConfig, artifacts: Artifacts) -> ModelInfo:
-    """The model that imported activations stand for.
-
-    Raises:
-        UnknownNameError: If there is no such import.
-        ConfigError: If the run asks for what it cannot give: steering, another concept, a BOS as real token.
-    """
+    """Return the model that an import represents; raise ConfigError if the run needs what the import lacks."""
     record = load_import(artifacts, config.model.removeprefix(PREFIX))
     if set(config.metrics) != {"d1"}:
         raise ConfigError(f"{config.model} are states without a model, and cannot be steered; use --metrics d1")

@@ -1,4 +1,4 @@
-"""Sparse autoencoders of a run: read from a folder, or found in the object store; named by what they hold."""
+"""Sparse autoencoders of a run: read from a folder or found in the object store, keyed by their contents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_co
 from poolbench.errors import ConfigError, DamagedError
 from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
-from poolbench_driver.corpora import LocalStep
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 
 
@@ -21,9 +21,8 @@ class SaeInput:
     """The autoencoder of one layer.
 
     Attributes:
-        key: Where it lies in the object store, once it is there.
-        num_features: How many of its features C5 is made of.
-        step: How the driver puts it there; None where it was there.
+        num_features: Number of its features that C5 uses.
+        step: How the driver stores it; None if it is stored already.
     """
 
     key: str
@@ -32,12 +31,7 @@ class SaeInput:
 
 
 def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
-    """The autoencoders of a run by layer.
-
-    Raises:
-        ConfigError: If a layer is not measured or named twice, a key is unknown, or a width is not the model's.
-        InputError: If a file cannot be read as one.
-    """
+    """Return the autoencoders of a run by layer; raise ConfigError or InputError for one that does not fit."""
     layers, found = model.layers(config.layers), dict[int, SaeInput]()
     for sae in config.saes:
         layer = model.layer(sae.layer)

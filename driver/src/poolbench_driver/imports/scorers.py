@@ -1,4 +1,4 @@
-"""Published scorers, one request a concept: what is asked for, asked back and answered."""
+"""Import published scorers, one request per concept."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from poolbench.concepts import CONCEPTS
 from poolbench.errors import InputError
-from poolbench_driver.cluster.client import ServiceError, Services
+from poolbench_driver.cluster.session import ServiceError, Services
 
 LABEL_NEEDED = "label_needed"
 
-#: Given what the service asked, the label that means the concept.
+#: From the service's question to the label that means the concept.
 Ask = Callable[[str], str]
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one concept's scorer; ``error`` where nothing did."""
+    """The result for one concept's scorer; `error` if it failed."""
 
     concept: str
     answer: dict[str, Any]
@@ -27,12 +27,7 @@ class Imported:
 
 
 def concepts_at(source: str, concepts: str | None) -> list[str]:
-    """The concepts that are asked for; without any, those that a local folder has subfolders of.
-
-    Raises:
-        UnknownConceptError: With the nearest valid names.
-        InputError: If none are named and the source is no folder with any.
-    """
+    """Return the named concepts, else those with a subfolder in a local folder; raise InputError without any."""
     if concepts is not None:
         return [CONCEPTS.get(name.strip()).id for name in concepts.split(",") if name.strip()]
     found = [one.id for one in CONCEPTS.all() if (Path(source) / one.id / "config.json").is_file()]
@@ -47,8 +42,6 @@ def import_scorers(
     """Import one scorer after the other; report failures and go on with the rest.
 
     Args:
-        services: Where they are.
-        concepts: Whose scorers.
         settings: Fields of the service's request besides the concept.
         ask: Asks a person for the label that means a concept, if the service needs it; None fails.
     """

@@ -41,9 +41,6 @@ class PoolBenchPlan(Plan):
     """The plan of a PoolBench run.
 
     Attributes:
-        vectors: Vectors of the measured concepts.
-        components: Common components.
-        probes: D1.
         steering: D2 and D3; None where neither is measured.
     """
 

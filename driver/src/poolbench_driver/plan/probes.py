@@ -9,24 +9,8 @@ from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
+from poolbench.steps import prober as steps
 from poolbench.steps.common import NoParams
-from poolbench.steps.prober import (
-    COMMON_COMPONENT,
-    COMPONENT,
-    COMPONENT_OF_ALL,
-    CONCEPT_DIRECTIONS,
-    CONCEPT_VECTORS,
-    DIRECTIONS,
-    LAYERS,
-    MEASURES,
-    NESTED_MEASURES,
-    PARTS,
-    PASSAGES,
-    PROBE,
-    SAE,
-    VECTORS,
-    ProbeParams,
-)
 from poolbench.steps.roles import Cell, Split, SplitCell
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
@@ -44,16 +28,7 @@ class Components(Stage):
 
 @dataclass(frozen=True)
 class ConceptProbes:
-    """Keys of one concept's D1.
-
-    Attributes:
-        concept: The concept.
-        measures: Measures by strategy and layer.
-        directions: Directions.
-        scores: Scores of passages.
-        published: Measures by the published protocol, where it is asked for.
-        nested: Measures at the layer chosen inside the folds, by strategy, where they are asked for.
-    """
+    """Keys of one concept's D1; `published` and `nested` (layer chosen inside the folds) are empty unless requested."""
 
     concept: Concept
     measures: Mapping[Cell, str]
@@ -84,9 +59,9 @@ def plan_components(scope: Scope, vectors: Vectors) -> Components:
     for spec, layer in product(scope.strategies, scope.layers_with_steering):
         if spec.common_component:
             of = SplitCell("train", spec.id, layer)
-            inputs = {CONCEPT_VECTORS(name): own.vectors[of] for name, own in vectors.concepts.items()}
-            made = draft.add(COMPONENT_OF_ALL, NoParams(), inputs, [COMMON_COMPONENT()])
-            keys[of.cell] = made[COMMON_COMPONENT()]
+            inputs = {steps.CONCEPT_VECTORS(name): own.vectors[of] for name, own in vectors.concepts.items()}
+            made = draft.add(steps.COMPONENT_OF_ALL, NoParams(), inputs, [steps.COMMON_COMPONENT()])
+            keys[of.cell] = made[steps.COMMON_COMPONENT()]
     return Components(draft.done(), keys)
 
 
@@ -123,61 +98,63 @@ class _Planner:
 
     def _parts(self) -> dict[str, dict[Cell, str]]:
         """Plan measures, directions and scores of every strategy at every layer."""
-        parts: dict[str, dict[Cell, str]] = {part: {} for part in PARTS}
+        parts: dict[str, dict[Cell, str]] = {part: {} for part in steps.PARTS}
         for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             inputs = self._inputs(specs, [layer])
             sae = self.scope.saes.get(layer)
             if sae is not None:
-                inputs[SAE(layer)] = sae.key
-            roles = [role(*cell) for cell in cells for role in PARTS.values()]
-            made = self.draft.add(PROBE, self._params(layer), inputs, roles)
-            for cell, part in product(cells, PARTS):
-                parts[part][cell] = made[PARTS[part](*cell)]
+                inputs[steps.SAE(layer)] = sae.key
+            roles = [role(*cell) for cell in cells for role in steps.PARTS.values()]
+            made = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
+            for cell, part in product(cells, steps.PARTS):
+                parts[part][cell] = made[steps.PARTS[part](*cell)]
         return parts
 
     def _published(self) -> dict[Cell, str]:
-        """Plan D1 by the reference's own definition, where it is asked for; it fixes folds and seeds itself."""
+        """Plan D1 by the reference's own definition, if requested; it fixes folds and seeds itself."""
         found: dict[Cell, str] = {}
         if self.scope.config.protocol != "published":
             return found
         budget, concept = self.scope.config.budget, self.vectors.concept.id
-        params = ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published")
+        params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published")
         for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
-            made = self.draft.add(PROBE, params, self._inputs(specs, [layer]), [MEASURES(*cell) for cell in cells])
-            found |= {cell: made[MEASURES(*cell)] for cell in cells}
+            made = self.draft.add(
+                steps.PROBE, params, self._inputs(specs, [layer]), [steps.MEASURES(*cell) for cell in cells]
+            )
+            found |= {cell: made[steps.MEASURES(*cell)] for cell in cells}
         return found
 
     def _nested(self) -> dict[str, str]:
-        """Plan D1 at the layer that each training fold chooses, where it is asked for."""
+        """Plan D1 at the layer that each training fold chooses, if requested."""
         layers, found = self.scope.layers, dict[str, str]()
         if self.scope.config.layer_choice != "nested" or len(layers) < 2:
             return found
         for specs in self.scope.strategy_groups:
-            roles = {spec.id: NESTED_MEASURES(spec.id) for spec in specs}
-            made = self.draft.add(LAYERS, self._params(), self._inputs(specs, layers), roles.values())
+            roles = {spec.id: steps.NESTED_MEASURES(spec.id) for spec in specs}
+            made = self.draft.add(steps.LAYERS, self._params(), self._inputs(specs, layers), roles.values())
             found |= {name: made[role] for name, role in roles.items()}
         return found
 
     def plan_directions(self, layer: int) -> dict[Cell, str]:
         """Plan directions alone, from the train split."""
-        params = ProbeParams(concept=self.vectors.concept.id, seed=self.scope.config.seed)
+        params = steps.ProbeParams(concept=self.vectors.concept.id, seed=self.scope.config.seed)
         found: dict[Cell, str] = {}
         for specs in self.scope.strategy_groups:
             cells = [Cell(spec.id, layer) for spec in specs]
             inputs = self._inputs(specs, [layer], ("train",))
-            made = self.draft.add(CONCEPT_DIRECTIONS, params, inputs, [DIRECTIONS(*cell) for cell in cells])
-            found |= {cell: made[DIRECTIONS(*cell)] for cell in cells}
+            made = self.draft.add(steps.CONCEPT_DIRECTIONS, params, inputs, [steps.DIRECTIONS(*cell) for cell in cells])
+            found |= {cell: made[steps.DIRECTIONS(*cell)] for cell in cells}
         return found
 
-    def _params(self, layer: int | None = None) -> ProbeParams:
-        """What D1 depends on beside its inputs; what is not asked for stays unset, and so out of the keys."""
+    def _params(self, layer: int | None = None) -> steps.ProbeParams:
+        """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
         config, sae = self.scope.config, None if layer is None else self.scope.saes.get(layer)
         extra: dict[str, Any] = {"fold_seeds": config.fold_seeds} if config.fold_seeds else {}
         if sae is not None:
             extra["sae_features"] = sae.num_features
-        return ProbeParams(
+        return steps.ProbeParams(
             concept=self.vectors.concept.id,
             num_bootstrap=config.budget.num_bootstrap,
             seed=config.seed,
@@ -188,11 +165,11 @@ class _Planner:
     def _inputs(
         self, specs: Iterable[StrategySpec], layers: Sequence[int], splits: Sequence[Split] = SPLITS
     ) -> dict[str, str]:
-        """Passages and vectors by role, and the common components to remove from them."""
-        inputs = {PASSAGES(split): self.vectors.passages[split] for split in splits}
+        """Return passages and vectors by role, and the common components to remove from them."""
+        inputs = {steps.PASSAGES(split): self.vectors.passages[split] for split in splits}
         for spec, layer in product(specs, layers):
             for split in splits:
-                inputs[VECTORS(split, spec.id, layer)] = self.vectors.vectors[SplitCell(split, spec.id, layer)]
+                inputs[steps.VECTORS(split, spec.id, layer)] = self.vectors.vectors[SplitCell(split, spec.id, layer)]
             if spec.common_component:
-                inputs[COMPONENT(spec.id, layer)] = self.components.keys[Cell(spec.id, layer)]
+                inputs[steps.COMPONENT(spec.id, layer)] = self.components.keys[Cell(spec.id, layer)]
         return inputs

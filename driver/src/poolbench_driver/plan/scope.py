@@ -1,15 +1,17 @@
-"""What a run measures, with every name resolved: what each stage of the plan reads."""
+"""What a run measures, with every name checked and resolved: the input of each stage of the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import RunConfig
-from poolbench.pooling.registry import STRATEGIES, StrategySpec
+from poolbench.directions import CONSTRUCTIONS, available_directions
+from poolbench.errors import ConfigError
+from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategies, strategies_of
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
 
@@ -22,14 +24,10 @@ class Scope:
     """A resolved run.
 
     Attributes:
-        config: Configuration.
-        model: Revision, depth and width of the model.
-        strategies: Strategies to rank.
         annotator_version: Version of the spaCy pipeline; another one makes other annotations.
         absent: Neighbours that the corpus has no passages of, with the reason; they get no scorer.
-        present: Keys that were committed when the plan was made. They decide only who makes vectors: where states
-            were kept, the pooler does, without the model.
-        saes: Sparse autoencoders by layer.
+        present: Keys that were committed when the plan was made. They only decide which service makes vectors: with
+            kept states, the pooler does, without the model.
     """
 
     config: RunConfig
@@ -42,49 +40,49 @@ class Scope:
 
     @cached_property
     def concepts(self) -> list[Concept]:
-        """The concepts that are measured."""
+        """Return the concepts that are measured."""
         return [CONCEPTS.get(name) for name in self.config.concepts]
 
     @cached_property
     def layers(self) -> list[int]:
-        """The layers that D1 is measured at."""
+        """Return the layers that D1 is measured at."""
         return self.model.layers(self.config.layers)
 
     @cached_property
     def steering_layer(self) -> int:
-        """The layer that D2 and D3 steer at."""
+        """Return the layer that D2 and D3 steer at."""
         return self.model.layer(self.config.steering_layer) if self.steers else self.layers[-1]
 
     @cached_property
     def layers_with_steering(self) -> list[int]:
-        """The layers that vectors are needed at."""
+        """Return the layers that vectors are needed at."""
         return sorted({*self.layers, self.steering_layer} if self.steers else self.layers)
 
     @cached_property
     def steers(self) -> bool:
-        """Whether D2 or D3 is measured."""
+        """Return whether D2 or D3 is measured."""
         return bool({"d2", "d3"} & set(self.config.metrics))
 
     @cached_property
     def pooled(self) -> list[StrategySpec]:
-        """The strategies that vectors are made of: the ranked ones, and the base of the null directions."""
+        """Return the strategies that vectors are made of: the ranked ones, and the base of the null directions."""
         base = [STRATEGIES.get(NULL_BASE)] if self.steers else []
         ranked = [spec for spec in self.strategies if not spec.reads_states]
         return [*ranked, *(spec for spec in base if spec not in ranked)]
 
     @cached_property
     def state_readers(self) -> list[StrategySpec]:
-        """The strategies whose probes read the states of every token."""
+        """Return the strategies whose probes read the states of every token."""
         return [spec for spec in self.strategies if spec.reads_states]
 
     @cached_property
     def keeps_states(self) -> bool:
-        """Whether states are kept: on request, or because a strategy reads them."""
+        """Return whether states are kept: on request, or because a strategy reads them."""
         return self.config.keep_activations or bool(self.state_readers)
 
     @cached_property
     def strategy_groups(self) -> list[list[StrategySpec]]:
-        """Strategies whose probes need one concept alone, and those that need the vectors of all concepts.
+        """Return strategies whose probes need one concept alone, and those that need the vectors of all concepts.
 
         They are probed in separate tasks, so that a concept that fails stops no probe of another.
         """
@@ -93,13 +91,13 @@ class Scope:
 
     @cached_property
     def scored_concepts(self) -> list[Concept]:
-        """The concepts that need a scorer: the measured ones and, for D3, their neighbours."""
+        """Return the concepts that need a scorer: the measured ones and, for D3, their neighbours."""
         ids = dict.fromkeys(name for concept in self.concepts for name in self.scorers_of(concept))
         return [CONCEPTS.get(name) for name in ids]
 
     @property
     def model_params(self) -> dict[str, Any]:
-        """The task parameters that name the model."""
+        """Return the task parameters that name the model."""
         return self.model.params
 
     def scorers_of(self, concept: Concept) -> list[str]:
@@ -112,3 +110,40 @@ def wanted_scorers(config: RunConfig, concept: Concept) -> list[str]:
     """Return the concept itself and, for D3, its neighbours."""
     neighbours = concept.neighbours if "d3" in config.metrics else ()
     return list(dict.fromkeys([concept.id, *neighbours]))
+
+
+def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
+    """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
+    _require_direction(config)
+    concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
+    spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
+    return config.model_copy(update=spelled), strategies
+
+
+def neighbours_of(config: RunConfig) -> list[str]:
+    """Return the concepts of which only a scorer and a direction are needed."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return []
+    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c)))
+    return [name for name in wanted if name not in config.concepts]
+
+
+def _concepts(names: Sequence[str]) -> list[str]:
+    if not names or list(names) == ["all"]:
+        return [concept.id for concept in CONCEPTS.all()]
+    return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
+
+
+def _require_direction(config: RunConfig) -> None:
+    """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
+    name = config.steering.direction
+    CONSTRUCTIONS.get(name)
+    if name not in available_directions(("sae",) if config.saes else ()):
+        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
+
+
+def left_out(strategies: Sequence[StrategySpec]) -> str:
+    """Return one line on the card's on-request strategies that are not among these; empty if there is none."""
+    chosen = {spec.id for spec in strategies}
+    names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in chosen]
+    return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

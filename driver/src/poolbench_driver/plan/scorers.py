@@ -9,25 +9,11 @@ from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.config import RunConfig, folder_revision
+from poolbench.steps import scorer as steps
 from poolbench.steps.extractor import PASSAGES
-from poolbench.steps.scorer import (
-    CONTINUATIONS,
-    GATE,
-    MEASURES,
-    SCORE,
-    SCORER,
-    SCORER_PASSAGES,
-    SCORERS,
-    SCORES,
-    TEST_PASSAGES,
-    TRAIN,
-    GateParams,
-    ScoreParams,
-    TrainParams,
-)
 from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
 from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
-from poolbench_driver.corpora import passages_step
+from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
 from poolbench_driver.plan.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered, strategy_batches
@@ -86,33 +72,30 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
 def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
     config = scope.config
     test = draft.add_local(passages_step(config, concept, "test"))
-    params = TrainParams(
-        concept=concept.id,
-        base=_base(config),
-        mode=config.scorer_mode,
-        seed=config.seed,
-        **_published(config, concept),
+    params = steps.TrainParams(
+        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **_published(config, concept)
     )
-    inputs = {SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
-    made = draft.add(TRAIN, params, inputs, [SCORER(), MEASURES()])
+    inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
+    made = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
     continuations = _plan_continuations(scope, draft, test)
-    gate_inputs = {SCORER(): made[SCORER()], TEST_PASSAGES(): test, CONTINUATIONS(): continuations}
-    gate_params = GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
-    gate = draft.add(GATE, gate_params, gate_inputs, [MEASURES()])[MEASURES()]
-    return ScorerKeys(made[SCORER()], made[MEASURES()], continuations, gate)
+    gate_inputs = {
+        steps.SCORER(): made[steps.SCORER()],
+        steps.TEST_PASSAGES(): test,
+        steps.CONTINUATIONS(): continuations,
+    }
+    gate_params = steps.GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
+    gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
+    return ScorerKeys(made[steps.SCORER()], made[steps.MEASURES()], continuations, gate)
 
 
 def _base(config: RunConfig) -> str:
-    """The base's name; a folder by its whole path, because the service runs elsewhere."""
+    """Return the base's name; for a folder its absolute path, because the service runs elsewhere."""
     folder = Path(config.scorer_base).expanduser()
     return str(folder.resolve()) if folder.is_dir() else config.scorer_base
 
 
 def _published(config: RunConfig, concept: Concept) -> dict[str, Any]:
-    """What else names a base: its revision, and the place of a published classifier.
-
-    A folder is named by what it holds, so that other weights in it are other scorers.
-    """
+    """Return what else identifies a base: its revision (of a folder a hash), and a published classifier's place."""
     imports = config.scorer_mode == "import"
     subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""
     folder = Path(_base(config)) / subfolder
@@ -129,7 +112,7 @@ def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
 
 
 def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:
-    inputs = {SCORERS(name): scorers.concepts[name].scorer for name in names}
+    inputs = {steps.SCORERS(name): scorers.concepts[name].scorer for name in names}
     inputs |= {TEXTS(name): key for name, key in texts.items()}
-    made = draft.add(SCORE, ScoreParams(), inputs, [SCORES(name) for name in texts])
-    return {name: made[SCORES(name)] for name in texts}
+    made = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [steps.SCORES(name) for name in texts])
+    return {name: made[steps.SCORES(name)] for name in texts}

@@ -1,4 +1,4 @@
-"""Stages of D2 and D3: directions to steered texts and their likelihood."""
+"""Stages of D2 and D3: directions to steered texts and their likelihood, and the number of texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from poolbench.steps.prober import NULLS as NULLS_ROLE
 from poolbench.steps.prober import PASSAGES as SPLIT_PASSAGES
 from poolbench.steps.roles import Cell, SplitCell
 from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
-from poolbench_driver.corpora import calibration_step, openings_step
+from poolbench_driver.corpora.sources import calibration_step, openings_step
 from poolbench_driver.plan.probes import Probes
 from poolbench_driver.plan.scope import NULL_BASE, Scope
 from poolbench_driver.plan.stage import Draft, Stage
@@ -37,9 +37,7 @@ class Unsteered(Stage):
     """What all concepts share.
 
     Attributes:
-        openings: Key of the openings.
         calibration: Key of the unit of strength; empty for absolute strengths.
-        texts: The unsteered texts.
     """
 
     openings: str
@@ -69,12 +67,7 @@ class SteeredTexts(Stage):
 
 @dataclass(frozen=True)
 class Sweep:
-    """Directions at several strengths.
-
-    Attributes:
-        strengths: In the budget's unit.
-        direction_ids: Rows of the direction tables; None takes all.
-    """
+    """Directions at several strengths (in the budget's unit); without `direction_ids` all of the direction tables."""
 
     strengths: Sequence[float]
     direction_ids: Sequence[str] | None = None
@@ -104,7 +97,7 @@ def plan_unsteered(scope: Scope) -> Unsteered:
         params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
         calibration = draft.add(CALIBRATE, params, inputs, [CALIBRATION()])[CALIBRATION()]
     shared = {PROMPTS(): openings} | ({CALIBRATION(): calibration} if calibration else {})
-    made = _generate(scope, draft, shared, {UNSTEERED: {}}, Sweep([0.0]))
+    made = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
     return Unsteered(draft.done(), openings, calibration, made[UNSTEERED])
 
 
@@ -114,11 +107,11 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
     concepts: dict[str, ConceptTexts] = {}
     for name, own in vectors.concepts.items():
         nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions
-        texts = _steer(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
+        texts = _generate(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
         for batch in strategy_batches(scope):
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
             sweep = Sweep(budget.strengths, [scope.config.steering.direction])
-            texts |= _steer(scope, draft, shared, keys, sweep)
+            texts |= _generate(scope, draft, shared, keys, sweep)
         concepts[name] = ConceptTexts(own.concept, nulls, texts)
     return SteeredTexts(draft.done(), concepts)
 
@@ -137,26 +130,48 @@ def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
     return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
 
 
-def _steer(scope: Scope, draft: Draft, shared: Keys, directions: Keys, sweep: Sweep) -> dict[str, Texts]:
-    given = {name: {DIRECTIONS(name): key} for name, key in directions.items()}
-    return _generate(scope, draft, shared, given, sweep)
-
-
 def _generate(
-    scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, Keys], sweep: Sweep
+    scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, str | None], sweep: Sweep
 ) -> dict[str, Texts]:
     """Plan one task, and return the keys of texts and fluency by name.
 
     Args:
-        scope: The run.
-        draft: Takes the task.
-        shared: Inputs that all texts depend on.
-        directions: Inputs that the texts of each name depend on.
-        sweep: Strengths.
+        directions: Key of the directions that the texts of each name are steered by; None is unsteered.
     """
-    inputs = dict(shared)
-    for own in directions.values():
-        inputs |= own
+    inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
     made = draft.add(GENERATE, sweep.params(scope), inputs, roles)
     return {name: Texts(made[TEXTS(name)], made[FLUENCY(name)]) for name in directions}
+
+
+@dataclass(frozen=True)
+class Generations:
+    """Texts that a plan generates, for D2 and D3 together: no text is generated for either alone.
+
+    Attributes:
+        steered: Along the strategies' directions: concepts x strategies x strengths x openings x samples.
+        unsteered: At strength 0, once for all concepts.
+    """
+
+    steered: int
+    null: int
+    unsteered: int
+
+    def __str__(self) -> str:
+        total = self.steered + self.null + self.unsteered
+        parts = f"{self.steered:,} steered, {self.null:,} along null directions, {self.unsteered:,} unsteered"
+        return f"{total:,} ({parts})"
+
+
+def generations(scope: Scope) -> Generations:
+    """Count the texts that a run generates, without the continuations for the scorers' gate."""
+    if not scope.steers:
+        return Generations(0, 0, 0)
+    budget, steering = scope.config.budget, scope.config.steering
+    texts = budget.num_openings * steering.num_samples
+    concepts = len(scope.concepts) * texts
+    return Generations(
+        steered=concepts * len(scope.strategies) * len(budget.strengths),
+        null=concepts * budget.num_nulls * len(budget.null_strengths),
+        unsteered=texts,
+    )

@@ -8,25 +8,12 @@ from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
+from poolbench.steps import extractor as steps
 from poolbench.steps.base import Keys
 from poolbench.steps.common import StrategyParam
-from poolbench.steps.extractor import (
-    ANNOTATIONS,
-    CONCEPT_PASSAGES,
-    COUNT,
-    EXTRACT,
-    FREQUENCIES,
-    IMPORTED_VECTORS,
-    PASSAGES,
-    STATES,
-    VECTORS,
-    ExtractParams,
-    ImportedParams,
-    ReadingParams,
-)
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL, AnnotateParams, PoolParams
 from poolbench.steps.roles import Split, SplitCell
-from poolbench_driver.corpora import passages_step
+from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
 
@@ -36,8 +23,6 @@ class ConceptVectors:
     """Keys of one concept's passages, annotations and vectors.
 
     Attributes:
-        concept: The concept.
-        passages: Passages by split.
         annotations: Annotations by split; none for imported activations, whose tokens have no place in the text.
         vectors: Vectors by split, strategy and layer; for strategies that read states, the kept states.
     """
@@ -79,15 +64,15 @@ def plan_neighbour_vectors(scope: Scope, measured: Vectors) -> Vectors:
 
 
 def _plan_frequencies(scope: Scope, draft: Draft) -> str:
-    """Count tokens in the train passages of all concepts, where a strategy asks for it."""
+    """Count tokens in the train passages of all concepts, if a strategy needs them."""
     if scope.model.imported or not any(spec.reads_counts for spec in scope.pooled):
         return ""
     inputs = {
-        CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
+        steps.CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
         for concept in scope.concepts
     }
     reading = {name: value for name, value in _reading(scope).items() if name != "dtype"}  # tokens have no dtype
-    return draft.add(COUNT, ReadingParams(**reading), inputs, [FREQUENCIES()])[FREQUENCIES()]
+    return draft.add(steps.COUNT, steps.ReadingParams(**reading), inputs, [steps.FREQUENCIES()])[steps.FREQUENCIES()]
 
 
 @dataclass(frozen=True)
@@ -109,9 +94,9 @@ class _Planner:
             inputs: dict[str, str] = {}
             if not self.scope.model.imported:
                 annotations[split] = self._annotations(passages[split], passages["train"])
-                inputs = {PASSAGES(): passages[split], ANNOTATIONS(): annotations[split]}
+                inputs = {steps.PASSAGES(): passages[split], steps.ANNOTATIONS(): annotations[split]}
             if self.frequencies:
-                inputs[FREQUENCIES()] = self.frequencies
+                inputs[steps.FREQUENCIES()] = self.frequencies
             vectors |= self._split(concept, split, layers, inputs)
         return ConceptVectors(concept, passages, annotations, vectors)
 
@@ -121,11 +106,11 @@ class _Planner:
     def _annotations(self, passages: str, train: str) -> str:
         version = self.scope.annotator_version
         params = AnnotateParams(pipeline=self.scope.config.annotator, pipeline_version=version)
-        inputs = {PASSAGES(): passages, IDF_PASSAGES(): train}
-        return self.draft.add(ANNOTATE, params, inputs, [ANNOTATIONS()])[ANNOTATIONS()]
+        inputs = {steps.PASSAGES(): passages, IDF_PASSAGES(): train}
+        return self.draft.add(ANNOTATE, params, inputs, [steps.ANNOTATIONS()])[steps.ANNOTATIONS()]
 
     def _split(self, concept: Concept, split: Split, layers: Sequence[int], inputs: Keys) -> Mapping[SplitCell, str]:
-        """Plan one split: from kept states where they serve, else by the extractor in one pass over the model."""
+        """Plan one split: from kept states where they suffice, else by the extractor in one pass over the model."""
         vectors: dict[SplitCell, str] = {}
         extracted: dict[str, str] = {}
         imported = self.scope.model.imported
@@ -135,27 +120,32 @@ class _Planner:
                 states = imported[concept.id, split, layer]
                 keys = self._imported_keys(concept, layer, states)
             else:
-                states = EXTRACT.key(STATES(layer), params, inputs)
-                keys = {spec: EXTRACT.key(VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled}
+                states = steps.EXTRACT.key(steps.STATES(layer), params, inputs)
+                keys = {
+                    spec: steps.EXTRACT.key(steps.VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled
+                }
             served = {spec: key for spec, key in keys.items() if self._serves(states, spec, key)}
             if served:
                 self._pool(concept, layer, states, served, inputs)
-            extracted |= {VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in served}
+            extracted |= {steps.VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in served}
             vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
             vectors |= {SplitCell(split, spec.id, layer): states for spec in self.scope.state_readers}
             if self.scope.keeps_states and not imported:
-                extracted[STATES(layer)] = states
+                extracted[steps.STATES(layer)] = states
         if params is not None and extracted:
-            self.draft.add(EXTRACT, params, inputs, extracted)
+            self.draft.add(steps.EXTRACT, params, inputs, extracted)
         return vectors
 
     def _imported_keys(self, concept: Concept, layer: int, states: str) -> dict[StrategySpec, str]:
-        params = ImportedParams(**_reading(self.scope), strategies=_strategies(concept, self.scope.pooled))
-        inputs = {STATES(layer): states}
-        return {spec: IMPORTED_VECTORS.key(VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled}
+        params = steps.ImportedParams(**_reading(self.scope), strategies=_strategies(concept, self.scope.pooled))
+        inputs = {steps.STATES(layer): states}
+        return {
+            spec: steps.IMPORTED_VECTORS.key(steps.VECTORS(spec.id, layer), params, inputs)
+            for spec in self.scope.pooled
+        }
 
     def _serves(self, states: str, spec: StrategySpec, vectors: str) -> bool:
-        """Whether kept states give these vectors: always where they are all there is of a model."""
+        """Return whether kept states give these vectors: always if there is no model besides them."""
         missing = states in self.scope.present and vectors not in self.scope.present
         return bool(self.scope.model.imported) or (missing and spec.served_by_kept_states)
 
@@ -163,14 +153,14 @@ class _Planner:
         self, concept: Concept, layer: int, states: str, served: Mapping[StrategySpec, str], inputs: Keys
     ) -> None:
         """Plan vectors from the kept states of one layer; the model is not loaded."""
-        read = {STATES(layer): states}
-        if ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
-            read[ANNOTATIONS()] = inputs[ANNOTATIONS()]
-        outputs = {VECTORS(spec.id, layer): key for spec, key in served.items()}
+        read = {steps.STATES(layer): states}
+        if steps.ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
+            read[steps.ANNOTATIONS()] = inputs[steps.ANNOTATIONS()]
+        outputs = {steps.VECTORS(spec.id, layer): key for spec, key in served.items()}
         self.draft.add(POOL, PoolParams(strategies=_strategies(concept, served)), read, outputs)
 
-    def _extract_params(self, concept: Concept, layers: Sequence[int]) -> ExtractParams:
-        return ExtractParams(
+    def _extract_params(self, concept: Concept, layers: Sequence[int]) -> steps.ExtractParams:
+        return steps.ExtractParams(
             **_reading(self.scope),
             strategies=_strategies(concept, self.scope.pooled),
             layers=list(layers),
@@ -179,7 +169,7 @@ class _Planner:
 
 
 def _reading(scope: Scope) -> dict[str, Any]:
-    """The model and how it reads its input: what every key of vectors and states depends on."""
+    """Return the model and how it reads its input, which every key of vectors and states depends on."""
     return {**scope.model_params, "include_bos": scope.config.include_bos}
 
 

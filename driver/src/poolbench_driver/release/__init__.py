@@ -1,4 +1,4 @@
-"""The release form of a run's steered texts: one Parquet file a concept, a dataset card and a manifest."""
+"""A run's steered texts as a release: one Parquet file per concept, a dataset card and a manifest."""
 
 from poolbench_driver.release.release import export_steered_outputs, releasable_concepts
 

@@ -1,8 +1,8 @@
-"""The dataset card of a release: what it is, under which licence, and how it came about."""
+"""The dataset card of a release: contents, licence and origin."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -38,19 +38,17 @@ _FIELDS = {
 
 
 def dataset_card(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> str:
-    """README.md of a release, with the header that dataset hubs read.
+    """Return README.md of a release, with the header that dataset hubs read.
 
     Args:
-        plan: What was run.
-        files: Entries of the manifest by file name; each has ``concept`` and ``num_rows``.
-        licence: Identifier of the texts' licence.
-        gates: What is to be known of each concept's scorer.
+        files: Entries of the manifest by file name; each has `concept` and `num_rows`.
+        gates: Verdict on each concept's scorer.
     """
     return "\n".join([*_header(files, licence), *_body(scope, files, licence, gates), ""])
 
 
 def model_licence(model: str) -> str:
-    """Licence of a preset model; ``unknown`` for others."""
+    """Return licence of a preset model; `unknown` for others."""
     return MODEL_LICENCES.get(model, "unknown")
 
 
@@ -66,7 +64,10 @@ def _header(files: Mapping[str, Any], licence: str) -> list[str]:
 def _body(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[str, str]) -> list[str]:
     config, budget = scope.config, scope.config.budget
     model = f"{scope.model.ref.id} (revision {scope.model.ref.revision or 'unknown'}, {scope.model.ref.dtype})"
-    decoding = "greedy" if config.steering.temperature == 0 else _sampling(scope)
+    decoding = "greedy"
+    if config.steering.temperature != 0:
+        decoding = f"{config.steering.num_samples} samples at temperature {config.steering.temperature:g}, "
+        decoding += f"seed {config.seed}"
     opening_licence = OPENING_LICENCES.get(budget.opening_set, "Apache-2.0, this project")
     return [
         "# Steered texts",
@@ -97,24 +98,16 @@ def _body(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[s
         "",
         "## Fields",
         "",
-        *_table(_FIELDS),
+        "| field | meaning |",
+        "|---|---|",
+        *(f"| `{name.replace(', ', '`, `')}` | {meaning} |" for name, meaning in _FIELDS.items()),
         "",
         "`manifest.json` holds size, rows and SHA-256 of every file, and what the run lacks.",
     ]
 
 
-def _sampling(scope: Scope) -> str:
-    steering = scope.config.steering
-    return f"{steering.num_samples} samples at temperature {steering.temperature:g}, seed {scope.config.seed}"
-
-
-def _table(fields: Mapping[str, str]) -> Sequence[str]:
-    rows = [f"| `{name.replace(', ', '`, `')}` | {meaning} |" for name, meaning in fields.items()]
-    return ["| field | meaning |", "|---|---|", *rows]
-
-
 def scorer_notes(results: pa.Table) -> dict[str, str]:
-    """By concept whether its scorer passed the gate, from a run's results."""
+    """Return by concept whether its scorer passed the gate, from a run's results."""
     notes = {}
     for row in results.select(["metric", "scorer", "value", "params", "reason"]).to_pylist():
         if row["metric"] == "scorer.gate" and '"part": "verdict"' in (row["params"] or ""):

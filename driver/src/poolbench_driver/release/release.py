@@ -1,4 +1,4 @@
-"""Writes a release: whole or not at all, a table in memory at a time, the same bytes for the same run."""
+"""Write a release: whole or not at all, one table in memory at a time, the same bytes for the same run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import PoolBenchPlan, Scope, SteeringStages
 from poolbench_driver.release.card import dataset_card, scorer_notes
-from poolbench_driver.release.texts import RELEASE, ReleaseTable, Source, TextScores, sources
+from poolbench_driver.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
 from poolbench_driver.rundir import RunFolder
 
 MANIFEST = "manifest.json"
@@ -32,10 +32,10 @@ RELEASE_VERSION = 1
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
-    """The concepts asked for, or all measured ones that are not sensitive.
+    """Return the requested concepts, or all measured ones that are not sensitive.
 
     Raises:
-        RestrictedError: A sensitive one is asked for by name, or the run has no others.
+        RestrictedError: A sensitive concept is named, or the run has no others.
         NotFoundError: The run did not measure one.
     """
     chosen = [CONCEPTS.get(name) for name in (measured if asked is None else asked)]
@@ -60,19 +60,15 @@ def export_steered_outputs(
     licence: str,
     on_part: Callable[[int], object] = lambda parts: None,
 ) -> dict[str, Any]:
-    """Writes the release of a finished run into ``output`` and returns its manifest.
+    """Write the release of a finished run into `output` and return its manifest.
 
     Args:
         folder: The run; scores come from its tables, so that nothing restricted is read.
-        plan: Its plan.
-        artifacts: Where the texts lie.
         output: A folder that does not exist, is empty, or holds an earlier release, which is replaced.
-        concepts: From ``releasable_concepts``.
-        licence: Identifier of the texts' licence.
         on_part: Called with 1 after each (concept, strategy).
 
     Raises:
-        InputError: ``output`` holds something else.
+        InputError: `output` holds something else.
         NotFoundError: The run is not finished, or did not steer.
     """
     scope, stages = plan.scope, plan.steering
@@ -106,7 +102,7 @@ def _write_concept(
     scores: pa.Table,
     on_part: Callable[[int], object],
 ) -> list[dict[str, str]]:
-    """Writes one concept's file; returns the parts that the run does not have."""
+    """Write one concept's file; return the parts that the run does not have."""
     found, rows, missing = _scores_of(scores, concept), ReleaseTable(scope), []
     file.parent.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(file, RELEASE, compression="zstd") as writer:
@@ -121,8 +117,8 @@ def _write_concept(
     return missing
 
 
-def _tables(artifacts: Artifacts, source: Source) -> tuple[pa.Table, pa.Table]:
-    """Texts and fluency; what is restricted is refused before it is looked for."""
+def _tables(artifacts: Artifacts, source: TextKeys) -> tuple[pa.Table, pa.Table]:
+    """Return texts and fluency; restricted keys are refused before they are looked up."""
     for key in (source.texts, source.fluency):
         if is_restricted(key):
             raise RestrictedError(f"{source.strategy}: artifact {key} is restricted and never exported")
@@ -130,7 +126,7 @@ def _tables(artifacts: Artifacts, source: Source) -> tuple[pa.Table, pa.Table]:
 
 
 def _scores_of(scores: pa.Table, concept: str) -> TextScores:
-    """Scores of a concept's texts and of the unsteered ones, by text id and scorer."""
+    """Return scores of a concept's texts and of the unsteered ones, by text id and scorer."""
     by_text: dict[str, dict[str, float | None]] = defaultdict(dict)
     if scores.num_rows:
         wanted = pc.or_kleene(pc.equal(scores["concept"], concept), pc.is_null(scores["concept"]))
@@ -161,7 +157,7 @@ def _manifest(
 
 
 def _require_ours(output: Path) -> None:
-    """Refuses to replace anything but an earlier release."""
+    """Raise InputError if `output` is anything but an earlier release, empty or absent."""
     if not output.exists():
         return
     if not output.is_dir():
@@ -178,7 +174,7 @@ def _require_ours(output: Path) -> None:
 
 @contextmanager
 def _replacing(output: Path) -> Iterator[Path]:
-    """A folder beside ``output`` that takes its place when all went well, and is removed when not."""
+    """Yield a folder beside `output` that replaces it on success, and is removed otherwise."""
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.{os.getpid()}.part")
     shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Steered texts as release rows: what was generated, how, what scored it, and the receipt that it was steered."""
+"""Steered texts as release rows: text, settings, scores, and the receipt that it was steered."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ RELEASE = pa.schema(
 TextScores = Mapping[str, Mapping[str, float | None]]
 
 
-class Source(NamedTuple):
-    """Where the texts of one concept and strategy lie."""
+class TextKeys(NamedTuple):
+    """Artifact keys of the texts of one concept and strategy."""
 
     strategy: str
     texts: str
     fluency: str
 
 
-def sources(scope: Scope, stages: SteeringStages, concept: str) -> Iterator[Source]:
-    """Yield what a concept's file holds, in order: unsteered texts, each strategy's, the null directions'."""
-    yield Source(UNSTEERED, *stages.unsteered.texts)
+def sources(scope: Scope, stages: SteeringStages, concept: str) -> Iterator[TextKeys]:
+    """Yield the contents of a concept's file, in order: unsteered texts, each strategy's, the null directions'."""
+    yield TextKeys(UNSTEERED, *stages.unsteered.texts)
     for name in [*(spec.id for spec in scope.strategies), NULLS]:
-        yield Source(name, *stages.texts.concepts[concept].texts[name])
+        yield TextKeys(name, *stages.texts.concepts[concept].texts[name])
 
 
 class ReleaseTable:
-    """Turns the tables of one plan into release rows."""
+    """Turn the tables of one plan into release rows."""
 
     def __init__(self, scope: Scope) -> None:
         self._versions = {spec.id: spec.version for spec in scope.strategies}
@@ -81,11 +81,7 @@ class ReleaseTable:
         }
 
     def of(self, concept: str, strategy: str, texts: pa.Table, fluency: pa.Table, scores: TextScores) -> pa.Table:
-        """RELEASE rows of one concept and strategy.
-
-        Raises:
-            ReceiptError: A steered text is not proven to have been steered.
-        """
+        """Return RELEASE rows of one concept and strategy; raise ReceiptError for a text without a valid receipt."""
         nll = dict(zip(fluency["text_id"].to_pylist(), fluency["mean_nll"].to_pylist(), strict=True))
         rows = []
         for row in texts.to_pylist():
@@ -97,7 +93,7 @@ class ReleaseTable:
 
 
 def _steering(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Direction of a text; refuses one whose receipt is missing or wrong."""
+    """Return the direction of a text; raise ReceiptError if its receipt is missing or wrong."""
     if row["direction_key"] == UNSTEERED:
         return {"direction": None, "vector_hash": None}
     changed, expected = row["positions_changed"], row["positions_expected"]

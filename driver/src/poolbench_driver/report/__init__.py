@@ -7,19 +7,14 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from poolbench.suites.cosines import SAME
-from poolbench_driver.report.charts import response_charts
-from poolbench_driver.report.diagram import rank_diagrams
+from poolbench_driver.report.charts import rank_diagrams, response_charts
 from poolbench_driver.report.ranks import rank_text
 from poolbench_driver.report.views import build_view
 from poolbench_driver.rundir import RunFolder
 
 
 def write_report(folder: RunFolder) -> Path:
-    """Writes ``report/index.html`` of a run; returns its path.
-
-    Raises:
-        NotFoundError: If the run has no results yet.
-    """
+    """Write `report/index.html` of a run; return its path. Raise NotFoundError if the run has no results yet."""
     view = build_view(folder)
     environment = Environment(
         loader=PackageLoader("poolbench_driver.report", "."),

@@ -1,4 +1,4 @@
-"""What a reader can check: each concept's best cell and its nulls, coverage, and why figures are missing."""
+"""Checks for the reader: each concept's best cell and its nulls, coverage, and why figures are missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from poolbench.statuses import Status
 
 Row = dict[str, Any]
 
-#: Checks of a concept whose reason a reader must see.
+#: Checks of a concept whose reason is shown.
 FLAGGED = ("d1.saturation", "d1.alarms")
 
 
 def concept_checks(rows: Sequence[Row]) -> list[Row]:
-    """What a reader can check by eye, a line a concept."""
+    """Return the checks that a reader can make by eye, one line per concept."""
     lines = []
     for concept in sorted({row["concept"] for row in rows if row["strategy"] and row["concept"]}):
         own = [row for row in rows if row["concept"] == concept and row["value"] is not None]
@@ -37,7 +37,7 @@ def concept_checks(rows: Sequence[Row]) -> list[Row]:
 
 
 def _gain_check(rows: Sequence[Row]) -> Row:
-    """The gain of the strategy that was best on the openings it was chosen on, read on the others."""
+    """Return the gain of the strategy that was best on the openings it was chosen on, read on the others."""
     chosen = max(
         _of_metric(rows, "d2.best_strength"), key=lambda row: row["details"]["gain_where_chosen"], default=None
     )
@@ -70,7 +70,7 @@ def coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
 
 
 def null_reasons(rows: Sequence[Row]) -> list[Row]:
-    """How many cells are null, by metric family, status and an example of the reason."""
+    """Return how many cells are null, by metric family and status, with an example of the reason."""
     counts: Counter[tuple[str, str]] = Counter()
     reasons: dict[tuple[str, str], str] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What the page says about parallel directions: each strategy's nearest, and a matrix a layer and construction."""
+"""Parallel directions on the page: each strategy's nearest, and one matrix per layer and construction."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Row = dict[str, Any]
 Key = tuple[str, int]
 
 PRIMARY = "C1"
-#: Shades of a matrix: a cosine from the first bound on has the class ``k1``, and so on; ``n`` is clearly negative.
+#: Shades of a matrix: a cosine from the first bound on has the class `k1`, and so on; `n` is clearly negative.
 SHADES = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 NEGATIVE = -0.2
 
 
 @dataclass(frozen=True)
 class CosineMatrix:
-    """The half of a matrix below its diagonal, which says all: a line a strategy, of texts and shades."""
+    """The lower half of a matrix without its diagonal: one line per strategy, of texts and shades."""
 
     direction: str
     layer: int
@@ -34,14 +34,13 @@ class CosineMatrix:
 
 @dataclass(frozen=True)
 class CosinesView:
-    """Everything on the page about parallel directions.
+    """The part of the page about parallel directions.
 
     Attributes:
         known: Whether the run has the table at all.
-        shown: C1 at the layer that is steered, or the first one; None where nothing can be compared.
-        others: The other layers and constructions.
-        nearest: A line a strategy, in the order of ``shown``.
-        groups: Strategies that ``shown`` hardly tells apart.
+        shown: C1 at the steering layer, or the first one; None where nothing can be compared.
+        nearest: One line per strategy, in the order of `shown`.
+        groups: Strategies whose directions in `shown` are nearly equal.
     """
 
     known: bool = False
@@ -52,11 +51,10 @@ class CosinesView:
 
 
 def build_cosines(rows: Sequence[Row] | None, steered: int | None) -> CosinesView:
-    """The view of ``cosines.parquet``.
+    """Return the view of `cosines.parquet`.
 
     Args:
         rows: Its rows; None where a run has no such table.
-        steered: The layer that is steered, if any is.
     """
     if rows is None:
         return CosinesView()
@@ -87,7 +85,7 @@ def _matrix(key: Key, board: CosineBoard) -> CosineMatrix:
 
 
 def _cell(value: float) -> tuple[str, str]:
-    """Text and shade of a mean cosine."""
+    """Return text and shade of a mean cosine."""
     if math.isnan(value):
         return "\N{EN DASH}", "null"
     if value <= NEGATIVE:
@@ -97,12 +95,12 @@ def _cell(value: float) -> tuple[str, str]:
 
 
 def short(value: float) -> str:
-    """Two decimals without the zero before them, so that twenty columns fit."""
+    """Return two decimals without the leading zero, so that twenty columns fit."""
     return f"{value:z.2f}".replace("0.", ".", 1)
 
 
 def _nearest(board: CosineBoard, by_probe: CosineBoard | None) -> list[Row]:
-    """Each strategy's most parallel other, the concept in which they are least so, and the same pair's C3."""
+    """Return each strategy's most parallel other, their least parallel concept, and the same pair's C3."""
     lines = []
     for name in board.strategies:
         other, cosine = board.nearest(name) or ("", None)

@@ -23,8 +23,8 @@ HEAT_MAPS = (
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One cell of a heat map: text, colour and what a pointer shows."""
+class HeatCell:
+    """One cell of a heat map: text, colour and tooltip."""
 
     text: str
     title: str
@@ -38,15 +38,13 @@ class HeatMap:
     metric: str
     summary: str
     concepts: list[str]
-    rows: list[tuple[str, list[Cell]]]
+    rows: list[tuple[str, list[HeatCell]]]
 
 
 def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[str]) -> HeatMap:
-    """Mean of a metric over layers by strategy and concept.
+    """Return the mean of a metric over layers by strategy and concept.
 
     Args:
-        rows: Result rows.
-        metric: What is shown.
         neutral: Value without colour.
         order: Strategies, first on top.
     """
@@ -62,14 +60,14 @@ def heat_map(rows: Sequence[Row], metric: str, neutral: float, order: Sequence[s
     return HeatMap(metric, metric_info(metric).summary, concepts, lines)
 
 
-def _cell(rows: list[Row], paint: Callable[[float], str]) -> Cell:
+def _cell(rows: list[Row], paint: Callable[[float], str]) -> HeatCell:
     if not rows:
-        return Cell("", "not measured")
+        return HeatCell("", "not measured")
     values = [row["value"] for row in rows if row["value"] is not None]
     title = "; ".join(_describe(row) for row in rows)
     if not values:
-        return Cell(rows[0]["status"].replace("_", " "), title)
-    return Cell(f"{fmean(values):z.2f}", title, paint(fmean(values)))
+        return HeatCell(rows[0]["status"].replace("_", " "), title)
+    return HeatCell(f"{fmean(values):z.2f}", title, paint(fmean(values)))
 
 
 def _describe(row: Row) -> str:
@@ -81,7 +79,7 @@ def _describe(row: Row) -> str:
 
 
 def _painter(values: Sequence[float], neutral: float) -> Callable[[float], str]:
-    """Blue above neutral, orange below, stronger with distance; readable for the colour-blind."""
+    """Return a function from value to colour: blue above neutral, orange below, readable for the colour-blind."""
     reach = max((abs(value - neutral) for value in values), default=1.0) or 1.0
 
     def paint(value: float) -> str:

@@ -12,7 +12,7 @@ from poolbench_driver.rundir import RunFolder
 
 
 def leaderboard_markdown(folder: RunFolder) -> str:
-    """Facts, leaderboard, concept-by-strategy tables, checks and scorers of a run."""
+    """Return facts, leaderboard, concept-by-strategy tables, checks and scorers of a run."""
     view = build_view(folder)
     board = [[row["strategy"], _rank(row["rank"]), *(row[name] for name in view.columns)] for row in view.leaderboard]
     parts = [
@@ -30,7 +30,8 @@ def leaderboard_markdown(folder: RunFolder) -> str:
     parts += cosines_markdown(view.cosines)
     parts += means_markdown("Published definitions, never ranked, beside the corrected means", view.published)
     parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], _verdicts(view.scorers))]
-    parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], _nulls(view.nulls))]
+    nulls = [[row["family"], row["status"], str(row["count"])] for row in view.nulls]
+    parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], nulls)]
     return "\n".join(parts)
 
 
@@ -39,7 +40,7 @@ def _rank(row: Row | None) -> str:
 
 
 def ranks_markdown(ranks: RanksView) -> list[str]:
-    """Ranks with what ties them, by family, concept family and model; nothing where nothing was ranked."""
+    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked."""
     if not ranks.standings:
         return []
     board = ranks.boards[ranks.primary]
@@ -61,7 +62,7 @@ def ranks_markdown(ranks: RanksView) -> list[str]:
 
 
 def cosines_markdown(cosines: CosinesView) -> list[str]:
-    """Each strategy's most parallel other; nothing where none can be compared."""
+    """Return each strategy's most parallel other; nothing where none can be compared."""
     if cosines.shown is None:
         return []
     figures = [[row[name] for name in ("cosine", "C3")] for row in cosines.nearest]
@@ -74,7 +75,7 @@ def cosines_markdown(cosines: CosinesView) -> list[str]:
 
 
 def means_markdown(title: str, table: MeansTable | None) -> list[str]:
-    """A table of means with its notes; nothing where the run has none."""
+    """Return a table of means with its notes; nothing where the run has none."""
     if table is None:
         return []
     notes = [f"\n{'; '.join(table.notes)}"] if table.notes else []
@@ -93,10 +94,6 @@ def _against(ranks: RanksView) -> list[list[str]]:
 def _verdicts(rows: Iterable[Row]) -> list[list[str]]:
     verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
     return [[row["scorer"], "passed" if row["value"] == 1 else "failed", row["reason"] or ""] for row in verdicts]
-
-
-def _nulls(rows: Iterable[Row]) -> list[list[str]]:
-    return [[row["family"], row["status"], str(row["count"])] for row in rows]
 
 
 def _table(header: list[str], rows: Iterable[list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""What the page says about ranks: boards, pairs, families, models, layers and concepts, made again from the rows."""
+"""Ranks on the page: boards, pairs, families, models, layers and concepts, computed from the rows."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import Any
 
+from poolbench import suites
 from poolbench.concepts import CONCEPTS
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.statistics import StatisticError, rank_resolution
-from poolbench.suites import (
-    FamilyRank,
-    RankAgreement,
-    RankBoard,
-    block_agreement,
-    boards_by,
-    family_ranks,
-    metric_info,
-    rank_agreements,
-    rank_board,
-    winning_rates,
-)
 
 Row = dict[str, Any]
 
 #: The metric whose ranks are shown in full.
 PRIMARY = "d1.auroc"
-#: A family that nothing registered any more belongs to.
+#: The family of what is not registered any more.
 UNREGISTERED = "not registered"
 
 
@@ -43,25 +32,22 @@ class PartTable:
 
 @dataclass(frozen=True)
 class RanksView:
-    """Everything on the page that is about ranks; empty where nothing could be ranked.
-
-    ``boards`` and ``tests`` are of every ranked metric, all else is of ``primary``.
-    """
+    """The part of the page about ranks: `boards` and `tests` of every ranked metric, all else of `primary`."""
 
     primary: str = PRIMARY
-    boards: dict[str, RankBoard] = field(default_factory=dict)
+    boards: dict[str, suites.RankBoard] = field(default_factory=dict)
     tests: list[Row] = field(default_factory=list)
     standings: list[Row] = field(default_factory=list)
     pairs: list[Row] = field(default_factory=list)
     concept_families: PartTable | None = None
     models: PartTable | None = None
-    strategy_families: list[FamilyRank] = field(default_factory=list)
-    layers: list[RankAgreement] = field(default_factory=list)
+    strategy_families: list[suites.FamilyRank] = field(default_factory=list)
+    layers: list[suites.RankAgreement] = field(default_factory=list)
     concepts: list[Row] = field(default_factory=list)
     resolution: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What is said of the primary metric, and the tests of all, as JSON values."""
+        """Return the figures of the primary metric, and the tests of all, as JSON values."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _PLAIN} | {
             "concept_families": self.concept_families and asdict(self.concept_families),
             "models": self.models and asdict(self.models),
@@ -75,12 +61,17 @@ _PLAIN = ("primary", "tests", "standings", "pairs", "concepts", "resolution")
 
 
 def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
-    """The boards of all ranked metrics, and the primary one in full."""
+    """Return the boards of all ranked metrics, and the primary one in full."""
     boards = {
         metric: {b: _board(rows, metric, b == "complete") for b in ("all", "complete")}
         for metric in ranked_metrics(rows)
     }
-    tests = [_test(board) for found in boards.values() for board in found.values() if board is not None]
+    tests = [
+        {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **board.summary}
+        for found in boards.values()
+        for board in found.values()
+        if board is not None
+    ]
     main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
     board = main.get(primary)
     if board is None:
@@ -94,15 +85,15 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         pairs=sorted(board.pairwise, key=lambda pair: (pair["p"] is None, pair["p"])),
         concept_families=_part_table(parts(_concept_family()), board),
         models=_part_table(parts(lambda row: row["model"]), board),
-        strategy_families=family_ranks(board, {spec.id: spec.family for spec in STRATEGIES.all()}),
+        strategy_families=suites.family_ranks(board, {spec.id: spec.family for spec in STRATEGIES.all()}),
         layers=_layers(parts),
-        concepts=[{"concept": name, "tau": _known(tau)} for name, tau in block_agreement(board).items()],
+        concepts=[{"concept": name, "tau": _known(tau)} for name, tau in suites.block_agreement(board).items()],
         resolution=_resolution(board),
     )
 
 
-def letters(board: RankBoard) -> dict[str, str]:
-    """Letters by strategy: two that share one are not told apart by the critical difference."""
+def letters(board: suites.RankBoard) -> dict[str, str]:
+    """Return letters by strategy: strategies that share one lie within the critical difference."""
     found: dict[str, str] = {}
     for number, group in enumerate(board.summary["tie_groups"]):
         for name in group:
@@ -111,7 +102,7 @@ def letters(board: RankBoard) -> dict[str, str]:
 
 
 def rank_text(mean: float | None, interval: tuple[float | None, float | None] | None) -> str:
-    """A mean rank with its interval, as far as there is one."""
+    """Return a mean rank with its interval, as far as there is one."""
     if mean is None or math.isnan(mean):
         return ""
     if interval is None or interval[0] is None or interval[1] is None:
@@ -120,30 +111,28 @@ def rank_text(mean: float | None, interval: tuple[float | None, float | None] | 
 
 
 def ranked_metrics(rows: Iterable[Row]) -> list[str]:
-    """The metrics that the rows' run ranked, in its order."""
+    """Return the metrics that the rows' run ranked, in its order."""
     ranks = (row for row in rows if row["metric"] == "rank.mean")
     return list(dict.fromkeys(json.loads(row["params"]).get("of", "") for row in ranks))
 
 
-def _board(rows: Sequence[Row], metric: str, complete: bool = False) -> RankBoard | None:
-    return rank_board(
-        rows, metric, higher_is_better=metric_info(metric).higher_is_better is not False, complete=complete
+def _board(rows: Sequence[Row], metric: str, complete: bool = False) -> suites.RankBoard | None:
+    return suites.rank_board(
+        rows, metric, higher_is_better=suites.metric_info(metric).higher_is_better is not False, complete=complete
     )
 
 
 def _boards_by(
     rows: Sequence[Row], metric: str, part: Callable[[Mapping[str, Any]], str | None]
-) -> dict[str, RankBoard]:
-    return boards_by(rows, metric, part, higher_is_better=metric_info(metric).higher_is_better is not False)
+) -> dict[str, suites.RankBoard]:
+    return suites.boards_by(
+        rows, metric, part, higher_is_better=suites.metric_info(metric).higher_is_better is not False
+    )
 
 
-def _test(board: RankBoard) -> Row:
-    return {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **board.summary}
-
-
-def _standings(board: RankBoard) -> list[Row]:
-    """A line a strategy: its rank, what ties it, and how it compares with the best."""
-    rates, marks = winning_rates(board), letters(board)
+def _standings(board: suites.RankBoard) -> list[Row]:
+    """Return one line per strategy: its rank, what ties it, and how it compares with the best."""
+    rates, marks = suites.winning_rates(board), letters(board)
     against = {pair["other"]: pair for pair in board.pairwise if pair["strategy"] == board.strategies[0]}
     return [
         {
@@ -162,8 +151,8 @@ def _concept_family() -> Callable[[Mapping[str, Any]], str]:
     return lambda row: families.get(row["concept"], UNREGISTERED)
 
 
-def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable | None:
-    """Mean ranks within each part, strategies in the order of the whole board; None where that is the only part."""
+def _part_table(boards: Mapping[str, suites.RankBoard], order: suites.RankBoard) -> PartTable | None:
+    """Return mean ranks within each part, strategies in the order of the whole board; None if there is one part."""
     if len(boards) < 2:
         return None
     cells: dict[str, dict[str, str]] = {
@@ -177,19 +166,21 @@ def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable 
     return PartTable(heads, [(name, [cells[part].get(name, "") for part in boards]) for name in order.strategies])
 
 
-def _layers(parts: Callable[[Callable[[Mapping[str, Any]], str | None]], dict[str, RankBoard]]) -> list[RankAgreement]:
-    """Agreement of the ranks on each pair of layers of a model."""
+def _layers(
+    parts: Callable[[Callable[[Mapping[str, Any]], str | None]], dict[str, suites.RankBoard]],
+) -> list[suites.RankAgreement]:
+    """Return agreement of the ranks on each pair of layers of a model."""
     boards = parts(lambda row: None if row["layer"] is None else f"{row['model']} layer {row['layer']:>3}")
     models = dict.fromkeys(name.rpartition(" layer ")[0] for name in boards)
-    found: list[RankAgreement] = []
+    found: list[suites.RankAgreement] = []
     for model in models:
         own = {name.split()[-1]: board for name, board in boards.items() if name.rpartition(" layer ")[0] == model}
         prefix = f"{model} " if len(models) > 1 else ""
-        found += rank_agreements({f"{prefix}layer {layer}": board for layer, board in own.items()})
+        found += suites.rank_agreements({f"{prefix}layer {layer}": board for layer, board in own.items()})
     return found
 
 
-def _resolution(board: RankBoard) -> float | None:
+def _resolution(board: suites.RankBoard) -> float | None:
     try:
         return rank_resolution(-board.ranks_NK.T).resolution
     except StatisticError:

@@ -1,4 +1,4 @@
-"""What the page shows, as plain data: the template only lays it out."""
+"""The contents of the page as plain data; the template only lays them out."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons
 from poolbench_driver.report.cosines import CosinesView, build_cosines
-from poolbench_driver.report.d1 import build_d1
 from poolbench_driver.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
-from poolbench_driver.report.means import MeansTable, mean_text
-from poolbench_driver.report.published import build_published
+from poolbench_driver.report.means import MeansTable, build_d1, build_published, mean_text
 from poolbench_driver.report.ranks import RanksView, build_ranks
 from poolbench_driver.rundir import RunFolder
 
@@ -25,7 +23,7 @@ LEADERBOARD = ("d1.auroc", "d1.auroc_test", "d2.best_gain", "d2.scp", "d3.robust
 
 @dataclass(frozen=True)
 class View:
-    """Everything on the page."""
+    """The contents of the page."""
 
     title: str
     planted: bool
@@ -48,7 +46,7 @@ class View:
 
 
 def build_view(folder: RunFolder) -> View:
-    """Reads a run's tables into a view."""
+    """Read a run's tables into a view."""
     table = folder.read_table("results")
     details = {row["cell_id"]: json.loads(row["details"]) for row in folder.read_table("details").to_pylist()}
     rows = [{**row, "details": details.get(row["cell_id"], {})} for row in table.to_pylist()]
@@ -78,13 +76,13 @@ def build_view(folder: RunFolder) -> View:
 
 
 def _cosines(folder: RunFolder, rows: Iterable[Row]) -> CosinesView:
-    """The table of cosines; runs that an earlier version finished have none."""
+    """Return the table of cosines; runs that an earlier version finished have none."""
     steered = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
     return build_cosines(_optional(folder, "cosines"), steered)
 
 
 def _optional(folder: RunFolder, name: str) -> list[Row] | None:
-    """The rows of a table that not every run has."""
+    """Return the rows of a table that not every run has."""
     return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else None
 
 
@@ -103,7 +101,7 @@ def _facts(folder: RunFolder, first: Row, digest: str) -> list[tuple[str, str]]:
 
 
 def _order(rows: Iterable[Row]) -> list[str]:
-    """Strategies by mean rank on D1, those without a rank last in registry order."""
+    """Return strategies by mean rank on D1, those without a rank last in registry order."""
     ranks = {
         row["strategy"]: row["value"]
         for row in rows

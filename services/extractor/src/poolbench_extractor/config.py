@@ -1,38 +1,24 @@
-"""What the extractor's tasks and requests carry, and how a deployment sizes its batches."""
+"""Parameters of the extractor's tasks and requests, responses, and batch sizes."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from poolbench.config import ModelRef, StrictModel
-from poolbench.contracts.bounds import (
-    MAX_CHARACTERS,
-    Flag,
-    Label,
-    Layer,
-    ModelName,
-    Name,
-    StrategyParams,
-    Text,
-    Whole,
-)
+from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
 from poolbench.runtime.folders import requested_model
 from poolbench.steps.extractor import ReadingParams
 
+#: Texts of one HTTP request.
 MAX_TEXTS = 1_024
-"""Texts of one HTTP request."""
-
+#: Characters of all texts of one HTTP request.
 MAX_REQUEST_CHARACTERS = 5_000_000
-"""Characters of all texts of one HTTP request."""
-
+#: Texts of one forward pass, whatever a request asks for.
 MAX_BATCH = 4_096
-"""Texts of one forward pass, whatever a request asks for."""
-
+#: Words of one annotated text.
 MAX_WORDS = 500_000
-"""Words of one annotated text."""
-
 #: Place of a character, or of a word, in its text.
 Place = Annotated[int, Field(strict=True, ge=0, le=MAX_CHARACTERS)]
 Places = Annotated[list[Place], Field(max_length=MAX_WORDS, fail_fast=True)]
@@ -40,13 +26,12 @@ Tags = Annotated[list[Label], Field(max_length=MAX_WORDS, fail_fast=True)]
 
 
 class BatchLimits(StrictModel):
-    """How large a batch may get; changes speed and memory, never results.
+    """The largest batch; it changes speed and memory, never results.
 
     Attributes:
         max_tokens: Positions of a batch, padding included.
-        max_loss_tokens: The same where a loss goes back through the model, and activations must be kept for it.
-        max_passages: Passages of a batch.
-        padding_side: ``right`` lets the model use its fastest attention; ``left`` is for comparisons.
+        max_loss_tokens: The same where a loss is propagated back through the model, which keeps activations.
+        padding_side: `right` lets the model use its fastest attention; `left` is for comparisons.
     """
 
     max_tokens: int = Field(default=8192, gt=0)
@@ -56,7 +41,7 @@ class BatchLimits(StrictModel):
 
 
 class Annotation(StrictModel):
-    """One row of ``POST /pooler/annotate``: columns of one entry for each word."""
+    """One row of `POST /pooler/annotate`: columns of one entry for each word."""
 
     passage_id: Text = ""
     word_start: Places
@@ -72,14 +57,14 @@ class Annotation(StrictModel):
 
 
 class EmbedRequest(ReadingParams):
-    """Body of ``POST /embed``.
+    """Body of `POST /embed`.
 
     Attributes:
-        texts: What to read; a text that cannot be computed is a row with status and reason.
-        ids: Name the texts, where strategies draw at random; a text without one is named by its content.
-        annotations: Rows of ``POST /pooler/annotate`` for these texts, for strategies that read annotations.
+        texts: A text that cannot be computed is a row with status and reason.
+        ids: Names of the texts, for strategies that draw at random; the default name is a hash of the content.
+        annotations: Rows of `POST /pooler/annotate` for these texts, for strategies that read annotations.
         layer: Block index; negative ones count from the end.
-        batch_size: Texts of a forward pass at most.
+        batch_size: Most texts of a forward pass.
         padding_side: Changes speed, never results.
     """
 
@@ -94,14 +79,39 @@ class EmbedRequest(ReadingParams):
     padding_side: Literal["left", "right"] = "right"
 
     def reference(self) -> ModelRef:
-        """The model, if requests may name it.
-
-        Raises:
-            ModelError: For a folder that is not allowed.
-        """
+        """Return the model; raise ModelError for a folder that requests may not name."""
         return requested_model(self.model, revision=self.model_revision, dtype=self.dtype)
 
     def limits(self) -> BatchLimits:
-        """How large the batches get."""
+        """Return the batch limits."""
         given = {} if self.batch_size is None else {"max_passages": self.batch_size}
         return BatchLimits(padding_side=self.padding_side, **given)
+
+
+class EmbedAnswer(StrictModel):
+    """Vectors of texts, one entry per text in every list, and how they were made."""
+
+    model: str
+    model_revision: str
+    dtype: str
+    strategy: str
+    strategy_version: int
+    params: dict[str, Any] = Field(description="parameters of the strategy, defaults included")
+    layer: int = Field(description="block index, counted from 0")
+    include_bos: bool
+    num_failed: int = Field(ge=0, description="texts whose status is not ok")
+    ids: list[str]
+    vectors: list[list[float] | None] = Field(description="null where the text failed")
+    applied: list[bool] = Field(description="false where nothing was selected and A1 was taken instead")
+    token_share: list[float] = Field(description="share of the tokens that carry weight")
+    status: list[str]
+    reason: list[str | None] = Field(description="why a text failed, null where it did not")
+
+
+class ModelAnswer(StrictModel):
+    """The shape of a model, from its configuration alone."""
+
+    revision: str | None
+    num_blocks: int
+    width: int
+    window: int | None = Field(description="longest input in tokens, null where the model names none")

@@ -1,51 +1,109 @@
-"""Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests alike."""
+"""Passages in, pooled vectors (and kept states) out: the functions behind tasks and requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from poolbench.cancellation import check_cancelled
+from poolbench.contracts.tables import CALIBRATION, table_from_rows
+from poolbench.errors import InputError
 from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
-from poolbench.pooling.signals import KEPT_SIGNALS
+from poolbench.pooling.context import Words
+from poolbench.pooling.signals import KEPT_SIGNALS, from_source
 from poolbench_extractor.config import BatchLimits
-from poolbench_extractor.encode import Encoded
-from poolbench_extractor.forward.capture import Captured
+from poolbench_extractor.encode import Encoded, Frequencies, encode
+from poolbench_extractor.forward.batching import make_batches, run_halving
+from poolbench_extractor.forward.capture import Captured, capture
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import (
-    DEFAULT_LIMITS,
-    DEFAULT_READING,
-    Passages,
-    Progress,
-    Reading,
-    encode_passages,
-    run_batches,
-)
 from poolbench_extractor.states import Sink, StateKeeper
+
+Progress = Callable[[int, int], None]
+DEFAULT_LIMITS = BatchLimits()
+
+
+@dataclass(frozen=True)
+class PassageTexts:
+    """Texts with their ids and annotations, and token frequencies where a strategy needs them."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    words: Mapping[str, Words] = field(default_factory=dict)
+    frequencies: Frequencies | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How passages become tokens and batches."""
+
+    include_bos: bool = False
+    max_length: int | None = None
+    limits: BatchLimits = DEFAULT_LIMITS
+
+
+DEFAULT_READING = Reading()
+
+
+def encode_passages(decoder: Decoder, passages: PassageTexts, reading: Reading) -> list[Encoded]:
+    """Return the passages as tokens; a passage that cannot be run has an error."""
+    return encode(
+        decoder,
+        passages.ids,
+        passages.texts,
+        passages.words,
+        include_bos=reading.include_bos,
+        max_length=reading.max_length,
+        frequencies=passages.frequencies,
+    )
+
+
+def run_batches(
+    decoder: Decoder,
+    encoded: Sequence[Encoded],
+    consume: Callable[[Sequence[Encoded], Captured], None],
+    *,
+    layers: Sequence[int],
+    signals: Mapping[int, Collection[str]] | None = None,
+    limits: BatchLimits,
+    progress: Progress | None,
+) -> None:
+    """Run forward passes over all usable passages; each batch's captures are consumed before the next."""
+    done = 0
+    if any(from_source("loss", names) for names in (signals or {}).values()):
+        limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
+
+    def attempt(batch: Sequence[Encoded]) -> None:
+        consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
+
+    for batch in make_batches((p for p in encoded if p.error is None), limits):
+        check_cancelled()
+        run_halving(batch, attempt)
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(encoded))
 
 
 def extract(
     decoder: Decoder,
-    passages: Passages,
+    passages: PassageTexts,
     wanted: Mapping[int, Sequence[Request]],
     *,
     keep: Mapping[int, Sink] | None = None,
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
-    """Pools every passage with the wanted strategies of each layer in one pass over the model.
+    """Pool every passage with the wanted strategies of each layer in one pass over the model.
 
     Args:
-        decoder: The model.
-        passages: What to read.
         wanted: Requests by layer.
-        keep: Takes the per-token states of each layer to be kept, shard by shard.
-        reading: Special tokens, window and batch sizes.
+        keep: Sinks of the per-token states of each layer to be kept, shard by shard.
         progress: Called with passages done and their number.
 
     Returns:
-        VECTORS by ``<strategy>/<layer>``.
+        VECTORS by `<strategy>/<layer>`.
     """
     encoded = encode_passages(decoder, passages, reading)
     return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
@@ -60,22 +118,15 @@ def extract_encoded(
     limits: BatchLimits = DEFAULT_LIMITS,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
-    """As ``extract``, from passages that are tokens already."""
+    """Pool passages like `extract`, from tokens."""
     work = _Extraction(decoder, encoded, wanted, keep or {})
-    run_batches(
-        decoder,
-        encoded,
-        work.consume,
-        layers=work.layers,
-        signals=work.signals,
-        limits=limits,
-        progress=progress,
-    )
+    layers, signals = work.layers, work.signals
+    run_batches(decoder, encoded, work.consume, layers=layers, signals=signals, limits=limits, progress=progress)
     return work.finish()
 
 
 class _Extraction:
-    """The outputs of one extraction while batches come in."""
+    """The outputs of one extraction while batches complete."""
 
     def __init__(
         self,
@@ -95,19 +146,19 @@ class _Extraction:
 
     @property
     def layers(self) -> list[int]:
-        """The layers to capture."""
+        """Return the layers to capture."""
         return sorted({*self._wanted, *self._kept})
 
     @property
     def signals(self) -> dict[int, set[str]]:
-        """What the strategies of each layer need; kept states carry some for strategies to come."""
+        """Return what the strategies of each layer need; kept states carry some more for later strategies."""
         needs: dict[int, set[str]] = {layer: set(KEPT_SIGNALS) for layer in self._kept}
         for layer, requests in self._wanted.items():
             needs.setdefault(layer, set()).update(*(request.strategy.needs for request in requests))
         return needs
 
     def consume(self, batch: Sequence[Encoded], captured: Captured) -> None:
-        """Pools and keeps one batch. What does not depend on the layer is weighed once for all of them."""
+        """Pool and keep one batch. Weights that do not depend on the layer are computed once for all layers."""
         contexts = [passage.context for passage in batch]
         plans = {requests: Weighing.of(contexts, requests) for requests in set(self._wanted.values())}
         for layer in self.layers:
@@ -120,7 +171,7 @@ class _Extraction:
                 self._kept[layer].add(batch, states, signals)
 
     def finish(self) -> dict[str, pa.Table]:
-        """Ends the kept states; all tables by role, with the passages that could not be run as failed rows."""
+        """Close the kept states; return all tables by role, with passages that could not be run as failed rows."""
         tables: dict[str, pa.Table] = {}
         for layer, collector in self._pooled.items():
             for passage in self._encoded:
@@ -130,3 +181,38 @@ class _Extraction:
         for kept in self._kept.values():
             kept.close()
         return tables
+
+
+def calibrate(
+    decoder: Decoder,
+    passages: PassageTexts,
+    layers: Sequence[int],
+    *,
+    reading: Reading = DEFAULT_READING,
+    progress: Progress | None = None,
+) -> pa.Table:
+    """Return the mean L2 norm of the residual stream over real tokens by layer; raise InputError without a passage."""
+    encoded = encode_passages(decoder, passages, reading)
+    usable = [passage for passage in encoded if passage.error is None]
+    if not usable:
+        raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
+    sums: dict[tuple[int, int], float] = {}
+
+    def run(batch: Sequence[Encoded], captured: Captured) -> None:
+        for layer in layers:
+            for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
+                norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
+                sums[layer, passage.index] = float(norms[passage.context.real].sum())
+
+    run_batches(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
+    num_tokens = sum(len(passage.context.real) for passage in usable)
+    rows = [
+        {
+            "layer": layer,
+            # In passage order, so that batches do not change the last digits.
+            "mean_residual_norm": sum(sums[layer, p.index] for p in usable) / num_tokens,
+            "num_tokens": num_tokens,
+        }
+        for layer in layers
+    ]
+    return table_from_rows(rows, CALIBRATION)

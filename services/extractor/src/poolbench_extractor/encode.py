@@ -1,17 +1,18 @@
-"""Texts to token ids with contexts; what cannot be run becomes a failure of its own passage."""
+"""Texts to token ids with contexts; a passage that cannot be run carries the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 
-from poolbench.errors import CellError
+from poolbench.contracts.tables import TOKEN_COUNTS
+from poolbench.errors import CellError, InputError
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.statuses import Status
-from poolbench_extractor.frequencies import Frequencies
 from poolbench_extractor.models.decoder import Decoder
 
 
@@ -20,9 +21,6 @@ class Encoded:
     """One passage, ready for the model, or the reason why it is not.
 
     Attributes:
-        index: Its place among the passages.
-        context: Its tokens.
-        error: Why it cannot be run.
         stretched: Whether it is longer than the length at which the model switches its rotary frequencies. The
             switch holds for a whole batch, so such passages never share one with shorter ones.
     """
@@ -34,13 +32,13 @@ class Encoded:
 
     @property
     def token_ids(self) -> np.ndarray:
-        """Vocabulary ids, special tokens included."""
+        """Return vocabulary ids, special tokens included."""
         assert self.context.token_ids is not None
         return self.context.token_ids
 
     @property
     def num_positions(self) -> int:
-        """Length of the sequence, special tokens included."""
+        """Return length of the sequence, special tokens included."""
         return self.context.num_positions
 
 
@@ -54,16 +52,11 @@ def encode(
     max_length: int | None = None,
     frequencies: Frequencies | None = None,
 ) -> list[Encoded]:
-    """Tokenises passages without truncating any.
+    """Tokenise passages without truncating any.
 
     Args:
-        decoder: Gives tokenizer and window.
-        passage_ids: One a text.
-        texts: The passages.
         words: Annotations by passage id.
-        include_bos: Whether a special token at position 0 counts as real.
         max_length: An upper bound besides the model's window, in tokens.
-        frequencies: How often tokens occur, where a strategy asks for it.
     """
     limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
     encoded = []
@@ -84,7 +77,7 @@ def tokenise(
     *,
     include_bos: bool = False,
 ) -> Iterator[TokenContext]:
-    """The tokens of passages, whether a model can run them or not; arguments as of ``encode``."""
+    """Yield the tokens of passages, whether a model can run them or not; arguments as of `encode`."""
     batch = tokenizer(
         list(texts),
         return_offsets_mapping=True,
@@ -118,3 +111,33 @@ def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> Cell
         reason = f"passage {name} has token id {highest}; the model knows ids below {vocabulary}"
         return CellError(Status.FAILED, reason, quoted=[name])
     return None
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Relative frequencies, float64, by token id; ids beyond the end do not occur."""
+
+    of_id: np.ndarray
+
+    @classmethod
+    def from_table(cls, counts: pa.Table) -> Self:
+        """Return frequencies from TOKEN_COUNTS; raise InputError if nothing was counted."""
+        if counts.num_rows == 0:
+            raise InputError("the train passages hold no token to count")
+        ids, numbers = (counts[name].to_numpy() for name in TOKEN_COUNTS.names)
+        of_id = np.bincount(ids, weights=numbers)
+        return cls(of_id / of_id.sum())
+
+    def added_to(self, context: TokenContext) -> TokenContext:
+        """Return the passage with the signal `frequency` [T]; a token that does not occur has 0."""
+        assert context.token_ids is not None
+        known = context.token_ids < len(self.of_id)
+        frequency_T = np.where(known, self.of_id[np.where(known, context.token_ids, 0)], 0.0)
+        return context.at_layer({"frequency": frequency_T})
+
+
+def count_tokens(passages: Iterable[TokenContext]) -> pa.Table:
+    """Return TOKEN_COUNTS of the real tokens of passages, by ascending id."""
+    found = [context.token_ids[context.real] for context in passages if context.token_ids is not None]
+    ids, counts = np.unique(np.concatenate([np.empty(0, np.int64), *found]), return_counts=True)
+    return pa.table([pa.array(ids), pa.array(counts)], schema=TOKEN_COUNTS)

@@ -34,9 +34,6 @@ class PoolingEncoder(SentenceTransformer):
         model: Preset id, folder or Hugging Face id, or a decoder that is loaded already.
         strategy: Id of a pooling strategy that needs no labels.
         layer: Block index; negative ones count from the end.
-        params: Parameters of the strategy.
-        revision: Revision of the model.
-        dtype: Type of the model's weights.
         max_seq_length: Positions of a text, special tokens included; by default and at most the model's window.
         include_bos: Whether a special token at position 0 counts as a real token.
         annotate: Annotates texts, for strategies that read annotations.
@@ -90,7 +87,7 @@ class PoolingEncoder(SentenceTransformer):
 
     @property
     def num_truncated(self) -> int:
-        """Texts that were cut so far."""
+        """Return texts that were cut so far."""
         return self._module.num_truncated
 
     @property
@@ -99,7 +96,7 @@ class PoolingEncoder(SentenceTransformer):
 
     @property
     def similarity_fn_name(self) -> Any:
-        """Which similarity `similarity` and `similarity_pairwise` compute."""
+        """Return the similarity that `similarity` and `similarity_pairwise` compute."""
         return super().similarity_fn_name
 
     @similarity_fn_name.setter

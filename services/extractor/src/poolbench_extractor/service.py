@@ -1,36 +1,45 @@
-"""The extractor's adapter: tasks and requests to the functions of ``core``."""
+"""The extractor's adapter: from tasks and requests to the functions of `core`."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import torch
 from fastapi import Header, Response
 from fastapi.responses import JSONResponse
 from transformers.utils.logging import disable_progress_bar
 
-from poolbench.contracts.bounds import ModelName, Revision
+from poolbench.contracts.bounds import ModelName, Revision, require_at_most
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
+from poolbench.errors import ConfigError, InputError, shown
+from poolbench.pooling.batch import Request
+from poolbench.pooling.kept import words_by_passage
 from poolbench.runtime.folders import requested_model
 from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench.settings import ExtractorSettings
-from poolbench.steps.extractor import CALIBRATE, COUNT, EXTRACT, FREQUENCIES, STATES
-from poolbench_extractor import core
-from poolbench_extractor.answers import EmbedAnswer, ModelAnswer
-from poolbench_extractor.calibration import calibrate
-from poolbench_extractor.config import EmbedRequest
-from poolbench_extractor.embedding import texts as embedding
-from poolbench_extractor.encode import tokenise
-from poolbench_extractor.frequencies import count_tokens
-from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
-from poolbench_extractor.tasks import (
-    missing_outputs,
-    read_passages,
-    reading_of,
-    reporting,
-    require_vectors,
+from poolbench.steps.extractor import (
+    ANNOTATIONS,
+    CALIBRATE,
+    COUNT,
+    EXTRACT,
+    FREQUENCIES,
+    PASSAGES,
+    STATES,
+    VECTORS,
+    ExtractParams,
+    ReadingParams,
 )
+from poolbench_extractor import core
+from poolbench_extractor.config import EmbedAnswer, EmbedRequest, ModelAnswer
+from poolbench_extractor.core import PassageTexts, Reading, calibrate
+from poolbench_extractor.embedding import texts as embedding
+from poolbench_extractor.encode import Frequencies, count_tokens, tokenise
+from poolbench_extractor.models.decoder import Decoder
+from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -39,21 +48,17 @@ if TYPE_CHECKING:
 
 
 class ExtractorService:
-    """Keeps one model loaded, the one asked for last."""
+    """Keep one model loaded: the one requested last."""
 
     name = "extractor"
 
     def __init__(self, deployment: ExtractorSettings) -> None:
-        self.handlers = {
-            EXTRACT.kind: self.extract,
-            CALIBRATE.kind: self.calibrate,
-            COUNT.kind: self.count,
-        }
+        self.handlers = {EXTRACT.kind: self.extract, CALIBRATE.kind: self.calibrate, COUNT.kind: self.count}
         self._deployment = deployment
         self._models = DecoderCache(deployment)
 
     def extract(self, task: Task, io: TaskIO) -> None:
-        """``extractor.extract``: vectors by strategy and layer, and kept states; only what is missing."""
+        """Write vectors by strategy and layer, and kept states, as far as they are missing."""
         params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
@@ -68,7 +73,7 @@ class ExtractorService:
                 io.write_table(role, table, meta=meta)
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
-        """``extractor.calibrate``: mean residual norms on the fixed calibration texts."""
+        """Write the mean residual norms on the fixed calibration texts."""
         params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
@@ -79,7 +84,7 @@ class ExtractorService:
             io.write_table(role, table, meta={"model_revision": decoder.revision})
 
     def count(self, task: Task, io: TaskIO) -> None:
-        """``extractor.count``: how often each token occurs in all passages given; the tokenizer alone is loaded."""
+        """Write how often each token occurs in all passages given; only the tokenizer is loaded."""
         params = COUNT.params_of(task)
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
@@ -88,7 +93,7 @@ class ExtractorService:
         io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        """Vectors of texts as JSON, or as an Arrow stream for who accepts one; a text that fails is a row."""
+        """Return vectors of texts as JSON, or as an Arrow stream if accepted; a text that fails is a row."""
         pooling = embedding.unsupervised(request.strategy, request.params)
         passages = embedding.passages_of(request, pooling)
         table = embedding.embed(self._models.get(request.reference()), request, pooling, passages)
@@ -97,11 +102,11 @@ class ExtractorService:
         return JSONResponse(embedding.as_json(table))
 
     def model(self, model: ModelName = "demo", revision: Literal[""] | Revision = "") -> dict[str, Any]:
-        """Revision, depth, width and window of a model, without loading its weights."""
+        """Return revision, depth, width and window of a model, without loading its weights."""
         return describe(requested_model(model, revision=revision or None))
 
     def routes(self, router: APIRouter) -> None:
-        """``POST /embed`` and ``GET /model``."""
+        """Add `POST /embed` and `GET /model`."""
         vectors: Responses = {200: {"model": EmbedAnswer, "content": {ARROW_STREAM: BINARY}}}
         router.add_api_route(
             "/embed",
@@ -120,11 +125,71 @@ class ExtractorService:
         )
 
     def health(self) -> dict[str, Any]:
-        """What is loaded."""
+        """Return what is loaded."""
         return self._models.loaded()
 
 
 def create() -> ExtractorService:
-    """The service, for the runtime."""
+    """Return the service, for the runtime."""
     disable_progress_bar()
     return ExtractorService(ExtractorSettings.load())
+
+
+#: Bytes of all vectors of one task, which are held until its last passage is done.
+MAX_VECTOR_BYTES = 64 * 2**30
+#: Characters of all passages of one task.
+MAX_TASK_CHARACTERS = 1_000_000_000
+
+
+def require_vectors(num_passages: int, num_sets: int, width: int) -> None:
+    """Raise TooLargeError, with the number and the limit, for vectors that do not fit into memory."""
+    what = f"{num_passages:,} passages x {num_sets:,} strategies and layers x width {width:,} are so many bytes"
+    require_at_most(what, 4.0 * num_passages * num_sets * width, MAX_VECTOR_BYTES, "plan smaller tasks")
+
+
+def read_passages(task: Task, io: TaskIO) -> PassageTexts:
+    """Return the passages of a task, with annotations and token frequencies where it has them."""
+    table = io.table(PASSAGES())
+    if table.num_rows == 0:
+        raise InputError(f"task {task.task_id} ({task.kind}): the passages are empty")
+    characters = sum(len(text or "") for text in table["text"].to_pylist())
+    require_at_most("characters in passages", characters, MAX_TASK_CHARACTERS, "plan smaller tasks")
+    words = words_by_passage(io.table(ANNOTATIONS())) if ANNOTATIONS() in task.inputs else {}
+    frequencies = Frequencies.from_table(io.table(FREQUENCIES())) if FREQUENCIES() in task.inputs else None
+    return PassageTexts(table["passage_id"].to_pylist(), table["text"].to_pylist(), words, frequencies)
+
+
+@contextmanager
+def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
+    """Report seconds and peak memory of a GPU; on a CPU the runtime's own figures are right."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.reset_peak_memory_stats(device)
+    start = time.perf_counter()
+    yield
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    io.report(device_s=time.perf_counter() - start, peak_bytes=peak)
+
+
+def reading_of(params: ReadingParams) -> Reading:
+    """Return how the passages become tokens."""
+    return Reading(include_bos=params.include_bos, max_length=params.max_length)
+
+
+def missing_outputs(
+    decoder: Decoder, params: ExtractParams, missing: Iterable[str]
+) -> tuple[dict[int, list[Request]], list[int]]:
+    """Return the requests by layer and the kept layers of missing outputs; raise ConfigError or LayerError."""
+    requests = {entry.id: Request.of(entry.id, entry.params) for entry in params.strategies}
+    missing = set(missing)
+    keep = [decoder.layer(at.layer) for _, at in STATES.among(missing)]
+    wanted: dict[int, list[Request]] = {}
+    for role, cell in VECTORS.among(missing):
+        if STATES.parse(role) is not None:
+            continue
+        if cell.strategy not in requests:
+            raise ConfigError(f"output role {shown(role)} names none of the strategies {', '.join(requests) or 'none'}")
+        wanted.setdefault(decoder.layer(cell.layer), []).append(requests[cell.strategy])
+    return wanted, keep

@@ -1,4 +1,4 @@
-"""Hands per-token hidden states on as shards while batches complete (``--keep-activations``)."""
+"""Write per-token hidden states as shards while batches complete (`--keep-activations`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ Sink = Callable[[pa.Table], None]
 
 
 class StateKeeper:
-    """The states of one layer on their way to a sink; at most a shard of them is held here.
-
-    States keep the dtype that they have in the model; shards come in the order in which batches run.
-    """
+    """Writes the states of one layer, in the model's dtype, to a sink; at most one shard is held in memory."""
 
     def __init__(self, encoded: Sequence[Encoded], width: int, sink: Sink, shard_bytes: int = SHARD_BYTES) -> None:
         self._writer = ShardWriter(sink, width, shard_bytes)
@@ -29,7 +26,7 @@ class StateKeeper:
         self._done: set[int] = set()
 
     def add(self, batch: Sequence[Encoded], states: Sequence[Tensor], signals: Sequence[Signals]) -> None:
-        """The states [T, D] and the signals of a batch; passages that were here before are left out."""
+        """Add the states [T, D] and the signals of a batch; passages that were added before are skipped."""
         for passage, h_TD, given in zip(batch, states, signals, strict=True):
             if passage.index in self._done:
                 continue  # memory ran out later in the batch, and its halves are run again
@@ -38,7 +35,7 @@ class StateKeeper:
             self._done.add(passage.index)
 
     def close(self) -> None:
-        """Hands on the rest, and the passages that could not be run."""
+        """Write the rest, and the passages that could not be run."""
         for passage in self._failed:
             self._writer.add(_kept(passage, None, {}))
         self._writer.close()
@@ -59,7 +56,7 @@ def _kept(passage: Encoded, hidden_TD: np.ndarray | None, signals: Signals) -> K
 
 
 def _stored(h_TD: Tensor) -> np.ndarray:
-    """A copy on the host in the states' own dtype, bfloat16 as its bits; a view would keep the batch alive."""
+    """Return a copy on the host in the states' own dtype, bfloat16 as its bits; a view would keep the batch alive."""
     if h_TD.dtype is torch.bfloat16:
         return np.array(h_TD.contiguous().view(torch.int16).cpu().numpy().view(np.uint16))
     return np.array(h_TD.cpu().numpy())

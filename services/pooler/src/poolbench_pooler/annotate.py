@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
 
 from poolbench.cancellation import check_cancelled
 from poolbench.config import asset_path
 from poolbench.errors import CellError, ConfigError, InputError, UnknownNameError
 from poolbench.pooling.relations import to_universal
-from poolbench_pooler.cache import Columns, ParseCache
 from poolbench_pooler.clauses import segment_clauses
 from poolbench_pooler.config import MAX_CHARACTERS, PACKAGED_PIPELINES, SHIPPED_PIPELINE
 from poolbench_pooler.keywords import DocumentFrequencies, flag_keywords
@@ -21,16 +24,48 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
-BATCH_SIZE = 32
-"""Texts that go through the pipeline together: 8 to 128 measured alike, a single one a fifth slower."""
 
+#: Texts that go through the pipeline together: 8 to 128 measured alike, a single one a fifth slower.
+BATCH_SIZE = 32
 BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 NEEDED = ("parser", "ner")
 
 
+#: Annotation columns of one text, all of length W; keywords apart, which depend on other texts too.
+Columns = dict[str, list[Any]]
+
+#: Words that are kept: about 1,300 passages of the card's length, and some 60 MB.
+MAX_WORDS = 500_000
+
+
+class ParseCache:
+    """The texts used last, up to `max_words` words in all; the least recently used text is dropped first."""
+
+    def __init__(self, max_words: int = MAX_WORDS) -> None:
+        # A text without words takes room as well.
+        self._known: LRUCache[bytes, Columns] = LRUCache(max_words, lambda columns: 1 + len(columns["word_start"]))
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, text: str) -> Columns | None:
+        """Return the columns of a text, or None if they are not kept."""
+        return self._known.get(_digest(text))
+
+    def put(self, text: str, columns: Columns) -> None:
+        """Keep the columns of a text, unless it alone has more words than the cache."""
+        with suppress(ValueError):
+            self._known[_digest(text)] = columns
+
+
+def _digest(text: str) -> bytes:
+    # A text that is no valid Unicode is refused later, by its name.
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+
+
 @dataclass(frozen=True)
 class Pipeline:
-    """A loaded spaCy pipeline and what readers of its annotations must know."""
+    """A loaded spaCy pipeline, and its name, version and label scheme."""
 
     name: str
     version: str
@@ -39,11 +74,7 @@ class Pipeline:
     cache: ParseCache = field(default_factory=ParseCache, repr=False, compare=False)
 
     def require_version(self, version: str | None) -> Pipeline:
-        """Itself, if it has this version or none is asked for.
-
-        Raises:
-            ConfigError: If another version is loaded.
-        """
+        """Return itself; raise ConfigError if another version is requested."""
         if version not in (None, self.version):
             raise ConfigError(
                 f"pipeline {self.name!r} has version {self.version}, not {version}. If it was replaced "
@@ -52,13 +83,13 @@ class Pipeline:
         return self
 
     def describe(self) -> dict[str, str]:
-        """Name, version and label scheme, as the annotations carry them."""
+        """Return name, version and label scheme, as the annotations carry them."""
         return {"pipeline": self.name, "pipeline_version": self.version, "dep_scheme": self.dep_scheme}
 
 
 @lru_cache(maxsize=2)
 def load_pipeline(name: str) -> Pipeline:
-    """Loads the shipped pipeline, or one of `PACKAGED_PIPELINES` where it is installed.
+    """Load the shipped pipeline, or one of `PACKAGED_PIPELINES` where it is installed.
 
     A name is never a path: spaCy would load any folder, and any module of Python's path.
 
@@ -85,16 +116,12 @@ def load_pipeline(name: str) -> Pipeline:
 
 
 def dep_scheme(labels: Sequence[str]) -> str:
-    """Tells Universal Dependencies (``ud``) from ClearNLP (``clearnlp``) by labels that only one has.
-
-    Raises:
-        ConfigError: If the labels are of neither scheme.
-    """
+    """Return `ud` (Universal Dependencies) or `clearnlp` by labels that only one has; raise ConfigError otherwise."""
     try:
         for label in labels:
             to_universal(label)
     except CellError as error:
-        raise ConfigError(f"{error}; its clauses and modifiers cannot be told") from None
+        raise ConfigError(f"{error}; its clauses and modifiers cannot be determined") from None
     bases = {label.partition(":")[0] for label in labels}
     if {"prep", "pobj"} <= bases:
         return "clearnlp"
@@ -104,7 +131,7 @@ def dep_scheme(labels: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenizedText:
     """Words of a text: the document without white space, and where each word starts."""
 
     doc: Doc
@@ -112,15 +139,15 @@ class Tokens:
 
     @property
     def words(self) -> list[str]:
-        """The surface forms."""
+        """Return the surface forms."""
         return [token.text for token in self.doc]
 
 
-def tokenize(nlp: Language, text: str, what: str = "the text") -> Tokens:
-    """Splits a text into words; line breaks and runs of spaces are no words.
+def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
+    """Split a text into words; line breaks and runs of spaces are no words.
 
-    The pipeline never saw white-space tokens in training, so they are taken out before it runs, and a blank
-    line is handed to the parser as the sentence boundary that it is.
+    The pipeline's training data has no white-space tokens, so they are removed before it runs, and a blank
+    line is passed to the parser as a sentence boundary.
 
     Raises:
         InputError: If the text is too long or is no valid Unicode.
@@ -144,25 +171,16 @@ def tokenize(nlp: Language, text: str, what: str = "the text") -> Tokens:
         spaces=[bool(gap) for gap in gaps],
         sent_starts=[True if BLANK_LINE.search(gap) else None for gap in before],
     )
-    return Tokens(doc, starts)
+    return TokenizedText(doc, starts)
 
 
 def annotate_texts(
-    pipeline: Pipeline,
-    names: Sequence[str],
-    texts: Sequence[str],
-    frequencies: DocumentFrequencies,
-    num_keywords: int,
+    pipeline: Pipeline, names: Sequence[str], texts: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int
 ) -> Iterator[dict[str, Any]]:
-    """Yields one ANNOTATIONS row a text, in order.
+    """Yield one ANNOTATIONS row per text, in order.
 
     Args:
-        pipeline: From `load_pipeline`.
-        names: Passage ids.
-        texts: As many texts; an empty one gives a row without words, and one that was parsed before is not
-            parsed again.
-        frequencies: Document frequencies of the train texts.
-        num_keywords: Terms flagged in each passage.
+        texts: As many texts; an empty one gives a row without words. Texts in the cache are not parsed again.
     """
     known = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
     fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in known}
@@ -179,12 +197,10 @@ def annotate_texts(
 def parse(
     pipeline: Pipeline, texts: Sequence[str], names: Sequence[str] | None = None, *, batch_size: int = BATCH_SIZE
 ) -> Iterator[Columns]:
-    """Yields the annotation columns of each text but its keywords, in order.
+    """Yield the annotation columns of each text except its keywords, in order.
 
     Args:
-        pipeline: From `load_pipeline`.
         texts: Any texts; all of them are checked before the first is parsed.
-        names: What errors call them.
         batch_size: Texts that go through the pipeline together; changes speed, never results.
     """
     called = names or ["the text"] * len(texts)

@@ -13,14 +13,8 @@ from poolbench.contracts.tables import ANNOTATIONS, require_columns, table_from_
 from poolbench.errors import InputError
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.steps.pooler import AnnotateParams
+from poolbench_pooler import config
 from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
-from poolbench_pooler.config import (
-    MAX_IDF_CHARACTERS,
-    MAX_REQUEST_CHARACTERS,
-    MAX_STATES,
-    MAX_TASK_CHARACTERS,
-    PoolRequest,
-)
 from poolbench_pooler.keywords import DocumentFrequencies
 
 TEXT_COLUMNS = pa.schema([("passage_id", pa.string()), ("text", pa.string())])
@@ -28,23 +22,23 @@ Progress = Callable[[int, int], None]
 
 
 def frequencies_of(pipeline: Pipeline, texts: Sequence[str]) -> DocumentFrequencies:
-    """Document frequencies of texts, split into words as the annotation splits them."""
+    """Return document frequencies of texts, split into words as the annotation splits them."""
     return DocumentFrequencies.of(tokenize(pipeline.nlp, text).words for text in texts)
 
 
 def idf_texts(passages: pa.Table, idf_passages: pa.Table | None) -> list[str]:
-    """The texts that document frequencies come from: train passages only.
+    """Return the texts that document frequencies come from: train passages only.
 
     Args:
-        passages: The passages to annotate; their own train rows serve when nothing else is given.
-        idf_passages: Passages of the train split, needed when ``passages`` holds none.
+        passages: The passages to annotate; by default their own train rows are used.
+        idf_passages: Passages of the train split, needed when `passages` holds none.
 
     Raises:
         InputError: If there is no train passage.
     """
     table = passages if idf_passages is None else idf_passages
     if "split" not in table.column_names:
-        raise InputError("passages have no column 'split', so train texts for the IDF cannot be told")
+        raise InputError("passages have no column 'split', so train texts for the IDF cannot be found")
     rows = zip(table["text"].to_pylist(), table["split"].to_pylist(), strict=True)
     texts = [text for text, split in rows if split == "train"]
     if not texts:
@@ -61,12 +55,9 @@ def annotate_passages(
     params: AnnotateParams,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """The ANNOTATIONS table of a PASSAGES table, in its order.
-
-    The schema's metadata says which pipeline made it, its label scheme, and where the IDF came from.
-    """
+    """Return ANNOTATIONS of PASSAGES in their order; the metadata holds pipeline, label scheme and IDF source."""
     require_columns(passages, TEXT_COLUMNS, "passages")
-    _require_characters("the passages", passages["text"].to_pylist(), MAX_TASK_CHARACTERS)
+    _require_characters("the passages", passages["text"].to_pylist(), config.MAX_TASK_CHARACTERS)
     names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
     frequencies = frequencies_of(pipeline, train_texts)
     rows = []
@@ -74,42 +65,30 @@ def annotate_passages(
         rows.append(row)
         if progress is not None:
             progress(len(rows), len(texts))
-    notes = pipeline.describe() | {
-        "num_keywords": str(params.num_keywords),
-        "idf_documents": str(len(train_texts)),
-    }
+    notes = pipeline.describe() | {"num_keywords": str(params.num_keywords), "idf_documents": str(len(train_texts))}
     return table_from_rows(rows, ANNOTATIONS).replace_schema_metadata(notes)
 
 
 def annotate_rows(
     pipeline: Pipeline, texts: Sequence[str], train_texts: Sequence[str], num_keywords: int
 ) -> list[dict[str, Any]]:
-    """Annotation rows of loose texts, named by their position.
-
-    Raises:
-        TooLargeError: If the texts are too long together.
-    """
-    _require_characters("texts", texts, MAX_REQUEST_CHARACTERS)
-    _require_characters("idf_texts", train_texts, MAX_IDF_CHARACTERS)
+    """Return annotation rows of texts, named by their position; raise TooLargeError if they are too long together."""
+    _require_characters("texts", texts, config.MAX_REQUEST_CHARACTERS)
+    _require_characters("idf_texts", train_texts, config.MAX_IDF_CHARACTERS)
     names = [str(index) for index in range(len(texts))]
     frequencies = frequencies_of(pipeline, train_texts)
     return list(annotate_texts(pipeline, names, texts, frequencies, num_keywords))
 
 
 def _require_characters(what: str, texts: Sequence[str | None], limit: int) -> None:
-    """Raises TooLargeError for texts that are too long together."""
+    """Raise TooLargeError for texts that are too long together."""
     require_at_most(f"characters in {what}", sum(len(text or "") for text in texts), limit, "send fewer at a time")
 
 
-def states_of(request: PoolRequest) -> pa.Table:
-    """A STATES table of one row from the hidden states of a request.
-
-    Raises:
-        TooLargeError: If there are too many numbers.
-        InputError: If the lists disagree in length, or a state is ragged.
-    """
+def states_of(request: config.PoolRequest) -> pa.Table:
+    """Return STATES of one row from a request; raise TooLargeError or InputError for malformed hidden states."""
     numbers = sum(map(len, request.hidden_states))
-    require_at_most("numbers in hidden_states", numbers, MAX_STATES, "pool kept states in a run instead")
+    require_at_most("numbers in hidden_states", numbers, config.MAX_STATES, "pool kept states in a run instead")
     num_tokens, width = len(request.hidden_states), len(request.hidden_states[0])
     if width == 0 or any(len(state) != width for state in request.hidden_states):
         raise InputError(f"hidden_states must be [T][D] with one width D > 0; the first row has {width}")

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 
 
 def term(word: str) -> str | None:
-    """The term a word counts as: itself in lower case, or None without a letter (punctuation, numbers)."""
+    """Return the term a word counts as: itself in lower case, or None without a letter (punctuation, numbers)."""
     return word.lower() if any(character.isalpha() for character in word) else None
 
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """In how many of ``num_documents`` texts each term occurs."""
+    """In how many of `num_documents` texts each term occurs."""
 
     counts: dict[str, int]
     num_documents: int
 
     @classmethod
     def of(cls, documents: Iterable[Sequence[str]]) -> DocumentFrequencies:
-        """Counts the words of each document."""
+        """Count the words of each document."""
         counts: Counter[str] = Counter()
         num_documents = 0
         for words in documents:
@@ -31,16 +31,16 @@ class DocumentFrequencies:
         return cls(dict(counts), num_documents)
 
     def idf(self, name: str) -> float:
-        """``ln((1 + n) / (1 + df))``: 0 for a term of every document, finite for a term of none.
+        """Return `ln((1 + n) / (1 + df))`: 0 for a term of every document, finite for a term of none.
 
-        Reference: scikit-learn's TfidfTransformer with ``smooth_idf``, less the constant 1 that it adds:
+        Reference: scikit-learn's TfidfTransformer with `smooth_idf`, less the constant 1 that it adds:
         with it the commonest function words of a long passage would win by their count alone.
         """
         return math.log((1 + self.num_documents) / (1 + self.counts.get(name, 0)))
 
 
 def flag_keywords(words: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int) -> list[bool]:
-    """Flags every occurrence of the ``num_keywords`` terms with the highest TF-IDF.
+    """Flag every occurrence of the `num_keywords` terms with the highest TF-IDF.
 
     TF is the raw count in the passage; a term of every document scores 0 and is no keyword. Ties go to the
     term that occurs first, so the flags depend on nothing but the passage and the frequencies.

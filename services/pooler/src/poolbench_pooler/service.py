@@ -1,4 +1,4 @@
-"""The pooler as a service: tasks ``pooler.annotate`` and ``pooler.pool``, verbs ``annotate`` and ``pool``."""
+"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`, verbs `annotate` and `pool`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
-from poolbench_pooler.answers import AnnotateAnswer, PoolAnswer
-from poolbench_pooler.config import AnnotateRequest, PoolRequest
+from poolbench_pooler.config import AnnotateAnswer, AnnotateRequest, PoolAnswer, PoolRequest
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -41,7 +40,7 @@ class PoolerService:
         self._served = {"passages_annotated": 0, "tables_pooled": 0}
 
     def annotate(self, task: Task, io: TaskIO) -> None:
-        """PASSAGES (and ``idf_passages``) to ANNOTATIONS."""
+        """Write ANNOTATIONS of PASSAGES."""
         params = ANNOTATE.params_of(task)
         passages = io.table(PASSAGES())
         reference = io.table(IDF_PASSAGES()) if IDF_PASSAGES() in task.inputs else None
@@ -54,7 +53,7 @@ class PoolerService:
         self._served["passages_annotated"] += table.num_rows
 
     def pool(self, task: Task, io: TaskIO) -> None:
-        """Kept STATES of a layer, and ANNOTATIONS, to VECTORS of each strategy still missing."""
+        """Write VECTORS of each missing strategy from the kept STATES of a layer and ANNOTATIONS."""
         from poolbench.pooling.kept import pool_kept
 
         params = POOL.params_of(task)
@@ -62,30 +61,31 @@ class PoolerService:
         requests = {request.id: request for request in _requests(params.strategies)}
         layers = defaultdict(list)
         for _, cell in VECTORS.among(io.missing):
-            layers[cell.layer].append(_pick(requests, cell.strategy))
+            if cell.strategy not in requests:
+                raise InputError(f"an output asks for strategy {cell.strategy!r}, but params name {sorted(requests)}")
+            layers[cell.layer].append(requests[cell.strategy])
         for layer, wanted in layers.items():
             for strategy_id, table in pool_kept(io.shards(STATES(layer)), wanted, annotations).items():
                 io.write_table(VECTORS(strategy_id, layer), table)
                 self._served["tables_pooled"] += 1
 
     def routes(self, router: APIRouter) -> None:
-        """Adds ``POST /annotate`` and ``POST /pool``."""
-
-        texts = {"texts": ["The tide was high. However, nobody sailed."], "num_keywords": 2}
+        """Add `POST /annotate` and `POST /pool`."""
+        texts = {"texts": ["The tide was high. However, no boat sailed."], "num_keywords": 2}
         states = {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]}
 
         @router.post("/annotate", response_model=AnnotateAnswer, responses=errors(404), openapi_extra=example(texts))
         def annotate(request: AnnotateRequest) -> dict[str, Any]:
-            """Words with part of speech, relation, lemma, entity, sentence, clause and keyword flag."""
+            """Return words with part of speech, relation, lemma, entity, sentence, clause and keyword flag."""
             return self.annotate_texts(request)
 
         @router.post("/pool", response_model=PoolAnswer, responses=errors(404), openapi_extra=example(states))
         def pool(request: PoolRequest) -> dict[str, Any]:
-            """One vector a strategy from the hidden states of one passage."""
+            """Return one vector a strategy from the hidden states of one passage."""
             return self.pool_states(request)
 
     def annotate_texts(self, request: AnnotateRequest) -> dict[str, Any]:
-        """Annotations of loose texts, and where their document frequencies came from."""
+        """Return annotations of texts, and where their document frequencies came from."""
         with self._lock:
             pipeline = load_pipeline(request.pipeline)
             reference = request.texts if request.idf_texts is None else request.idf_texts
@@ -94,7 +94,7 @@ class PoolerService:
         return {"annotations": rows, "idf_source": source, **pipeline.describe()}
 
     def pool_states(self, request: PoolRequest) -> dict[str, Any]:
-        """Vectors of one passage; a strategy that cannot be computed says why in its row."""
+        """Return vectors of one passage; a strategy that cannot be computed has a reason in its row."""
         from poolbench.pooling.kept import pool_kept
 
         states, annotations = core.states_of(request), None
@@ -109,12 +109,12 @@ class PoolerService:
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 
     def health(self) -> dict[str, Any]:
-        """What was served so far."""
+        """Return counts of what was served so far."""
         return dict(self._served)
 
 
 def create() -> PoolerService:
-    """The service that the runtime deploys."""
+    """Return the service that the runtime deploys."""
     return PoolerService()
 
 
@@ -126,9 +126,3 @@ def _requests(strategies: list[StrategyParam]) -> list[Request]:
     if twice:
         raise InputError(f"strategy {twice[0]!r} is asked for twice; one request may name it once")
     return [Request.of(entry.id, entry.params) for entry in strategies]
-
-
-def _pick(requests: Mapping[str, Request], strategy_id: str) -> Request:
-    if strategy_id not in requests:
-        raise InputError(f"an output asks for strategy {strategy_id!r}, but params name {sorted(requests)}")
-    return requests[strategy_id]

@@ -24,12 +24,7 @@ from poolbench_prober.tasks import Targets, task_measures
 
 
 def answer_probe(request: ProbeRequest) -> ProbeAnswer:
-    """D1 of the request's vectors, or the figures of another task.
-
-    Raises:
-        InputError: If the request is inconsistent.
-        CellError: If the labels cannot be probed at all.
-    """
+    """Return D1 of the request's vectors, or the figures of another task; raise InputError or CellError."""
     request.require_affordable()
     vectors = PooledVectors.from_matrix(request.matrix())
     if request.kind != "concept":
@@ -38,7 +33,7 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
         classes = 1 if targets.is_regression else len(np.unique(targets.values))
         cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.REQUEST)
         return ProbeAnswer(
-            task=request.kind, measures=_told(task_measures(targets, vectors, params)), scores=[], folds=[]
+            task=request.kind, measures=_shown(task_measures(targets, vectors, params)), scores=[], folds=[]
         )
     passages = _passages(request)
     _require_own_params(request)
@@ -49,26 +44,18 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     result = probe_cell(design, vectors, None, request.params)
     score_of = {row["passage_id"]: row["score"] for row in result.scores}
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
-    return ProbeAnswer(task="concept", measures=_told(result.measures), scores=scores, folds=design.folds.tolist())
+    return ProbeAnswer(task="concept", measures=_shown(result.measures), scores=scores, folds=design.folds.tolist())
 
 
 def _require_own_params(request: ProbeRequest) -> None:
-    """Parameters of the other kind of task are refused, not left unread.
-
-    Raises:
-        InputError: If there are any.
-    """
+    """Raise InputError if the request has parameters of the other kind of task."""
     other, own = ("task_params", "params") if request.kind == "concept" else ("params", "task_params")
     if other in request.model_fields_set:
         raise InputError(f"{other} do not belong to a {request.kind}; its parameters are called {own}")
 
 
 def _task_params(request: ProbeRequest) -> TaskParams:
-    """The parameters; words are there for control labels per type, unless another control is named.
-
-    Raises:
-        InputError: If one is named that reads no words.
-    """
+    """Return the parameters; words imply control labels per type unless another control is named."""
     params = request.task_params
     if request.words is None:
         return params
@@ -79,14 +66,14 @@ def _task_params(request: ProbeRequest) -> TaskParams:
     return params
 
 
-def _told(measures: Iterable[Measure]) -> list[MeasureAnswer]:
-    """The columns of measures that an answer holds."""
+def _shown(measures: Iterable[Measure]) -> list[MeasureAnswer]:
+    """Return the columns of measures that an answer holds."""
     rows = (measure.to_row() for measure in measures)
     return [MeasureAnswer(**{name: row[name] for name in MeasureAnswer.model_fields}) for row in rows]
 
 
 def answer_direction(request: DirectionRequest) -> DirectionAnswer:
-    """One direction of the request's vectors.
+    """Return one direction of the request's vectors.
 
     Raises:
         InputError: If the request is inconsistent or a vector is not finite.
@@ -107,31 +94,24 @@ def answer_direction(request: DirectionRequest) -> DirectionAnswer:
 
 
 def _targets(request: ProbeRequest) -> Targets:
-    """The request as PROBE_TARGETS, so that it is checked as a task's targets are; pairs never part, as groups do not.
-
-    Raises:
-        InputError: If labels of a regression are no numbers, a split is unknown, or domains are given.
-    """
+    """Return the request as PROBE_TARGETS, checked like a task's targets (InputError). A pair is a group."""
     count, regression = len(request.labels), request.kind == "regression"
     if request.domains is not None:
         raise InputError(f"domains belong to the task concept; this one is a {request.kind}")
     if regression and any(isinstance(label, str) for label in request.labels):
         raise InputError("a regression needs numbers as labels")
     nothing = [None] * count
+    # 1 and 1.0 are the same class.
+    names = [str(int(x) if isinstance(x, float) and x.is_integer() else x) for x in request.labels]
     columns = {
         "instance_id": [str(row) for row in range(count)],
-        "label": nothing if regression else [_class_name(label) for label in request.labels],
+        "label": nothing if regression else names,
         "value": [_real(label) for label in request.labels] if regression else nothing,
         "split": request.splits or nothing,
         "group": list(map(str, _groups(request))),
         "word": request.words or nothing,
     }
     return Targets.from_table(pa.table(columns, schema=PROBE_TARGETS))
-
-
-def _class_name(label: int | float | str) -> str:
-    """One name for one number: 1 and 1.0 are a class."""
-    return str(int(label)) if isinstance(label, float) and label.is_integer() else str(label)
 
 
 def _real(label: int | float | str) -> float:
@@ -159,7 +139,7 @@ def _passages(request: ProbeRequest) -> Passages:
 
 
 def _groups(request: ProbeRequest) -> np.ndarray:
-    """Connected components of pair and group; a row without either is on its own."""
+    """Return connected components of pair and group; a row without either is its own group."""
     nothing = [None] * len(request.vectors)
     groups = nothing if request.groups is None else list(map(str, request.groups))
     return connected_groups(request.pairs or nothing, groups)

@@ -1,4 +1,4 @@
-"""What probing will cost, computed from sizes alone before anything is fitted."""
+"""The cost of probing, computed from sizes before anything is fitted."""
 
 from __future__ import annotations
 
@@ -21,12 +21,10 @@ _BLOCKS = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request or task may cost.
+    """The cost allowed for one request or task.
 
     Attributes:
         products: Probes times rows times width: multiplications of one pass over all probes.
-        memory: Bytes at once.
-        remedy: What to do beyond them.
     """
 
     products: float
@@ -43,11 +41,7 @@ class Cost:
     """The expected cost of one cell.
 
     Attributes:
-        rows: Passages, or instances.
-        width: Numbers of each vector.
-        probes: Probes that are fitted on them.
         columns: Labelings that are held at once.
-        resamples: Resamples of the bootstrap.
         pairs: Bytes for pairs of passages that are compared at once, and for the matrix of a discriminant.
     """
 
@@ -60,21 +54,17 @@ class Cost:
 
     @property
     def products(self) -> float:
-        """Multiplications of one pass over all probes."""
+        """Return multiplications of one pass over all probes."""
         return float(self.probes) * self.rows * self.width
 
     @property
     def memory(self) -> float:
-        """Bytes: three copies of vectors and of labels and scores, the bootstrap, and the pairs of an AUROC."""
+        """Return bytes: three copies of vectors and of labels and scores, the bootstrap, and the pairs of an AUROC."""
         matrices = 3 * 8.0 * self.rows * (self.width + self.columns)
         return matrices + _RESAMPLED_BYTES * float(self.rows) * (self.resamples + 1) + self.pairs
 
     def require(self, limits: Limits) -> None:
-        """Refuse what one request or task may not cost.
-
-        Raises:
-            TooLargeError: Naming the number and the limit.
-        """
+        """Raise TooLargeError with the number and the limit if the cost is above `limits`."""
         made = f"{self.probes:,} probes x {self.rows:,} rows x {self.width:,} numbers"
         require_at_most(f"{made} are so many products", self.products, limits.products, limits.remedy)
         held = f"{self.rows:,} rows of {self.width:,} numbers with {self.resamples:,} resamples need bytes"
@@ -82,14 +72,12 @@ class Cost:
 
 
 def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, num_layers: int = 1) -> Cost:
-    """The cost of D1 on vectors of one strategy.
+    """Return the cost of D1 on vectors of one strategy.
 
     Args:
         rows: Passages of the train split, the larger one.
-        width: Numbers of each vector.
-        domains: Domain of each passage; those with enough passages cost a probe each.
-        params: Parameters.
-        num_layers: Layers that are chosen from inside the folds.
+        domains: Domain of each passage; each domain with enough passages costs one probe.
+        num_layers: Layers to choose from inside the folds.
     """
     columns = 1 + len(params.sensitivity_c) + params.num_permutations + params.num_control_words
     held_out = int((np.unique(domains, return_counts=True)[1] >= 2 * params.min_domain_class).sum())
@@ -99,7 +87,7 @@ def of_concept(rows: int, width: int, domains: np.ndarray, params: ProbeParams, 
 
 
 def of_task(rows: int, width: int, num_classes: int, params: TaskParams) -> Cost:
-    """The cost of a task with ``num_classes`` classes; 1 for a regression."""
+    """Return the cost of a task with `num_classes` classes; 1 for a regression."""
     fits = len(params.c_values) + 1 + bool(params.control)
     coded = _BLOCKS * len(params.compression_c) if params.compression else 0
     probes = len(params.seeds) * num_classes * (fits + coded)

@@ -1,4 +1,4 @@
-"""Ad-hoc requests and their answers, as HTTP has them: vectors in the body, figures in the answer."""
+"""Ad-hoc requests over HTTP and their responses."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from poolbench.contracts.bounds import (
-    MAX_ROWS,
-    Component,
-    Label,
-    Labels,
-    LabelsOrNone,
-    Name,
-    Number,
-    Seed,
-    Vector,
-    require_at_most,
-)
+from poolbench.contracts import bounds
 from poolbench.errors import InputError
 from poolbench.steps.prober import ProbeParams, TaskParams
 from poolbench_prober.cost import REQUEST
@@ -26,8 +15,8 @@ from poolbench_prober.cost import REQUEST
 Task = Literal["concept", "classification", "regression"]
 #: Numbers of all vectors of one request.
 MAX_NUMBERS = 25_000_000
-#: Rows with one group never part.
-Groups = Annotated[list[Label | Number], Field(max_length=MAX_ROWS, fail_fast=True)]
+#: Rows of one group stay together.
+Groups = Annotated[list[bounds.Label | bounds.Number], Field(max_length=bounds.MAX_ROWS, fail_fast=True)]
 #: 1 positive, 0 negative.
 Class = Annotated[int, Field(strict=True, ge=0, le=1)]
 
@@ -37,26 +26,18 @@ class _Vectors(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    vectors: list[Vector | None] = Field(
-        min_length=2, max_length=MAX_ROWS, fail_fast=True, description="n vectors of one width; null for none"
+    vectors: list[bounds.Vector | None] = Field(
+        min_length=2, max_length=bounds.MAX_ROWS, fail_fast=True, description="n vectors of one width; null for none"
     )
-    pairs: LabelsOrNone | None = Field(None, description="matched pair of each vector, null for none")
+    pairs: bounds.LabelsOrNone | None = Field(None, description="matched pair of each vector, null for none")
 
     def require_affordable(self) -> None:
-        """Refuse vectors that are too many numbers for one request, before a matrix is made of them.
-
-        Raises:
-            TooLargeError: Naming the number and the limit.
-        """
+        """Raise TooLargeError, with the number and the limit, before a matrix is made of too many numbers."""
         numbers = sum(len(vector) for vector in self.vectors if vector is not None)
-        require_at_most("numbers in vectors", numbers, MAX_NUMBERS, REQUEST.remedy)
+        bounds.require_at_most("numbers in vectors", numbers, MAX_NUMBERS, REQUEST.remedy)
 
     def matrix(self) -> np.ndarray:
-        """The vectors [n, D]; a null is a row of NaN.
-
-        Raises:
-            InputError: If widths or lengths are wrong.
-        """
+        """Return the vectors [n, D]; a null is a row of NaN. Raise InputError if widths or lengths are wrong."""
         widths = {len(vector) for vector in self.vectors if vector is not None}
         if len(widths) != 1 or 0 in widths:
             raise InputError(f"vectors must share one width of at least 1; got the widths {sorted(widths)[:5]}")
@@ -75,20 +56,22 @@ class _Vectors(BaseModel):
 class ProbeRequest(_Vectors):
     """Vectors to probe: for a binary concept, or for another task."""
 
-    labels: list[Number | Component | Label] = Field(
-        max_length=MAX_ROWS, fail_fast=True, description="0 and 1, classes, or real values; one a vector"
+    labels: list[bounds.Number | bounds.Component | bounds.Label] = Field(
+        max_length=bounds.MAX_ROWS, fail_fast=True, description="0 and 1, classes, or real values; one a vector"
     )
-    task: Task | None = Field(None, description="concept (D1), classification or regression; told from the labels")
-    splits: Labels | None = Field(None, description="train, dev or test of each vector, for tasks; drawn if absent")
-    words: Labels | None = Field(None, description="word type of each vector, for control labels per type")
+    task: Task | None = Field(None, description="concept (D1), classification or regression; by default by the labels")
+    splits: bounds.Labels | None = Field(
+        None, description="train, dev or test of each vector, for tasks; drawn if absent"
+    )
+    words: bounds.Labels | None = Field(None, description="word type of each vector, for control labels per type")
     groups: Groups | None = Field(None, description="rows with one group never part; own group if absent")
-    domains: Labels | None = Field(None, description="domain of each vector, for leave-one-domain-out")
+    domains: bounds.Labels | None = Field(None, description="domain of each vector, for leave-one-domain-out")
     params: ProbeParams = Field(default_factory=ProbeParams, description="of D1")
     task_params: TaskParams = Field(default_factory=TaskParams, description="of other tasks")
 
     @property
     def kind(self) -> Task:
-        """The task that was named, else told from the labels: 0 and 1, names or whole numbers, real values."""
+        """Return the named task, else a task inferred from the labels: 0 and 1, names or whole numbers, real values."""
         if self.task is not None:
             return self.task
         if all(label in (0, 1) for label in self.labels):
@@ -126,9 +109,11 @@ class ProbeAnswer(BaseModel):
 class DirectionRequest(_Vectors):
     """Vectors to build a direction from."""
 
-    labels: list[Class] = Field(max_length=MAX_ROWS, fail_fast=True, description="1 positive, 0 negative, one a vector")
-    method: Name = Field("C1", description="construction: C1, C2, C3, C4, LDA, C1_centred")
-    seed: Seed = 0
+    labels: list[Class] = Field(
+        max_length=bounds.MAX_ROWS, fail_fast=True, description="1 positive, 0 negative, one a vector"
+    )
+    method: bounds.Name = Field("C1", description="construction: C1, C2, C3, C4, LDA, C1_centred")
+    seed: bounds.Seed = 0
 
 
 class DirectionAnswer(BaseModel):

@@ -1,4 +1,4 @@
-"""The prober's adapter: tasks ``prober.*``, and the same questions over HTTP."""
+"""The prober's adapter: tasks `prober.*`, and the same computations over HTTP."""
 
 from __future__ import annotations
 
@@ -17,42 +17,17 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
-from poolbench.steps.prober import (
-    COMMON_COMPONENT,
-    COMPONENT,
-    COMPONENT_OF_ALL,
-    CONCEPT_DIRECTIONS,
-    CONCEPT_VECTORS,
-    DIRECTIONS,
-    LAYERS,
-    MEASURES,
-    NESTED_MEASURES,
-    NULL_DIRECTIONS,
-    NULLS,
-    PAIR_VECTORS,
-    PARTS,
-    PASSAGES,
-    PROBE,
-    SAE,
-    SCORES,
-    TARGETS,
-    TASK,
-    TASK_MEASURES,
-    TASK_VECTORS,
-    VECTORS,
-    ProbeParams,
-)
+from poolbench.steps import prober as steps
 from poolbench.steps.roles import SplitCell
 from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import nested_measures
-from poolbench_prober.inputs.component import COMPONENT as COMPONENT_ID
-from poolbench_prober.inputs.component import common_component, without_component
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.tokens import TokenStates
-from poolbench_prober.inputs.vectors import Identified, PooledVectors, joined
+from poolbench_prober.inputs.vectors import COMPONENT as COMPONENT_ID
+from poolbench_prober.inputs.vectors import Identified, PooledVectors, common_component, joined, without_component
 from poolbench_prober.requests import DirectionAnswer, DirectionRequest, ProbeAnswer, ProbeRequest
 from poolbench_prober.tables import directions_table, measures_table, rows_table, scores_table
 from poolbench_prober.tasks import Targets, task_measures
@@ -62,27 +37,30 @@ if TYPE_CHECKING:
 
 
 class ProberService:
-    """Pooled vectors to probes, directions and D1."""
+    """Compute probes, directions and D1 from pooled vectors."""
 
     name = "prober"
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {
-            PROBE.kind: self.probe,
-            TASK.kind: self.task,
-            LAYERS.kind: self.layers,
-            NULL_DIRECTIONS.kind: self.nulls,
-            CONCEPT_DIRECTIONS.kind: self.directions,
-            COMPONENT_OF_ALL.kind: self.component,
+            steps.PROBE.kind: self.probe,
+            steps.TASK.kind: self.task,
+            steps.LAYERS.kind: self.layers,
+            steps.NULL_DIRECTIONS.kind: self.nulls,
+            steps.CONCEPT_DIRECTIONS.kind: self.directions,
+            steps.COMPONENT_OF_ALL.kind: self.component,
         }
         self._num_cells = 0
 
     def probe(self, task: Task, io: TaskIO) -> None:
-        """Write D1 of every (strategy, layer) of one concept that still lacks an output."""
-        params = PROBE.params_of(task)
+        """Write D1 of every (strategy, layer) of one concept whose outputs are missing."""
+        params = steps.PROBE.params_of(task)
         train, test, design = _design(io, params)
-        cells = sorted({cell for family in PARTS.values() for _, cell in family.among(io.missing)})
-        autoencoders = {at.layer: _autoencoder(io, role) for role, at in SAE.among(task.inputs)}
+        cells = sorted({cell for family in steps.PARTS.values() for _, cell in family.among(io.missing)})
+        autoencoders = {
+            at.layer: SparseAutoencoder.from_bytes(io.file(role, WEIGHTS_FILE), io.file(role, CONFIG_FILE))
+            for role, at in steps.SAE.among(task.inputs)
+        }
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell.strategy}/{cell.layer}")
             vectors = _vectors(io, task, SplitCell("train", *cell), train)
@@ -90,9 +68,9 @@ class ProberService:
             held_out = _vectors(io, task, SplitCell("test", *cell), test)
             result = probe_cell(design, vectors, held_out, params, autoencoders.get(cell.layer))
             tables = {
-                MEASURES(*cell): measures_table(result),
-                DIRECTIONS(*cell): directions_table(result.directions, vectors.width, result.readout),
-                SCORES(*cell): scores_table(result),
+                steps.MEASURES(*cell): measures_table(result),
+                steps.DIRECTIONS(*cell): directions_table(result.directions, vectors.width, result.readout),
+                steps.SCORES(*cell): scores_table(result),
             }
             for role in sorted(io.missing & set(tables)):
                 io.write_table(role, tables[role])
@@ -100,10 +78,10 @@ class ProberService:
 
     def layers(self, task: Task, io: TaskIO) -> None:
         """Write D1 of every strategy at the layer that is best inside the training folds."""
-        params = LAYERS.params_of(task)
+        params = steps.LAYERS.params_of(task)
         train, test, design = _design(io, params)
-        inputs = {at for _, at in VECTORS.among(task.inputs)}
-        for done, (role, at) in enumerate(NESTED_MEASURES.among(io.missing)):
+        inputs = {at for _, at in steps.VECTORS.among(task.inputs)}
+        for done, (role, at) in enumerate(steps.NESTED_MEASURES.among(io.missing)):
             io.progress(done, len(task.outputs), f"{params.concept} {at.strategy}")
             found = sorted(of.layer for of in inputs if (of.split, of.strategy) == ("train", at.strategy))
             vectors = {
@@ -118,13 +96,13 @@ class ProberService:
             io.write_table(role, rows_table(nested_measures(design, vectors, params)))
 
     def task(self, task: Task, io: TaskIO) -> None:
-        """Write the measures of one probing task for every set of vectors that still lacks them."""
-        params = TASK.params_of(task)
-        targets = Targets.from_table(io.table(TARGETS()))
-        outputs = list(TASK_MEASURES.among(io.missing))
+        """Write the measures of one probing task for every set of vectors where they are missing."""
+        params = steps.TASK.params_of(task)
+        targets = Targets.from_table(io.table(steps.TARGETS()))
+        outputs = list(steps.TASK_MEASURES.among(io.missing))
         for done, (output, at) in enumerate(outputs):
             io.progress(done, len(outputs), f"{params.task} {at.name}")
-            roles = [role for role in (TASK_VECTORS(at.name), PAIR_VECTORS(at.name)) if role in task.inputs]
+            roles = [role for role in (steps.TASK_VECTORS(at.name), steps.PAIR_VECTORS(at.name)) if role in task.inputs]
             vectors = joined([_pooled(io.table(role), targets) for role in roles])
             classes = 1 if targets.is_regression else len(np.unique(targets.values))
             cost.of_task(len(targets.ids), vectors.width, classes, params).require(cost.TASK)
@@ -132,65 +110,65 @@ class ProberService:
             self._num_cells += 1
 
     def nulls(self, task: Task, io: TaskIO) -> None:
-        """Write the null directions of one concept at one layer, from the vectors of the one strategy given."""
-        params = NULL_DIRECTIONS.params_of(task)
-        train = Passages.from_table(io.table(PASSAGES("train")))
-        role = next((role for role, _ in VECTORS.among(task.inputs)), str(VECTORS))
+        """Write the null directions of one concept at one layer."""
+        params = steps.NULL_DIRECTIONS.params_of(task)
+        train = Passages.from_table(io.table(steps.PASSAGES("train")))
+        role = next((role for role, _ in steps.VECTORS.among(task.inputs)), str(steps.VECTORS))
         vectors = PooledVectors.from_table(io.table(role), train)
         numbers = params.num_nulls * vectors.width
         require_at_most("numbers in null directions", numbers, cost.TASK.memory / 8, cost.TASK.remedy)
         directions = {found.id: found for found in null_cell(train, vectors, params)}
-        io.write_table(NULLS(), directions_table(directions, vectors.width))
+        io.write_table(steps.NULLS(), directions_table(directions, vectors.width))
 
     def directions(self, task: Task, io: TaskIO) -> None:
-        """Write the directions of one concept without the rest of D1: for neighbours that are not measured."""
-        params = CONCEPT_DIRECTIONS.params_of(task)
-        train = Passages.from_table(io.table(PASSAGES("train")))
-        for role, cell in DIRECTIONS.among(io.missing):
+        """Write the directions of one concept without the rest of D1, for neighbours that are not measured."""
+        params = steps.CONCEPT_DIRECTIONS.params_of(task)
+        train = Passages.from_table(io.table(steps.PASSAGES("train")))
+        for role, cell in steps.DIRECTIONS.among(io.missing):
             vectors = _vectors(io, task, SplitCell("train", *cell), train)
             result = direction_cell(train, vectors, params)
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
     def component(self, task: Task, io: TaskIO) -> None:
         """Write the common component of the train vectors of all concepts, of one strategy at one layer."""
-        COMPONENT_OF_ALL.params_of(task)
+        steps.COMPONENT_OF_ALL.params_of(task)
         if not task.inputs:
-            raise InputError(f"task {task.task_id} ({task.kind}) has no inputs; give {CONCEPT_VECTORS} of each concept")
+            raise InputError(
+                f"task {task.task_id} ({task.kind}) has no inputs; give {steps.CONCEPT_VECTORS} of each concept"
+            )
         tables = {role: io.table(role) for role in sorted(task.inputs)}
         matrices = (vector_matrix(table["vector"]).astype(np.float64) for table in tables.values())
-        found: Direction | CellError
         try:
-            found = common_component(matrices)
+            found: Direction | CellError = common_component(matrices)
         except CellError as error:
             found = error
         width = next(iter(tables.values())).schema.field("vector").type.list_size
-        io.write_table(COMMON_COMPONENT(), directions_table({COMPONENT_ID: found}, width))
+        io.write_table(steps.COMMON_COMPONENT(), directions_table({COMPONENT_ID: found}, width))
 
     def routes(self, router: APIRouter) -> None:
-        """Adds ``POST /probe`` and ``POST /direction``."""
-
+        """Add `POST /probe` and `POST /direction`."""
         vectors = [[1.0, 0.5], [0.0, 0.4], [0.9, 0.1], [0.2, 0.3], [1.1, 0.2], [0.1, 0.6], [1.2, 0.1], [0.3, 0.2]]
         labelled = {"vectors": vectors, "labels": [1, 0] * 4}
         probed = labelled | {"params": {"folds": 2, "num_bootstrap": 100, "num_permutations": 1}}
 
         @router.post("/probe", responses=errors(), openapi_extra=example(probed))
         def probe(request: ProbeRequest) -> ProbeAnswer:
-            """D1 of vectors that come with the request."""
+            """Return D1 of vectors that come with the request."""
             return answer_probe(request)
 
         @router.post("/direction", responses=errors(404), openapi_extra=example(labelled))
         def direction(request: DirectionRequest) -> DirectionAnswer:
-            """One unit direction between two classes of vectors."""
+            """Return one unit direction between two classes of vectors."""
             return answer_direction(request)
 
     def health(self) -> dict[str, Any]:
-        """How many cells this replica has probed."""
+        """Return how many cells this replica has probed."""
         return {"cells_probed": self._num_cells}
 
 
-def _design(io: TaskIO, params: ProbeParams) -> tuple[Passages, Passages, Design]:
+def _design(io: TaskIO, params: steps.ProbeParams) -> tuple[Passages, Passages, Design]:
     """Return train and test passages, and the design of the probes on them."""
-    train, test = (Passages.from_table(io.table(PASSAGES(split))) for split in ("train", "test"))
+    train, test = (Passages.from_table(io.table(steps.PASSAGES(split))) for split in ("train", "test"))
     cost.of_concept(len(train.ids), 1, train.domains, params).require(cost.TASK)
     return train, test, Design.build(train, test, params)
 
@@ -199,18 +177,17 @@ def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages) -> Poole
     """Return a cell's vectors, without the common component where the task has one, or the states of its tokens."""
     strategy = STRATEGIES.get(at.strategy)
     if strategy.reads_states:
-        return _token_states(io, VECTORS(*at), passages, strategy.readout)
-    vectors = _pooled(io.table(VECTORS(*at)), passages)
-    role = COMPONENT(*at.cell)
+        try:
+            return TokenStates.from_shards(io.shards(steps.VECTORS(*at)), passages, strategy.readout)
+        except InputError as error:  # kept states that do not fit fail only their own cell
+            return PooledVectors.failed(len(passages.ids), 1, error)
+    vectors = _pooled(io.table(steps.VECTORS(*at)), passages)
+    role = steps.COMPONENT(*at.cell)
     return without_component(vectors, io.table(role)) if role in task.inputs else vectors
 
 
-def _autoencoder(io: TaskIO, role: str) -> SparseAutoencoder:
-    return SparseAutoencoder.from_bytes(io.file(role, WEIGHTS_FILE), io.file(role, CONFIG_FILE))
-
-
 def _pooled(table: pa.Table, instances: Identified) -> PooledVectors:
-    """The vectors of a table; one that does not fit takes its own cell down, not the task."""
+    """Return the vectors of a table; a table that does not fit fails only its own cell."""
     try:
         return PooledVectors.from_table(table, instances)
     except InputError as error:
@@ -218,14 +195,6 @@ def _pooled(table: pa.Table, instances: Identified) -> PooledVectors:
         return PooledVectors.failed(len(instances.ids), width, error)
 
 
-def _token_states(io: TaskIO, role: str, passages: Passages, readout: str | None) -> PooledVectors:
-    """Kept states; those that do not fit take their own cell down."""
-    try:
-        return TokenStates.from_shards(io.shards(role), passages, readout)
-    except InputError as error:
-        return PooledVectors.failed(len(passages.ids), 1, error)
-
-
 def create() -> ProberService:
-    """The service; the runtime calls this in the replica."""
+    """Return the service; the runtime calls this in the replica."""
     return ProberService()

@@ -9,47 +9,38 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolbench.contracts.tables import (
-    MEASURES,
-    PROBE_SCORES,
-    directions_schema,
-    table_from_rows,
-    vector_column,
-)
+from poolbench.contracts.tables import MEASURES, PROBE_SCORES, directions_schema, table_from_rows, vector_column
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.suites import Measure, to_rows
 from poolbench_prober.d1.cell import CellResult
 
-#: Details that quote passages. The others reach the run's folder, where nothing of a sensitive concept may lie.
-UNTOLD = frozenset({"control_words"})
+#: Details that quote passages. The others reach the run's folder, which must hold nothing of a sensitive concept.
+CONFIDENTIAL_DETAILS = frozenset({"control_words"})
 
 
 def measures_table(result: CellResult) -> pa.Table:
-    """MEASURES of a cell, with the outcomes that explain a value as JSON in a further column ``details``."""
+    """Return MEASURES of a cell, with the outcomes that explain a value as JSON in a further column `details`."""
     return rows_table(result.measures)
 
 
 def rows_table(measures: Iterable[Measure]) -> pa.Table:
-    """MEASURES with the column ``details``."""
+    """Return MEASURES with the column `details`."""
     rows = to_rows(measures)
-    told = [{name: value for name, value in row["details"].items() if name not in UNTOLD} for row in rows]
-    details = [json.dumps(found, sort_keys=True) if found else None for found in told]
+    shown = [{name: row["details"][name] for name in row["details"].keys() - CONFIDENTIAL_DETAILS} for row in rows]
+    details = [json.dumps(found, sort_keys=True) if found else None for found in shown]
     return table_from_rows(rows, MEASURES).append_column("details", pa.array(details, pa.string()))
 
 
 def scores_table(result: CellResult) -> pa.Table:
-    """PROBE_SCORES of a cell."""
+    """Return PROBE_SCORES of a cell."""
     return table_from_rows(result.scores, PROBE_SCORES)
 
 
 def directions_table(
     directions: Mapping[str, Direction | CellError], width: int, readout: Mapping[str, Any] | None = None
 ) -> pa.Table:
-    """DIRECTIONS; one that could not be computed is a null vector with status and reason.
-
-    What a readout chose stands in the schema's metadata, as JSON under ``readout``.
-    """
+    """Return DIRECTIONS, null with status where one failed; the metadata has the readout's choice as JSON."""
     matrix = np.zeros((len(directions), width))
     rows: list[tuple[Any, ...]] = []
     for number, (direction_id, found) in enumerate(directions.items()):

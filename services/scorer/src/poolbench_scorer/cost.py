@@ -1,4 +1,4 @@
-"""What training and scoring will cost, computed from sizes alone before any text is read by a model."""
+"""The cost of training and scoring, computed from sizes before a model reads any text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ _MOST_EPOCHS = 6
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request or task may cost.
+    """The cost allowed for one request or task.
 
     Attributes:
         windows: Windows that are trained on; mode head keeps the states of all of them, up to 200 kB each.
         steps: Windows times epochs.
-        characters: Characters that are scored.
         resamples: Resamples times texts.
-        remedy: What to do beyond them.
     """
 
     windows: int
@@ -36,11 +34,7 @@ TASK = Limits(200_000, 20_000_000, 1_000_000_000, 500_000_000, "plan smaller tas
 
 
 def require_training(num_passages: int, params: TrainParams, limits: Limits) -> None:
-    """Refuse a training that would cost too much.
-
-    Raises:
-        TooLargeError: Naming the number and the limit.
-    """
+    """Raise TooLargeError, with the number and the limit, for a training that would cost too much."""
     # An import trains nothing, and scores windows of the validation passages alone.
     windows = num_passages * (1 if params.mode == "import" else 1 + params.num_windows)
     steps = windows * (params.epochs or _MOST_EPOCHS)
@@ -51,9 +45,5 @@ def require_training(num_passages: int, params: TrainParams, limits: Limits) -> 
 
 
 def require_scoring(texts: Iterable[str | None], limits: Limits) -> None:
-    """Refuse texts that are too long together.
-
-    Raises:
-        TooLargeError: Naming the number and the limit.
-    """
+    """Raise TooLargeError, with the number and the limit, for texts that are too long together."""
     require_at_most("characters in texts", sum(len(text or "") for text in texts), limits.characters, limits.remedy)

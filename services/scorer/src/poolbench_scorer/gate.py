@@ -27,10 +27,9 @@ from poolbench.steps.scorer import GateParams
 from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models.scorer import Scorer
 from poolbench_scorer.models.scoring import score_texts
-from poolbench_scorer.models.windows import Tokens, draw, loop_words, shuffle_words
-from poolbench_scorer.training.auroc import CI_METHOD, grouped_auroc
-from poolbench_scorer.training.calibrate import brier_score, expected_calibration_error
-from poolbench_scorer.training.examples import Passages, read_passages
+from poolbench_scorer.models.windows import BaseTokenizer, draw, loop_words, shuffle_words
+from poolbench_scorer.training.examples import LabelledPassages, read_passages
+from poolbench_scorer.training.report import CI_METHOD, brier_score, expected_calibration_error, grouped_auroc
 
 Score = Callable[[list[str]], np.ndarray]
 GATE = "scorer.gate"
@@ -46,18 +45,15 @@ class Labelled:
 
 
 def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params: GateParams) -> pa.Table:
-    """MEASURES of the gate.
+    """Return MEASURES of the gate.
 
     Args:
-        scorer: The scorer.
-        test: PASSAGES of split ``test``.
-        continuations: TEXTS whose ``prompt_id`` is the passage that was continued.
-        params: Bounds and generation length.
+        test: PASSAGES of split `test`.
+        continuations: TEXTS whose `prompt_id` is the passage that was continued.
 
     Returns:
-        ``scorer.gate`` rows with ``params.part`` a, b, c..., then ``scorer.positive_mean``,
-        ``scorer.negative_mean``, ``scorer.ece`` and ``scorer.brier`` on the cut passages, and last the verdict: 1
-        passed, 0 not, with the reason.
+        `scorer.gate` rows with `params.part` a, b, c..., then `scorer.positive_mean`, `scorer.negative_mean`,
+        `scorer.ece` and `scorer.brier` on the cut passages, and last the verdict: 1 passed, 0 not, with the reason.
     """
     require_columns(continuations, TEXTS, "continuations")
     try:
@@ -68,11 +64,15 @@ def judge_scorer(scorer: Scorer, test: pa.Table, continuations: pa.Table, params
     continued = pick_continuations(continuations, passages)
     length = generation_length(scorer.tokens, continued.texts, params.num_tokens)
     cut = cut_passages(passages, scorer.tokens, length, params.seed)
-    return _table(gate_measures(_scoring(scorer), cut, continued, params), scorer)
+
+    def score(texts: list[str]) -> np.ndarray:
+        return score_texts({"scorer": scorer}, texts)["scorer"]
+
+    return _table(gate_measures(score, cut, continued, params), scorer)
 
 
 def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: GateParams) -> list[Measure]:
-    """The rows of the gate from texts and a scoring function."""
+    """Return the rows of the gate from texts and a scoring function."""
     intact = score(cut.texts)
     parts = [
         _separation("a", intact, cut, params, params.min_corpus_auroc, {"num_tokens": params.num_tokens}),
@@ -80,31 +80,27 @@ def gate_measures(score: Score, cut: Labelled, continued: Labelled, params: Gate
         *_degenerate_parts(score, intact, cut, params),
     ]
     means = [
-        Measure.of(
-            f"scorer.{side}_mean",
-            float(intact[cut.labels == label].mean()),
-            n=int((cut.labels == label).sum()),
-        )
+        Measure.of(f"scorer.{side}_mean", float(intact[cut.labels == label].mean()), n=int((cut.labels == label).sum()))
         for side, label in (("positive", 1), ("negative", 0))
     ]
     return [*parts, *means, *_calibration(intact, cut), verdict(parts)]
 
 
 def _calibration(intact: np.ndarray, cut: Labelled) -> list[Measure]:
-    """Calibration on passages that neither training nor temperature has seen."""
+    """Return calibration on passages that neither training nor temperature used."""
     fields: dict[str, Any] = {"n": len(intact), "params": {"calibrated": True, "on": "test"}}
     error, brier = expected_calibration_error(intact, cut.labels), brier_score(intact, cut.labels)
     return [Measure.of("scorer.ece", error, **fields), Measure.of("scorer.brier", brier, **fields)]
 
 
 def verdict(parts: list[Measure]) -> Measure:
-    """1 where every part passed, else 0 with what did not."""
+    """Return 1 where every part passed, else 0 with the parts that did not."""
     failed = [_complaint(part) for part in parts if not part.details.get("passed")]
     return Measure.of(GATE, float(not failed), params={"part": "verdict"}, reason="; ".join(failed) or None)
 
 
-def pick_continuations(continuations: pa.Table, passages: Passages) -> Labelled:
-    """Continuations with the class and group of the passage whose first half they continue."""
+def pick_continuations(continuations: pa.Table, passages: LabelledPassages) -> Labelled:
+    """Return continuations with the class and group of the passage whose first half they continue."""
     place = {passage: row for row, passage in enumerate(passages.ids)}
     columns = (continuations[name].to_pylist() for name in ("prompt_id", "text"))
     found = [(place[prompt], text) for prompt, text in zip(*columns, strict=True) if prompt in place]
@@ -112,14 +108,14 @@ def pick_continuations(continuations: pa.Table, passages: Passages) -> Labelled:
     return Labelled([text for _, text in found], passages.labels[rows], passages.groups[rows])
 
 
-def generation_length(tokens: Tokens, continuations: list[str], num_tokens: int) -> int:
-    """Median length of the continuations in the scorer's tokens, which are not the language model's."""
+def generation_length(tokens: BaseTokenizer, continuations: list[str], num_tokens: int) -> int:
+    """Return the median length of the continuations in the scorer's tokens, which are not the language model's."""
     lengths = [len(content) for content in tokens.content(continuations)]
     return max(1, round(float(np.median(lengths)))) if lengths else num_tokens
 
 
-def cut_passages(passages: Passages, tokens: Tokens, length: int, seed: int) -> Labelled:
-    """One stretch of ``length`` tokens of each passage, at a place drawn from its pair's or its own name."""
+def cut_passages(passages: LabelledPassages, tokens: BaseTokenizer, length: int, seed: int) -> Labelled:
+    """Return one stretch of `length` tokens of each passage, at a place drawn from its pair's or its own name."""
     names = [pair or name for pair, name in zip(passages.pairs, passages.ids, strict=True)]
     starts = [float(draw(seed, f"cut/{name}").random()) for name in names]
     texts = [tokens.cut(text, start, length) for text, start in zip(passages.texts, starts, strict=True)]
@@ -129,7 +125,7 @@ def cut_passages(passages: Passages, tokens: Tokens, length: int, seed: int) -> 
 def degenerate_level(
     broken: np.ndarray, intact: np.ndarray, labels: np.ndarray, weights_RN: np.ndarray, within: np.ndarray
 ) -> np.ndarray:
-    """Level of the broken texts in ``within`` under each row of weights [R]; see the module."""
+    """Return the level of the broken texts in `within` under each row of weights [R]; see the module."""
     weights = weights_RN.astype(float)
     positive, negative = labels == 1, labels != 1
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -154,7 +150,7 @@ def _degenerate_parts(score: Score, intact: np.ndarray, cut: Labelled, params: G
 
 
 def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParams) -> Measure:
-    """A row of part (c) from the observed level and then its resamples; one without both classes is NaN."""
+    """Return a row of part (c) from the observed level and its resamples; one without both classes is NaN."""
     samples = levels[1:][~np.isnan(levels[1:])]
     low, high = np.percentile(samples, 2.5, method="lower"), np.percentile(samples, 97.5, method="higher")
     if not np.isfinite([levels[0], low, high]).all():
@@ -167,7 +163,7 @@ def _level_measure(levels: np.ndarray, fields: dict[str, Any], params: GateParam
 def _separation(
     part: str, scores: np.ndarray, texts: Labelled, params: GateParams, bound: float, more: Mapping[str, Any]
 ) -> Measure:
-    """Part (a) or (b): AUROC with its interval against a bound on the lower end."""
+    """Return part (a) or (b): the AUROC with its interval against a bound on the lower end."""
     fields = _fields(texts, params, part, {"min_lower": bound, **more})
     counts = np.bincount(texts.labels, minlength=2)
     if counts.min() < params.min_class:
@@ -198,10 +194,6 @@ def _complaint(part: Measure) -> str:
     if part.params["part"] == "c":
         return f"part {label}: upper bound {part.ci_high:.3f} of the level exceeds {part.params['max_upper']}"
     return f"part {label}: lower bound {part.ci_low:.3f} of the AUROC misses {part.params['min_lower']}"
-
-
-def _scoring(scorer: Scorer) -> Score:
-    return lambda texts: score_texts({"scorer": scorer}, texts)["scorer"]
 
 
 def _table(measures: list[Measure], scorer: Scorer) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The scorer as a service: tasks ``scorer.train``, ``.gate``, ``.score``; verbs ``score``, ``train``, ``import``."""
+"""The scorer as a service: tasks `scorer.train`, `.gate`, `.score`; verbs `score`, `train`, `import`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench_scorer import cost
-from poolbench_scorer.http.answers import MadeScorer, ScoredByMany, ScoredTexts, ScorerList
-from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
+from poolbench_scorer.http.requests import (
+    ImportRequest,
+    MadeScorer,
+    ScoredByMany,
+    ScoredTexts,
+    ScoreRequest,
+    ScorerList,
+    TrainRequest,
+)
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -38,16 +45,15 @@ class ScorerService:
 
     @cached_property
     def shelf(self) -> ScorerShelf:
-        """The store's scorers; opened on first use."""
+        """Return the store's scorers; opened on first use."""
         from poolbench_scorer.models.shelf import ScorerShelf
 
         return ScorerShelf(self._open())
 
     def routes(self, router: APIRouter) -> None:
-        """Adds ``POST /score``, ``/train`` and ``/import``, and ``GET /scorers``."""
-
+        """Add `POST /score`, `/train` and `/import`, and `GET /scorers`."""
         made: dict[str, Any] = {"response_model": MadeScorer, "response_model_exclude_unset": True}
-        asked = {"texts": ["The tide was high. However, nobody sailed."], "scorer": "contrast"}
+        asked = {"texts": ["The tide was high. However, no boat sailed."], "scorer": "contrast"}
 
         @router.post(
             "/score",
@@ -56,36 +62,28 @@ class ScorerService:
             openapi_extra=example(asked),
         )
         def score(request: ScoreRequest) -> dict[str, Any]:
-            """P(concept) of each text by one scorer or by several."""
+            """Return P(concept) of each text by one scorer or by several."""
             return self.score(request)
 
         @router.get(
-            "/scorers",
-            response_model=ScorerList,
-            response_model_exclude_unset=True,
-            responses=errors(body=False),
+            "/scorers", response_model=ScorerList, response_model_exclude_unset=True, responses=errors(body=False)
         )
         def scorers() -> dict[str, Any]:
-            """The scorers that ``POST /score`` can name, with what was reported when they were made."""
+            """Return the scorers that `POST /score` can name, with what was reported when they were made."""
             return {"scorers": self.shelf.listing()}
 
         @router.post("/train", responses=errors(403, 404), **made)
         def train(request: TrainRequest) -> dict[str, Any]:
-            """Trains or imports a concept's scorer, makes it the concept's latest, and reports."""
+            """Train or imports a concept's scorer, makes it the concept's latest, and reports."""
             return self.train(request)
 
         @router.post("/import", responses=errors(403, 404), **made)
         def import_(request: ImportRequest) -> dict[str, Any]:
-            """Takes a published classifier as a concept's latest scorer, and reports."""
+            """Take a published classifier as a concept's latest scorer, and reports."""
             return self.import_(request)
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
-        """Scores of loose texts; scorers on one base share a pass.
-
-        Raises:
-            TooLargeError: For texts that are too long together.
-            RestrictedError: For the scorer of a sensitive concept.
-        """
+        """Return scores of texts; raise TooLargeError, or RestrictedError for the scorer of a sensitive concept."""
         from poolbench_scorer.models.scoring import score_texts
 
         cost.require_scoring(request.texts, cost.REQUEST)
@@ -101,13 +99,13 @@ class ScorerService:
         return made[0] if request.scorers is None else {"scorers": made}
 
     def train(self, request: TrainRequest) -> dict[str, Any]:
-        """Trains a concept's latest scorer."""
+        """Train a concept's latest scorer."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.train(self.shelf, request, self._lock))
 
     def import_(self, request: ImportRequest) -> dict[str, Any]:
-        """Imports a concept's latest scorer."""
+        """Import a concept's latest scorer."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.import_published(self.shelf, request, self._lock))
@@ -117,7 +115,7 @@ class ScorerService:
         return answer
 
     def health(self) -> dict[str, Any]:
-        """What was served so far."""
+        """Return counts of what was served so far."""
         return dict(self._served)
 
     def _run(self, verb: str, task: Task, io: TaskIO) -> None:
@@ -132,8 +130,8 @@ class ScorerService:
 
 
 def create() -> ScorerService:
-    """The service that the runtime deploys; it finds its store when it first needs it.
+    """Return the service that the runtime deploys; it opens its store on first use.
 
-    Requests and pointers go through a store without access to restricted artifacts: those are for tasks alone.
+    Requests and pointers go through a store without access to restricted artifacts, which only tasks may read.
     """
     return ScorerService(lambda: Artifacts(open_store(ClusterSettings.load().store_uri, NO_ACCESS)))

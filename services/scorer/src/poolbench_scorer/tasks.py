@@ -8,18 +8,7 @@ from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.taskio import TaskIO
-from poolbench.steps.scorer import (
-    CONTINUATIONS,
-    GATE,
-    MEASURES,
-    SCORE,
-    SCORER,
-    SCORER_PASSAGES,
-    SCORERS,
-    SCORES,
-    TEST_PASSAGES,
-    TRAIN,
-)
+from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
 from poolbench_scorer import cost
@@ -27,7 +16,7 @@ from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 from poolbench_scorer.models.scoring import score_texts, scores_table
 from poolbench_scorer.models.shelf import point_at
-from poolbench_scorer.training.run import run_training
+from poolbench_scorer.training.imported import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.
 KEPT_SCORERS = 4
@@ -36,34 +25,34 @@ _KEPT: LRUCache[tuple[str, ...], Scorer] = LRUCache(KEPT_SCORERS)  # by content;
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
     """Train a scorer, write its files and measures, and point the concept at it."""
-    params = TRAIN.params_of(task)
+    params = steps.TRAIN.params_of(task)
     if io.missing:
-        passages = io.table(SCORER_PASSAGES())
+        passages = io.table(steps.SCORER_PASSAGES())
         cost.require_training(passages.num_rows, params, cost.TASK)
         trained = run_training(passages, params, io.progress)
-        if SCORER() in io.missing:
-            io.write_files(SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
-        if MEASURES() in io.missing:
-            io.write_table(MEASURES(), trained.measures)
-    point_at(store, task.outputs[SCORER()], params)
+        if steps.SCORER() in io.missing:
+            io.write_files(steps.SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
+        if steps.MEASURES() in io.missing:
+            io.write_table(steps.MEASURES(), trained.measures)
+    point_at(store, task.outputs[steps.SCORER()], params)
 
 
 def handle_gate(task: Task, io: TaskIO) -> None:
     """Judge a scorer on test passages and continuations, and write the measures."""
-    params = GATE.params_of(task)
-    scorer = read_scorer(io, SCORER())
-    measures = judge_scorer(scorer, io.table(TEST_PASSAGES()), io.table(CONTINUATIONS()), params)
-    io.write_table(MEASURES(), measures)
+    params = steps.GATE.params_of(task)
+    scorer = read_scorer(io, steps.SCORER())
+    measures = judge_scorer(scorer, io.table(steps.TEST_PASSAGES()), io.table(steps.CONTINUATIONS()), params)
+    io.write_table(steps.MEASURES(), measures)
 
 
 def handle_score(task: Task, io: TaskIO) -> None:
-    """Score the texts of every missing output with all scorers; they go through the encoder together."""
-    params = SCORE.params_of(task)
-    given = list(SCORERS.among(task.inputs))
+    """Score the texts of every missing output with all scorers in one pass of the encoder."""
+    params = steps.SCORE.params_of(task)
+    given = list(steps.SCORERS.among(task.inputs))
     if not given:
-        raise InputError(f"{task.kind} without scorers: give inputs named {SCORERS}")
+        raise InputError(f"{task.kind} without scorers: give inputs named {steps.SCORERS}")
     tables = {}
-    for role, at in SCORES.among(io.missing):
+    for role, at in steps.SCORES.among(io.missing):
         tables[role] = io.table(TEXTS_OF(at.name))
         require_columns(tables[role], TEXTS, TEXTS_OF(at.name))
     scorers = {at.concept: read_scorer(io, role) for role, at in given}

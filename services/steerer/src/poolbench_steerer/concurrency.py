@@ -1,4 +1,4 @@
-"""Coroutines run together, and coroutines that outlive who asked for them."""
+"""Run coroutines together, and let coroutines outlive their caller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OnDone = Callable[[int], None]  # called with the number of coroutines that have
 
 
 async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone | None = None) -> list[_T]:
-    """Runs all at once; the first error cancels the rest and is raised as it is."""
+    """Run all at once; the first error cancels the rest and is raised as it is."""
     finished = 0
 
     async def counted(coroutine: Coroutine[Any, Any, _T]) -> _T:
@@ -32,7 +32,7 @@ async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone
 
 
 async def uncancelled(work: Coroutine[Any, Any, _T]) -> _T:
-    """Lets ``work`` end even if its caller is cancelled: a client that leaves must not undo a load for the others."""
+    """Let `work` finish even if its caller is cancelled: a client that leaves must not undo a load for the others."""
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)

@@ -1,4 +1,4 @@
-"""Errors of the steerer that are its own; all others come from ``poolbench.errors``."""
+"""Errors of the steerer that are its own; all others come from `poolbench.errors`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OverloadedError(PoolbenchError):
 
 
 class ClientGoneError(PoolbenchError):
-    """The client closed its connection, so its request was cancelled; nobody reads this answer."""
+    """The client closed its connection, so its request was cancelled; no client reads this response."""
 
     code = "client_gone"
     http_status = 499
@@ -84,7 +84,7 @@ class BankFullError(PoolbenchError):
 
 
 class EngineError(PoolbenchError):
-    """The engine failed at a request in a way that is not the request's fault; the replica's log has the trace."""
+    """The engine failed at a request for a reason of its own; the replica's log has the traceback."""
 
     code = "engine"
     http_status = 500

@@ -1,4 +1,4 @@
-"""The steerer as the runtime sees it."""
+"""The steerer's adapter to the runtime."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from poolbench.settings import SteererSettings
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.admission import Admission
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
-from poolbench_steerer.http.verbs import Verbs
+from poolbench_steerer.http.verbs import Admission, Verbs
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -36,11 +35,11 @@ class SteererService:
         # The engine is a process of its own; without this it would outlive a replica that ends.
         atexit.register(self.host.close)
         if host.config.eager_start:
-            # Serve sends nothing to a replica whose constructor has not returned: it is ready when its engine is.
+            # Serve sends no request to a replica before its constructor returns, so it is ready when its engine is.
             self.host.load()
 
     def routes(self, router: APIRouter) -> None:
-        """Adds the verbs for texts, vectors and tokens and, under ``v1``, the OpenAI completions API."""
+        """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
         Verbs(self.host, admission).add_to(router)
         VectorVerbs(self.host).add_to(router)
@@ -48,10 +47,10 @@ class SteererService:
         CompletionVerbs(self.host, admission).add_to(router)
 
     def health(self) -> dict[str, Any]:
-        """State of the engine."""
+        """Return state of the engine."""
         return self.host.health()
 
 
 def create() -> SteererService:
-    """The service, configured from the environment; the engine starts with the first request unless eager."""
+    """Return the service, configured from the environment; the engine starts with the first request unless eager."""
     return SteererService(EngineHost(SteererSettings.load()))

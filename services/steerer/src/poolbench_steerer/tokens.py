@@ -1,4 +1,4 @@
-"""Text to token ids and back, as the model's own tokenizer does it."""
+"""Text to token ids and back by the model's own tokenizer, and repetition in texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from threading import Lock
 from typing import Any
 
 from cachetools import LRUCache, cached
-
-# Not later: transformers replaces its own module while it loads, so that two threads may not be its first importers.
 from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
@@ -31,41 +29,41 @@ class Tokens:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the tokenizer says of itself: its class, size, special tokens and chat template."""
+        """Return the tokenizer's class, size, special tokens and chat template."""
         names = ("bos_token", "eos_token", "pad_token", "unk_token", "chat_template")
         special = {name: getattr(self._tokenizer, name, None) for name in names}
         return {"tokenizer_class": type(self._tokenizer).__name__, "vocab_size": self.size, **special}
 
     @property
     def size(self) -> int:
-        """Tokens of the vocabulary, added ones included."""
+        """Return tokens of the vocabulary, added ones included."""
         return len(self._tokenizer)
 
     @property
     def num_leading_special(self) -> int:
-        """Special tokens that stand before every text (BOS)."""
+        """Return special tokens that stand before every text (BOS)."""
         special = set(self._tokenizer.all_special_ids)
         ids = self.encode("a")
         return next((index for index, token in enumerate(ids) if token not in special), len(ids))
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids with the special tokens that the tokenizer adds (BOS, where there is one)."""
+        """Return token ids with the special tokens that the tokenizer adds (BOS, where there is one)."""
         return tuple(self._tokenizer(text)["input_ids"])
 
     def encode_plain(self, text: str) -> tuple[int, ...]:
-        """Token ids without special tokens, for what follows a prefix."""
+        """Return token ids without special tokens, for what follows a prefix."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of generated tokens; special tokens are left out."""
+        """Return the text of generated tokens; special tokens are left out."""
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     def decode_all(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens, special ones by their name."""
+        """Return the text of tokens, special ones by their name."""
         return str(self._tokenizer.decode(list(token_ids)))
 
     def decode_one(self, token_id: int) -> str:
-        """A single token as text; special ones by their name, parts of a character by their number."""
+        """Return a single token as text; special ones by their name, parts of a character by their number."""
         if token_id not in self._names:
             text = str(self._tokenizer.decode([token_id]))
             self._names[token_id] = f"token_id:{token_id}" if "\ufffd" in text else text
@@ -74,11 +72,7 @@ class Tokens:
 
 @cached(_LOADED, key=lambda model, **_: model, lock=_LOCK)
 def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
-    """Return the tokenizer of a model, loaded once.
-
-    Raises:
-        ModelError: When the model has none.
-    """
+    """Return the tokenizer of a model, loaded once; raise ModelError when it has none."""
     return _load(model, trust_remote_code)
 
 
@@ -95,10 +89,14 @@ async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> 
 def _load(model: ModelRef, trust_remote_code: bool) -> Tokens:
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            model.source,
-            revision=None if model.is_local else model.revision,
-            trust_remote_code=trust_remote_code,
+            model.source, revision=None if model.is_local else model.revision, trust_remote_code=trust_remote_code
         )
     except Exception as error:  # of whichever package reads this kind of tokenizer
         raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
     return Tokens(tokenizer)
+
+
+def repeated_4grams(token_ids: Sequence[int]) -> float | None:
+    """Return share of 4-grams that occurred before in the same text; None under four tokens."""
+    grams = [tuple(token_ids[start : start + 4]) for start in range(len(token_ids) - 3)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else None

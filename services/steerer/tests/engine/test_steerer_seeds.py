@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from poolbench_steerer.engine import GenerationRequest
-from poolbench_steerer.plugin.generators import keep_generators
+from poolbench_steerer.plugin.runner import keep_generators
 from poolbench_steerer.plugin.spec import Edit, Steering
 
 
@@ -56,4 +56,4 @@ def test_seeded_texts_do_not_depend_on_chunks_and_neighbours(
     together, alone = host.run(model_ref, job)
     assert together == alone
     assert len({made.token_ids for made in together}) == len(together)
-    assert host.num_restarts == 0
+    assert host.keeper.num_restarts == 0

@@ -14,8 +14,7 @@ from poolbench.runtime.error_form import openai_error
 from poolbench_steerer.engine import Piece
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.completions.answer import Answer
-from poolbench_steerer.http.completions.body import CompletionBody
-from poolbench_steerer.http.completions.neutral import NeutralOptions
+from poolbench_steerer.http.completions.body import CompletionBody, NeutralOptions
 from poolbench_steerer.http.completions.run import Choice, Part, _Writer, check_logprobs, plan_choices
 from poolbench_steerer.http.completions.text import TextStream
 

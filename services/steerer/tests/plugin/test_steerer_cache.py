@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from poolbench_steerer.plugin.cache import clear_blocks, new_blocks, prepare_clearing
+from poolbench_steerer.plugin.runner import clear_blocks, new_blocks, prepare_clearing
 
 #: Two groups of layers with blocks of 4 and 8 tokens, and one whose blocks hold no keys and values.
 SIZES = [4, 8, None]

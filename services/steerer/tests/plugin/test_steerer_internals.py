@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from poolbench_steerer.plugin.internals import INTERNALS, check_internals, missing_internals
-from poolbench_steerer.plugin.supported import refuse_unsupported
+from poolbench_steerer.plugin.internals import INTERNALS, check_internals, missing_internals, refuse_unsupported
 
 SOURCE = """
 class GPUModelRunner:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from poolbench_steerer.plugin.blocks import decoder_blocks
-from poolbench_steerer.plugin.counts import counts_of
 from poolbench_steerer.plugin.operators import bind, steer_output
+from poolbench_steerer.plugin.receipts import counts_of
+from poolbench_steerer.plugin.runner import decoder_blocks
 from poolbench_steerer.plugin.spec import OPERATION_CODES
 from poolbench_steerer.plugin.state import SteeringState
 

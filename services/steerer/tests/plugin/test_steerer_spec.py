@@ -6,10 +6,9 @@ import pytest
 
 from poolbench.errors import InputError, ReceiptError
 from poolbench_steerer.errors import NoEffectError
-from poolbench_steerer.plugin.counts import LayerCount, RowCount
-from poolbench_steerer.plugin.receipts import check
+from poolbench_steerer.plugin.internals import check_vllm_version
+from poolbench_steerer.plugin.receipts import LayerCount, RowCount, check
 from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
-from poolbench_steerer.plugin.supported import check_vllm_version
 
 BASE = Steering((Edit("aa", 2, 1.5),))
 GOOD = RowCount({2: LayerCount(7)}, repeated=0, skipped=0, stray=0)

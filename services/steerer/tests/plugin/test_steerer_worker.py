@@ -14,11 +14,11 @@ from tests.waiting import PATIENCE_S
 from poolbench.errors import ReceiptError
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.engine.rows import settle
-from poolbench_steerer.plugin.blocks import final_norm
+from poolbench_steerer.plugin.runner import final_norm
 
 WATCHING = """
 import time
-from poolbench_steerer.plugin.owner import end_with_owner
+from poolbench_steerer.plugin.worker import end_with_owner
 end_with_owner(interval_s=0.1)
 print("watching", flush=True)
 time.sleep(600)

@@ -15,9 +15,8 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
 from poolbench_steerer import tasks
-from poolbench_steerer.tasks.draws import plan_draws
-from poolbench_steerer.tasks.plan import Direction, Prompt, plan_texts, plan_unsteered
-from poolbench_steerer.tasks.tables import text_row, texts_table
+from poolbench_steerer.tasks.handlers import text_row, texts_table
+from poolbench_steerer.tasks.plan import Direction, Prompt, plan_draws, plan_texts, plan_unsteered
 
 PROMPT_ROWS = [Prompt("p0", "Once", (5, 6)), Prompt("p1", "Then", (7,))]
 

@@ -6,7 +6,7 @@ import pytest
 
 from poolbench.contracts.tables import CALIBRATION, TEXTS, directions_schema, table_from_rows, vector_column
 from poolbench.errors import InputError, LayerError
-from poolbench_steerer.repetition import repeated_4grams
+from poolbench_steerer.tasks.handlers import text_row, texts_table
 from poolbench_steerer.tasks.plan import (
     Direction,
     Prompt,
@@ -17,7 +17,7 @@ from poolbench_steerer.tasks.plan import (
     plan_unsteered,
     residual_norm,
 )
-from poolbench_steerer.tasks.tables import text_row, texts_table
+from poolbench_steerer.tokens import repeated_4grams
 
 PROMPTS = [Prompt("p0", "Once", (5, 6)), Prompt("p1", "Then", (7,))]
 

@@ -1,1 +1,1 @@
-"""Vectors of single texts: `texts` serves `POST /embed`; `module` and `truncate` serve `PoolingEncoder`."""
+"""Vectors of single texts: `texts` serves `POST /embed`; `module` serves `PoolingEncoder`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from sentence_transformers.base.modules import Module
 from torch import Tensor
@@ -15,7 +17,6 @@ from poolbench.pooling.batch import Request
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.embedding.texts import text_id, words_of
-from poolbench_extractor.embedding.truncate import truncated
 from poolbench_extractor.encode import Encoded, encode
 from poolbench_extractor.models.decoder import Decoder
 
@@ -27,16 +28,8 @@ class PoolingModule(Module):
     """Tokenize, run and pool in one module, because strategies need more than token embeddings.
 
     Args:
-        decoder: The model.
-        pooling: The strategy; it needs no labels.
         layer: Block index, 0-based.
-        include_bos: Whether a special token at position 0 counts as a real token.
-        annotate: Annotates texts, for strategies that read annotations.
-        on_failure: Whether a text that cannot be computed raises an error or is a row of NaN.
         max_length: Positions of a text, special tokens included; by default and at most the model's window.
-
-    Attributes:
-        num_truncated: Texts that were cut so far.
 
     Raises:
         ConfigError: If an argument is missing or not allowed.
@@ -70,16 +63,12 @@ class PoolingModule(Module):
 
     @property
     def tokenizer(self) -> Any:
-        """The model's tokenizer."""
+        """Return the model's tokenizer."""
         return self.decoder.tokenizer
 
     @property
     def max_seq_length(self) -> int | None:
-        """Positions of a text; longer texts are cut. None if nothing bounds them.
-
-        Raises:
-            ConfigError: When it is set to a length that leaves no room for a token or exceeds the window.
-        """
+        """Return positions of a text; longer texts are cut. None if nothing bounds them."""
         return self._max_length
 
     @max_seq_length.setter
@@ -102,11 +91,7 @@ class PoolingModule(Module):
         return {"passages": encoded if self._max_length is None else [self._cut(each) for each in encoded]}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add `sentence_embedding`, float32 [B, D].
-
-        Raises:
-            InputError: If a text cannot be computed and `on_failure` is `raise`.
-        """
+        """Add `sentence_embedding`, float32 [B, D]; raise InputError for a failed text if `on_failure` is `raise`."""
         passages = features["passages"]
         limits = BatchLimits(max_passages=len(passages))  # sentence-transformers chose the batch
         with torch.inference_mode(False):  # sentence-transformers turns it on, but S2 needs gradients
@@ -121,11 +106,7 @@ class PoolingModule(Module):
         return {**features, "sentence_embedding": vectors_BD.to(self.decoder.device)}
 
     def save(self, output_path: str, *_: Any, **__: Any) -> None:
-        """Refuse: the weights are the model's own, and the rest is the arguments.
-
-        Raises:
-            ConfigError: Always.
-        """
+        """Raise ConfigError: the weights are the model's own, and the rest is the arguments."""
         raise ConfigError(
             f"a PoolingEncoder is not saved ({output_path}): make it again from its arguments, strategy "
             f"{self.pooling.id!r} and layer {self.layer}"
@@ -144,3 +125,16 @@ class PoolingModule(Module):
         if len(rows) != len(texts):
             raise InputError(f"annotate answered {len(rows)} rows for {len(texts)} texts")
         return dict(zip(ids, words_of(rows), strict=True))
+
+
+def truncated(passage: Encoded, limit: int) -> Encoded:
+    """Return the first real tokens, with special ones, as a tokenizer leaves them when it truncates to `limit`."""
+    context = passage.context
+    surplus = context.num_positions - limit
+    if surplus <= 0 or surplus >= len(context.real):
+        return passage
+    kept = np.delete(np.arange(context.num_positions), context.real[-surplus:])
+    assert context.token_ids is not None
+    offsets, special, token_ids = context.offsets[kept], context.special[kept], context.token_ids[kept]
+    shorter = replace(context, offsets=offsets, special=special, token_ids=token_ids)
+    return replace(passage, context=shorter, error=None)

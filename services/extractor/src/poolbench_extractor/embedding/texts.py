@@ -1,4 +1,4 @@
-"""Vectors of loose texts: what ``POST /embed`` and the encoder objects share."""
+"""Vectors of single texts: what `POST /embed` and the encoder share."""
 
 from __future__ import annotations
 
@@ -17,20 +17,14 @@ from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.statuses import Status
 from poolbench_extractor.config import MAX_REQUEST_CHARACTERS, EmbedRequest
-from poolbench_extractor.core import extract
+from poolbench_extractor.core import PassageTexts, Reading, extract
 from poolbench_extractor.models.decoder import Decoder
-from poolbench_extractor.passes import Passages, Reading
 
 _PER_WORD = [name for name in ANNOTATIONS.names if name != "passage_id"]
 
 
 def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Request:
-    """A strategy that texts alone are enough for, with its parameters.
-
-    Raises:
-        UnknownStrategyError, ConfigError: It does not exist, has no such parameter, or learns from labels or
-            from the texts of a run.
-    """
+    """Return a strategy that needs only texts; raise UnknownStrategyError or ConfigError for any other."""
     pooling = Request.of(strategy, params)
     if "labels" in pooling.strategy.needs:
         raise ConfigError(
@@ -46,12 +40,12 @@ def unsupervised(strategy: str, params: Mapping[str, Any] | None = None) -> Requ
 
 
 def text_id(text: str) -> str:
-    """The id of a text that has none: a hash of its content, so that neither order nor neighbours matter."""
+    """Return the id of a text without one: a hash of its content, independent of order and of other texts."""
     return "text-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
-    """The texts of a request with their ids and annotations.
+def passages_of(request: EmbedRequest, pooling: Request) -> PassageTexts:
+    """Return the texts of a request with their ids and annotations.
 
     Raises:
         TooLargeError: The texts are too long together.
@@ -68,7 +62,7 @@ def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
         if texts.setdefault(name, text) != text:
             raise InputError(f"id {name!r} stands for two texts; ids must differ")
     if not pooling.strategy.reads_annotations:
-        return Passages(ids, request.texts)
+        return PassageTexts(ids, request.texts)
     if request.annotations is None:
         raise InputError(
             f"strategy {pooling.id} reads annotations: send the rows that `POST /pooler/annotate` answers for these "
@@ -76,15 +70,11 @@ def passages_of(request: EmbedRequest, pooling: Request) -> Passages:
         )
     _require_length("annotations", request.annotations, request.texts)
     rows = [row.model_dump() for row in request.annotations]
-    return Passages(ids, request.texts, dict(zip(ids, words_of(rows), strict=True)))
+    return PassageTexts(ids, request.texts, dict(zip(ids, words_of(rows), strict=True)))
 
 
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
-    """The words of annotation rows as the pooler answers them.
-
-    Raises:
-        InputError: Naming the row that lacks a column, or whose columns differ in length or type.
-    """
+    """Return the words of annotation rows from the pooler; raise InputError with the number of a malformed row."""
     for number, row in enumerate(rows):
         absent = [name for name in _PER_WORD if not isinstance(row.get(name), list)]
         if absent:
@@ -100,12 +90,8 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
     return [Words.from_row(row) for row in table.to_pylist()]
 
 
-def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: Passages) -> pa.Table:
-    """VECTORS of the texts, in their order; the schema's metadata says how they were made.
-
-    Raises:
-        LayerError: If the model has no such layer.
-    """
+def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts) -> pa.Table:
+    """Return VECTORS of the texts with metadata on their origin; raise LayerError if the model has no such layer."""
     layer = decoder.layer(request.layer)
     reading = Reading(request.include_bos, request.max_length, request.limits())
     (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
@@ -123,7 +109,7 @@ def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: P
 
 
 def as_stream(table: pa.Table) -> bytes:
-    """A table as an Arrow IPC stream."""
+    """Return a table as an Arrow IPC stream."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -131,7 +117,7 @@ def as_stream(table: pa.Table) -> bytes:
 
 
 def as_json(table: pa.Table) -> dict[str, Any]:
-    """A table of vectors as the JSON answer: notes, and a list a column."""
+    """Return a table of vectors as JSON: notes, and one list per column."""
     notes: dict[str, Any] = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
     for name in ("layer", "strategy_version", "params", "include_bos"):
         notes[name] = json.loads(notes[name])

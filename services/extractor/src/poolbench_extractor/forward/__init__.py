@@ -1,3 +1,3 @@
-"""Batches through the model: ``batching`` makes them, ``capture`` runs one with states and signals of the asked blocks;
-``inflow`` and ``gradients`` are the signals from attention and from the loss.
+"""Batches through the model: `batching` makes them, `capture` runs one and keeps states and signals; `inflow` and
+`gradients` compute the signals from attention and from the loss.
 """

@@ -1,4 +1,4 @@
-"""Batches by token budget, sorted by length; when memory runs out a batch is halved and redone."""
+"""Batches by token budget, sorted by length; when memory runs out, a batch is halved and run again."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class DeviceMemoryError(PoolbenchError):
 
 
 def make_batches(passages: Iterable[Encoded], limits: BatchLimits) -> Iterator[list[Encoded]]:
-    """Batches whose longest passage times their number stays within the budget.
+    """Yield batches whose longest passage times their number stays within the budget.
 
-    The longest come first, so that a budget that is too large shows at once and not after an hour. A passage
-    longer than the whole budget is a batch of its own. Passages beyond the model's rotary switch stay apart.
+    The longest come first, so that a budget that is too large fails at once. A passage longer than the whole
+    budget is a batch of its own. Passages beyond the model's rotary switch stay apart.
     """
     batch: list[Encoded] = []
     for passage in sorted(passages, key=lambda item: (-item.num_positions, item.index)):
@@ -42,11 +42,10 @@ def _fits(passage: Encoded, batch: Sequence[Encoded], limits: BatchLimits) -> bo
 
 
 def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], None]) -> None:
-    """Runs a batch; when memory runs out, runs its two halves.
+    """Run a batch; when memory runs out, run its two halves.
 
     Args:
-        batch: At least one passage.
-        run: Writes results by passage index, so that redoing a part does no harm.
+        run: Writes results by passage index, so that a repeated part does no harm.
 
     Raises:
         DeviceMemoryError: If one passage alone does not fit.
@@ -71,5 +70,5 @@ def run_halving(batch: Sequence[Encoded], run: Callable[[Sequence[Encoded]], Non
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on a device or on the host."""
+    """Return whether memory ran out, on a device or on the host."""
     return isinstance(error, torch.OutOfMemoryError) or memory.is_out_of_memory(error)

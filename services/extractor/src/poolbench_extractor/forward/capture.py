@@ -1,4 +1,4 @@
-"""One forward pass to the deepest asked block, with hidden states and signals of the asked ones."""
+"""One forward pass to the deepest requested block, with hidden states and signals of the requested ones."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ OF_INFLOW: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class _DeepEnoughError(Exception):
-    """Ends a forward pass after the deepest asked block."""
+    """Ends a forward pass after the deepest requested block."""
 
 
 @dataclass
 class Captured:
-    """What one batch left behind.
+    """States and signals of one batch.
 
     Attributes:
         starts: First position of each passage in its padded row.
-        lengths: Number of positions of each passage.
         states: Hidden states by layer, [B, T, D], on the layer's device.
-        signals: What was asked for by layer and name, [B, T] or [B, H, T].
-        refused: Why a passage has no signal of a name, one mapping a passage.
+        signals: Signals by layer and name, [B, T] or [B, H, T].
+        refused: Per passage, why it has no signal of a name.
     """
 
     starts: list[int]
@@ -55,12 +54,12 @@ class Captured:
         self.refused = [{} for _ in self.lengths]
 
     def states_of(self, layer: int) -> list[Tensor]:
-        """Each passage's own states [T, D], without padding."""
+        """Return each passage's own states [T, D], without padding."""
         rows = zip(self.states[layer], self.starts, self.lengths, strict=True)
         return [h_TD[start : start + length] for h_TD, start, length in rows]
 
     def signals_of(self, layer: int) -> list[Signals]:
-        """Each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
+        """Return each passage's signals by name, [T] or [H, T], without padding; an error where it has none."""
         given = {name: value.double().cpu().numpy() for name, value in self.signals.get(layer, {}).items()}
         return [
             {**{name: value[row, ..., start : start + length] for name, value in given.items()}, **self.refused[row]}
@@ -68,7 +67,7 @@ class Captured:
         ]
 
     def refuse(self, names: Collection[str], error: CellError) -> None:
-        """No passage has these signals."""
+        """Mark these signals as missing for every passage."""
         for row in self.refused:
             row.update(dict.fromkeys(names, error))
 
@@ -81,14 +80,13 @@ def capture(
     signals: Mapping[int, Collection[str]] | None = None,
     padding_side: str = "right",
 ) -> Captured:
-    """Runs the model on a batch up to the deepest of ``layers``, or to its loss and back where that is asked for.
+    """Run the model on a batch up to the deepest of `layers`, or to its loss and back if a signal needs it.
 
     Args:
-        decoder: The model.
-        batch: Passages that fit its window.
+        batch: Passages that fit the model's window.
         layers: Blocks whose output is kept.
-        signals: What strategies need at some of ``layers``; names that the model does not give are ignored.
-        padding_side: ``right`` or ``left``; changes nothing but rounding.
+        signals: What strategies need at some of `layers`; names that the model does not give are ignored.
+        padding_side: `right` or `left`; changes nothing but rounding.
 
     Returns:
         States and signals. What the model cannot give is refused there with a reason; the rest is complete.
@@ -156,10 +154,7 @@ def _run_with_loss(
 def _padded(
     decoder: Decoder, batch: Sequence[Encoded], padding_side: str
 ) -> tuple[dict[str, Tensor], Captured, Tensor]:
-    """Model inputs, the places of the passages in them, and the mask of real tokens.
-
-    Padding on the right needs no mask under causal attention: nothing looks ahead.
-    """
+    """Return inputs, the passages' places, and the mask of real tokens; padding on the right needs no model mask."""
     lengths = [passage.num_positions for passage in batch]
     T = max(lengths)
     starts = [T - length if padding_side == "left" else 0 for length in lengths]
@@ -211,13 +206,7 @@ def _watching_attention(
 
 @torch.no_grad()
 def _keep_inflow(
-    captured: Captured,
-    layer: int,
-    names: Sequence[str],
-    real_BT: Tensor,
-    query: Tensor,
-    key: Tensor,
-    **settings: Any,
+    captured: Captured, layer: int, names: Sequence[str], real_BT: Tensor, query: Tensor, key: Tensor, **settings: Any
 ) -> None:
     flow_BHT = attention_inflow(query, key, real_BT.to(query.device), **settings)
     captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})

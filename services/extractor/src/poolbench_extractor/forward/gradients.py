@@ -1,8 +1,8 @@
-"""Loss gradients at hidden states: one backward pass, from the next-token loss to the asked layers and no deeper.
+"""Loss gradients at hidden states: one backward pass, from the next-token loss to the requested layers and no deeper.
 
-Parameters never require gradients, so the blocks below the shallowest asked layer run without an autograd
+Parameters never require gradients, so the blocks below the shallowest requested layer run without an autograd
 graph: it begins at that layer's states. The loss of a passage is the mean, over its real tokens that have a
-position before them, of -log p(token | all before it); a BOS thus predicts the first token, and without one
+position before them, of -log p(token | all before it). A BOS thus predicts the first token; without one
 the first token is not predicted. Special tokens and padding are never predicted.
 """
 
@@ -35,7 +35,7 @@ OF_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def obstacle(decoder: Decoder) -> CellError | None:
-    """Why no passage of this model can have gradients, where that is known beforehand."""
+    """Return why no passage of this model can have gradients, where that is known beforehand."""
     if getattr(decoder.model, "is_quantized", False) or getattr(decoder.model, "hf_quantizer", None) is not None:
         return CellError(
             Status.FAILED, f"no loss gradient: the weights of {decoder.source} are quantised; load it without"
@@ -44,7 +44,7 @@ def obstacle(decoder: Decoder) -> CellError | None:
 
 
 def obstacle_of(passage: Encoded) -> CellError | None:
-    """Why this passage has no gradients: the last token's is zero, so there must be one before it."""
+    """Return why this passage has no gradients: the last token's is zero, so there must be one before it."""
     if len(passage.context.real) < 2:
         name = repr(passage.context.passage_id)
         reason = f"no loss gradient: passage {name} has one token, and no next one to predict"
@@ -54,11 +54,11 @@ def obstacle_of(passage: Encoded) -> CellError | None:
 
 @dataclass
 class Tape:
-    """What one forward pass leaves for its backward pass.
+    """The values that a forward pass keeps for its backward pass.
 
     Attributes:
-        states: Hidden states of the asked layers [B, T, D]; the shallowest are the leaf of the graph.
-        output: What the trunk returned: the states that the language-model head reads.
+        states: Hidden states of the requested layers [B, T, D]; the shallowest are the leaf of the graph.
+        output: The output of the decoder: the states that the language-model head reads.
     """
 
     states: dict[int, Tensor] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Tape:
 
     @contextmanager
     def recording(self, decoder: Decoder, layers: Sequence[int]) -> Iterator[None]:
-        """Within it, forward passes are recorded from the shallowest of ``layers`` to the head."""
+        """Record forward passes from the shallowest of `layers` to the head."""
         handles = [
             decoder.blocks[layer].register_forward_hook(
                 lambda _module, _args, output, layer=layer: self._record(layer, output)
@@ -110,7 +110,7 @@ class Targets:
 
     @classmethod
     def of(cls, batch: Sequence[Encoded], starts: Sequence[int]) -> Targets:
-        """The real tokens of each passage that have a position before them."""
+        """Return the real tokens of each passage that have a position before them."""
         own = [passage.context.real[passage.context.real > 0] for passage in batch]
         counts = [len(positions) for positions in own]
         columns = (
@@ -123,10 +123,10 @@ class Targets:
 
 
 def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict[str, Tensor]]:
-    """All signals of ``OF_GRADIENT`` at the layers of a tape, by layer and name.
+    """Return all signals of `OF_GRADIENT` at the layers of a tape, by layer and name.
 
-    The sum of the losses goes back and is divided by their number at the end, in float32: gradients of a mean
-    over hundreds of tokens would underflow in float16.
+    The sum of the losses is propagated back and divided by their number at the end, in float32: gradients of a
+    mean over hundreds of tokens would underflow in float16.
 
     Raises:
         RuntimeError: If the model cannot be differentiated.
@@ -145,12 +145,12 @@ def signals_of(decoder: Decoder, tape: Tape, targets: Targets) -> dict[int, dict
 
 
 def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tensor, Tensor]:
-    """The loss of every predicted token, and the gradient of their sum at the states that the head reads.
+    """Return the loss of every predicted token, and the gradient of their sum at the states that the head reads.
 
     Logits exist for a chunk of tokens at a time, never for all.
 
     Returns:
-        Float32 [N] and a tensor like ``output``'s states, [B, T, D].
+        Float32 [N] and a tensor like `output`'s states, [B, T, D].
     """
     z_BTD: Tensor = output[0].detach()
     row, position, token = (column.to(z_BTD.device) for column in (targets.row, targets.position, targets.token))
@@ -170,12 +170,12 @@ def head_gradient(decoder: Decoder, output: Any, targets: Targets) -> tuple[Tens
 
 
 def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
-    """The model's own logits [N, V] from final states: its forward, with the trunk answering ``z_ND``.
+    """Return the model's own logits [N, V] from final states: its forward, with `z_ND` as the decoder's output.
 
-    Whatever the architecture does to its logits (biases, scales, soft caps) is thereby done.
+    This includes whatever the architecture does to its logits (biases, scales, soft caps).
 
     Raises:
-        RuntimeError: If its forward does not ask the trunk, so that these are no logits of ``z_ND``.
+        RuntimeError: If its forward does not call the decoder, so that these are no logits of `z_ND`.
     """
     answer = copy(output)
     answer["last_hidden_state"] = z_ND[None]
@@ -188,13 +188,13 @@ def head_logits(decoder: Decoder, output: Any, z_ND: Tensor) -> Tensor:
 
 
 def _trunk(decoder: Decoder) -> nn.Module:
-    """The module whose output the language-model head reads."""
-    return decoder.model.get_decoder()
+    """Return the module whose output the language-model head reads."""
+    return decoder.backbone
 
 
 @contextmanager
 def _answering(module: nn.Module, answer: Any) -> Iterator[list[Any]]:
-    """Within it, calls of ``module`` return ``answer``; the list tells how often."""
+    """Replace the output of `module` by `answer`; yield the list of calls."""
     asked: list[Any] = []
 
     def forward(*_args: Any, **_kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ def attention_inflow(
     scaling: float | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """Position-corrected attention inflow of every token, per head.
+    """Return the position-corrected attention inflow of every token, per head.
 
     inflow[j] = sum over q >= j of (q + 1) A[q, j] / (T - j), with q and j counted over real tokens and each
     row of A normalised over them. Uniform causal attention, A[q, j] = 1 / (q + 1), gives 1 everywhere;
@@ -43,7 +43,8 @@ def attention_inflow(
     grouped_BKGTd = query_BHTd.reshape(B, K, H // K, T, d)
     rank_BT = real_BT.cumsum(1).float()  # 1-based, so it is q + 1
     row_weight_BT = rank_BT * real_BT
-    key_BKTd = _for_scores(key_BKTd)
+    if not key_BKTd.is_cuda:  # half precision only where a kernel sums and returns float32
+        key_BKTd = key_BKTd.float()
     total_BHT = torch.zeros(B, H, T, device=query_BHTd.device)
     step = max(1, min(BLOCK_QUERIES, BLOCK_BYTES // (4 * B * H * T)))
     for start in range(0, T, step):
@@ -58,13 +59,8 @@ def attention_inflow(
     return total_BHT * (real_BT / remaining_BT).unsqueeze(1)
 
 
-def _for_scores(key_BKTd: Tensor) -> Tensor:
-    """Keys in the type of the product: half precision only where a kernel sums and returns float32."""
-    return key_BKTd if key_BKTd.is_cuda else key_BKTd.float()
-
-
 def _scores(query_BKQd: Tensor, key_BKTd: Tensor) -> Tensor:
-    """Products of queries and keys in float32, [B, K, Q, T].
+    """Return products of queries and keys in float32, [B, K, Q, T].
 
     Half precision would round scores of 20 by up to 0.06, six per cent of the attention, and float16 overflows
     on models with large activations.
@@ -76,7 +72,7 @@ def _scores(query_BKQd: Tensor, key_BKTd: Tensor) -> Tensor:
 
 
 def _masked(scores_BHQT: Tensor, mask: Tensor | None, real_BT: Tensor, start: int, softcap: float | None) -> Tensor:
-    """Scores of one block of queries, very low wherever a query does not see a key or the key is not real."""
+    """Return scores of one block of queries, very low where a query does not see a key or the key is not real."""
     num_queries, num_keys = scores_BHQT.shape[2:]
     if softcap is not None:
         scores_BHQT = torch.tanh(scores_BHQT / softcap) * softcap

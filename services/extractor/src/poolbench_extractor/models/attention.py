@@ -26,7 +26,7 @@ _watchers: ContextVar[Mapping[nn.Module, Watcher] | None] = ContextVar("watchers
 
 
 def observe_attention(model: Any) -> bool:
-    """Routes the model's attention through an observing wrapper.
+    """Route the model's attention through an observing wrapper.
 
     Logit soft-capping needs the model's eager attention: the scaled-dot-product kernels leave it out.
 
@@ -51,7 +51,7 @@ def observe_attention(model: Any) -> bool:
 
 @contextmanager
 def watching(watchers: Mapping[nn.Module, Watcher]) -> Iterator[None]:
-    """Within it, each watched attention module calls its watcher with queries, keys and settings."""
+    """Call the watcher of each watched attention module with queries, keys and settings."""
     token = _watchers.set(watchers)
     try:
         yield
@@ -71,11 +71,7 @@ def _observed_attention(
     watcher = (_watchers.get() or {}).get(module)
     if watcher is not None:
         watcher(query, key, mask=attention_mask, scaling=kwargs.get("scaling"), softcap=kwargs.get("softcap"))
-    return _base_attention(base, module)(module, query, key, value, attention_mask, **kwargs)
-
-
-def _base_attention(base: str, module: nn.Module) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The attention function that the model would have used; eager ones live beside the model's class."""
-    if base == "eager":
-        return sys.modules[type(module).__module__].eager_attention_forward
-    return AttentionInterface()[base]
+    # Eager attention functions are beside the model's class.
+    eager = base == "eager"
+    attend = sys.modules[type(module).__module__].eager_attention_forward if eager else AttentionInterface()[base]
+    return attend(module, query, key, value, attention_mask, **kwargs)

@@ -1,4 +1,4 @@
-"""Refuses what is no causal decoder, with a reason, before any passage is read with it."""
+"""Refuse models that are no causal decoders, with a reason, before any passage is read."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ _HALF_TOLERANCE = 2e-2
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a short forward pass showed.
+    """Results of a short forward pass.
 
     Attributes:
-        causal: Whether earlier states stay as they are when a later token changes.
-        observed: Whether any layer reported its queries and keys.
+        causal: Whether earlier states do not change when a later token changes.
     """
 
     causal: bool
@@ -33,15 +32,10 @@ class Behaviour:
 
 
 def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
-    """Refuses models that have an encoder, or that Transformers does not know as language models.
+    """Raise ModelError for models with an encoder, or that Transformers does not know as language models.
 
     Args:
-        config: The model's configuration, read without its weights.
-        source: Names the model in the message.
         own_code: Whether the class comes from the model repository, where Transformers cannot know it.
-
-    Raises:
-        ModelError: Naming the type of the model.
     """
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(f"model {source} ({config.model_type}) is an encoder-decoder model; a decoder is needed")
@@ -50,11 +44,7 @@ def check_config(config: Any, source: str, *, own_code: bool = False) -> None:
 
 
 def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
-    """Refuses a model in which later tokens change earlier states.
-
-    Raises:
-        ModelError: Naming its class.
-    """
+    """Raise ModelError for a model in which later tokens change earlier states."""
     if not behaviour.causal:
         raise ModelError(
             f"{source} ({type(model).__name__}) is no causal decoder: its states look at later tokens; "
@@ -63,10 +53,10 @@ def check_causal(behaviour: Behaviour, model: Any, source: str) -> None:
 
 
 def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> Behaviour:
-    """Runs four tokens twice, with another last token, and looks at the states of the last block.
+    """Run four tokens twice, with another last token, and compare the states of the last block.
 
-    Behaviour is asked for rather than configuration, because the flags for it differ between architectures and
-    are silent in many.
+    Behaviour is tested rather than configuration, because the flags for it differ between architectures and
+    are absent in many.
     """
     reports: list[bool] = []
 
@@ -79,16 +69,7 @@ def probe(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device) -> B
 
 
 def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, *, positions: bool) -> bool:
-    """Whether padding on the left that a mask hides leaves the states as they are.
-
-    State-space models, for one, read padding as input.
-
-    Args:
-        backbone: The text decoder.
-        blocks: Its blocks.
-        device: Where its inputs go.
-        positions: Whether it takes explicit position ids.
-    """
+    """Return whether masked padding on the left keeps the states; state-space models read padding as input."""
     ids = torch.tensor(_PROBE, device=device)
     padded = {"input_ids": torch.nn.functional.pad(ids, (2, 0))}
     padded["attention_mask"] = (torch.arange(6, device=device) >= 2).long().expand(2, -1)
@@ -99,9 +80,13 @@ def pads_left(backbone: nn.Module, blocks: nn.ModuleList, device: torch.device, 
 
 @torch.no_grad()
 def _last_states(backbone: nn.Module, blocks: nn.ModuleList, **inputs: Tensor) -> Tensor:
-    """The output of the last block, [B, T, D]."""
+    """Return the output of the last block, [B, T, D]."""
     states: list[Tensor] = []
-    handle = blocks[-1].register_forward_hook(lambda _module, _args, output: states.append(_hidden(output)))
+
+    def keep(_module: nn.Module, _args: Any, output: Tensor | tuple[Tensor, ...]) -> None:
+        states.append(output[0] if isinstance(output, tuple) else output)
+
+    handle = blocks[-1].register_forward_hook(keep)
     try:
         backbone(**inputs, use_cache=False)
     finally:
@@ -113,7 +98,3 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     gap = torch.linalg.norm((one - other).double()) / torch.linalg.norm(one.double())
     # Written so that NaN passes: broken weights are reported passage by passage.
     return not gap > _TOLERANCE.get(one.dtype, _HALF_TOLERANCE)
-
-
-def _hidden(output: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return output[0] if isinstance(output, tuple) else output

@@ -1,4 +1,4 @@
-"""A decoder in memory and what extraction must know of it: blocks, width, window, device."""
+"""A loaded decoder and its properties: blocks, width, window, device."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ from poolbench_extractor.models.checks import check_causal, pads_left, probe
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """A loaded decoder and what extraction must know of it.
+    """A loaded decoder and its properties.
 
     Attributes:
-        model: The causal language model, in evaluation mode.
         tokenizer: A fast tokenizer, which gives character offsets.
-        blocks: The decoder blocks in order.
-        revision: The revision that was really loaded.
         observed: Whether its attention reports queries and keys, as S1 needs.
-        source: Names the model in messages.
         lock: Held during a forward pass, because hooks belong to the model and not to the caller.
     """
 
@@ -40,27 +36,27 @@ class Decoder:
 
     @property
     def num_blocks(self) -> int:
-        """Depth in blocks."""
+        """Return depth in blocks."""
         return len(self.blocks)
 
     @cached_property
     def width(self) -> int:
-        """Width D of the residual stream."""
+        """Return width D of the residual stream."""
         return int(self._settings.hidden_size)
 
     @cached_property
     def window(self) -> int | None:
-        """Positions that the model can see; None where nothing bounds them."""
+        """Return positions that the model can see; None where nothing bounds them."""
         return getattr(self._settings, "max_position_embeddings", None)
 
     @cached_property
     def vocabulary(self) -> int:
-        """Number of token ids that the embedding knows."""
+        """Return number of token ids that the embedding knows."""
         return int(self.backbone.get_input_embeddings().weight.shape[0])
 
     @cached_property
     def rotary_switch(self) -> int | None:
-        """Length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
+        """Return length beyond which the whole batch gets other rotary frequencies (LongRoPE); None for most models."""
         rope = getattr(self._settings, "rope_parameters", None) or {}
         groups = [group for group in rope.values() if isinstance(group, dict)] or [rope]
         lengths = [g["original_max_position_embeddings"] for g in groups if g.get("rope_type") == "longrope"]
@@ -68,21 +64,17 @@ class Decoder:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: the device on which the embedding runs."""
+        """Return where inputs go: the device on which the embedding runs."""
         return _device_of(self.backbone.get_input_embeddings())
 
     @property
     def backbone(self) -> Any:
-        """The text decoder without its language-model head, and without the towers of other modalities."""
+        """Return the text decoder without its language-model head, and without the towers of other modalities."""
         return self.model.get_decoder()
 
     @cached_property
     def accepts_positions(self) -> bool:
-        """Whether the model takes explicit position ids; only padding on the left asks for them.
-
-        Raises:
-            ModelError: If padding on the left would change its states.
-        """
+        """Return whether the model takes position ids; raise ModelError if padding on the left changes its states."""
         accepts = "position_ids" in inspect.signature(self.backbone.forward).parameters
         with self.lock:
             if not pads_left(self.backbone, self.blocks, self.device, positions=accepts):
@@ -90,11 +82,7 @@ class Decoder:
         return accepts
 
     def layer(self, layer: int) -> int:
-        """The index of a block; negative indices count from the end.
-
-        Raises:
-            LayerError: Naming the valid range.
-        """
+        """Return the index of a block; negative indices count from the end. Raise LayerError with the valid range."""
         index = layer + self.num_blocks if layer < 0 else layer
         if not 0 <= index < self.num_blocks:
             last = self.num_blocks - 1
@@ -107,11 +95,7 @@ class Decoder:
 
 
 def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source: str = "the model") -> Decoder:
-    """A decoder around a model that is already in memory.
-
-    Raises:
-        ModelError: If it has no decoder blocks, or is not causal.
-    """
+    """Return a decoder around a loaded model; raise ModelError if it has no decoder blocks or is not causal."""
     model = model.eval().requires_grad_(False)
     routed = observe_attention(model)
     blocks = find_blocks(model)
@@ -121,13 +105,7 @@ def wrap_decoder(model: Any, tokenizer: Any, *, revision: str = "local", source:
 
 
 def find_blocks(model: Any) -> nn.ModuleList:
-    """The module list that holds the decoder blocks, whatever the architecture calls it.
-
-    It is the outermost ``ModuleList`` with as many entries as the configuration has hidden layers.
-
-    Raises:
-        ModelError: If there is none.
-    """
+    """Return the outermost `ModuleList` with as many entries as hidden layers; raise ModelError if there is none."""
     depth = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", None)
     lists = [(name, m) for name, m in model.get_decoder().named_modules() if isinstance(m, nn.ModuleList)]
     matching = [(name.count("."), m) for name, m in lists if len(m) == depth]
@@ -138,6 +116,6 @@ def find_blocks(model: Any) -> nn.ModuleList:
 
 
 def _device_of(embedding: nn.Module) -> torch.device:
-    """Where a module computes; offloaded weights lie elsewhere until then, and a hook of accelerate knows."""
+    """Return where a module computes; accelerate's hook knows it for offloaded weights."""
     place = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     return torch.device(place) if place is not None else next(embedding.parameters()).device

@@ -1,4 +1,4 @@
-"""Loads any Hugging Face decoder from a folder or the hub, and keeps the one asked for last."""
+"""Load Hugging Face decoders from a folder or the hub, and keep the most recent one."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
-from poolbench_extractor.models.tokenizer import load_tokenizer, unreadable
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> Decoder:
-    """Loads model and tokenizer.
+    """Load model and tokenizer.
 
     Args:
-        ref: Where from, at which revision and in which type.
-        deployment: On which device, and whether code of the model repository may run.
+        deployment: Device, and whether code of the model repository may run.
 
     Raises:
         ModelError: If it is no decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
             changed since its revision was taken.
     """
     deployment = deployment or ExtractorSettings.load()
+    if ref.dtype not in _DTYPES:
+        raise ModelError(f"dtype {ref.dtype!r} is not supported; allowed: {', '.join(_DTYPES)}")
     tokenizer, settings = tokenizer_of(ref, deployment), _settings(ref, deployment)
     config = _load_config(ref, settings)
     place = deployment.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -41,7 +41,7 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
         model: Any = AutoModelForCausalLM.from_pretrained(
             ref.source,
             config=config,
-            dtype=_dtype(ref.dtype),
+            dtype=_DTYPES[ref.dtype],
             device_map="auto" if place == "auto" else None,
             **settings,
         )
@@ -54,17 +54,13 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
 
 
 def tokenizer_of(ref: ModelRef, deployment: ExtractorSettings) -> Any:
-    """The tokenizer of a model, without the model.
-
-    Raises:
-        ModelError: If it is unusable, or the model is a local folder that changed since its revision was taken.
-    """
+    """Return the tokenizer alone; raise ModelError if it is unusable or the local folder changed since planning."""
     _check_unchanged(ref)
     return load_tokenizer(ref, _settings(ref, deployment))
 
 
 class DecoderCache:
-    """Keeps the decoder asked for last; callers that still hold an older one keep it alive."""
+    """Cache of the most recent decoder; callers that still hold an older one keep it alive."""
 
     def __init__(self, deployment: ExtractorSettings) -> None:
         self._deployment = deployment
@@ -72,7 +68,7 @@ class DecoderCache:
         self._held: tuple[ModelRef, Decoder] | None = None
 
     def get(self, ref: ModelRef) -> Decoder:
-        """The decoder of ``ref``, loaded if it is not the one held."""
+        """Return the decoder of `ref`, loaded if it is not the one held."""
         with self._lock:
             if self._held is None or self._held[0] != ref:
                 self._held = None  # frees the old weights before the new ones are read
@@ -80,7 +76,7 @@ class DecoderCache:
             return self._held[1]
 
     def loaded(self) -> dict[str, Any]:
-        """Id, revision and device of the model held."""
+        """Return id, revision and device of the model held."""
         if self._held is None:
             return {"model": None}
         ref, decoder = self._held
@@ -88,11 +84,7 @@ class DecoderCache:
 
 
 def describe(ref: ModelRef) -> dict[str, Any]:
-    """Revision, depth, width and window of a model, from its configuration alone.
-
-    Raises:
-        ModelError: If it cannot be read or is no decoder.
-    """
+    """Return revision, depth, width and window from the configuration; raise ModelError if it is no decoder."""
     revision = None if ref.is_local else ref.revision
     config = _load_config(ref, {"revision": revision, "trust_remote_code": False})
     text = config.get_text_config(decoder=True)
@@ -105,15 +97,12 @@ def describe(ref: ModelRef) -> dict[str, Any]:
 
 
 def _settings(ref: ModelRef, deployment: ExtractorSettings) -> dict[str, Any]:
-    """Revision and trust, as ``from_pretrained`` takes them."""
-    return {
-        "revision": None if ref.is_local else ref.revision,
-        "trust_remote_code": deployment.trust_remote_code,
-    }
+    """Return revision and trust, as `from_pretrained` takes them."""
+    return {"revision": None if ref.is_local else ref.revision, "trust_remote_code": deployment.trust_remote_code}
 
 
 def _check_unchanged(ref: ModelRef) -> None:
-    """Results of a folder that changed in the meantime would carry the wrong revision."""
+    """Raise ModelError if a folder changed since planning: its results would carry the wrong revision."""
     if not ref.is_local or ref.revision is None:
         return
     found = folder_revision(Path(ref.source))
@@ -124,7 +113,7 @@ def _check_unchanged(ref: ModelRef) -> None:
 
 
 def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
-    """The configuration, read before the weights so that a model of another kind costs no download."""
+    """Return the configuration, read before the weights so that a model of another kind costs no download."""
     try:
         config = AutoConfig.from_pretrained(ref.source, **settings)
     except (OSError, ValueError, ImportError) as error:
@@ -133,7 +122,31 @@ def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
     return config
 
 
-def _dtype(name: str) -> torch.dtype:
-    if name not in _DTYPES:
-        raise ModelError(f"dtype {name!r} is not supported; allowed: {', '.join(_DTYPES)}")
-    return _DTYPES[name]
+_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json")
+
+
+def load_tokenizer(ref: ModelRef, settings: dict[str, Any]) -> Any:
+    """Return the fast tokenizer of a model; raise ModelError if there is none or it gives no offsets."""
+    if ref.is_local and not any((Path(ref.source) / name).is_file() for name in _FILES):
+        raise ModelError(
+            f"model folder {ref.source} holds no tokenizer (none of {', '.join(_FILES)}); "
+            "save the tokenizer beside the weights with save_pretrained"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(ref.source, **settings)
+    except (OSError, ValueError, ImportError) as error:
+        raise unreadable(f"tokenizer of {ref.source}", error) from error
+    if not tokenizer.is_fast:
+        raise ModelError(f"tokenizer of {ref.source} gives no character offsets; a fast tokenizer is needed")
+    return tokenizer
+
+
+def unreadable(what: str, error: Exception) -> ModelError:
+    """Return the error of something that `from_pretrained` refused, in one line."""
+    if "trust_remote_code" in str(error):  # Transformers raises a plain ValueError
+        return ModelError(
+            f"{what} brings code of its own, which runs only where the operator allows it "
+            f"({ExtractorSettings.variable('trust_remote_code')}=1)"
+        )
+    first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return ModelError(f"{what} cannot be loaded: {first_line}")

@@ -13,10 +13,10 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.construct import Directions
+from poolbench_prober.d1.crossval import Directions, OutOfFold, out_of_fold
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import Resamples
-from poolbench_prober.d1.reading import Reading, View
+from poolbench_prober.d1.reading import FittedReader, RowReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit, fit_probes
@@ -24,13 +24,11 @@ from poolbench_prober.solver import ProbeFit, fit_probes
 
 @dataclass(frozen=True)
 class CellResult:
-    """What a cell yields.
+    """The results of a cell.
 
     Attributes:
-        measures: D1 figures, nulls included.
         directions: Direction by id, or the error that prevented it.
-        scores: Rows of PROBE_SCORES.
-        readout: What the readout behind the directions chose, from all train rows; empty without one.
+        readout: What the readout behind the directions chose from all train rows; empty without a readout.
     """
 
     measures: list[Measure]
@@ -40,25 +38,21 @@ class CellResult:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ProbedCell:
     """The usable rows of a cell, with the design restricted to them.
 
     Attributes:
-        design: Design of the concept.
-        params: Parameters.
         train: Passages of the usable rows [n].
-        matrix_nW: Their rows: vectors, or parts that ``reading`` makes vectors of.
-        reading: How rows become vectors.
+        matrix_nW: Their vectors, or the parts that `reading` combines into vectors.
         rows: Their row numbers in the train split.
         fields: Fields that all measures share.
-        constructing: How directions are fitted.
     """
 
     design: Design
     params: ProbeParams
     train: Passages
     matrix_nW: np.ndarray
-    reading: Reading
+    reading: RowReader
     rows: np.ndarray
     fields: dict[str, Any]
     constructing: Directions
@@ -73,24 +67,20 @@ class Cell:
         fields: dict[str, Any],
         sae: SparseAutoencoder | None = None,
     ) -> Self:
-        """The cell of the usable rows."""
+        """Return the cell of the usable rows."""
         constructing = Directions(params.seed, sae, params.sae_features)
         train = design.train.take(rows)
         counts = {"n": len(rows), "num_groups": len(np.unique(train.groups))}
-        reading = Reading(vectors.readout, vectors.num_parts, params.seed, params.primary_c, params.tolerance)
+        reading = RowReader(vectors.readout, vectors.num_parts, params.seed, params.primary_c, params.tolerance)
         return cls(design, params, train, vectors.matrix_nW[rows], reading, rows, fields | counts, constructing)
 
     @property
     def folds(self) -> np.ndarray:
-        """Fold of each row [n]."""
+        """Return fold of each row [n]."""
         return self.design.folds[self.rows]
 
     def require_classes(self) -> None:
-        """Passages without a finite vector may have taken a class with them.
-
-        Raises:
-            CellError: ``one_class``; ``too_few`` where the passages outside some fold are of one class.
-        """
+        """Raise CellError, `one_class` or `too_few`, if a class is lost with passages that have no finite vector."""
         labels, folds = self.train.labels, self.folds
         if len(np.unique(labels)) < 2:
             raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages with a finite vector have one label")
@@ -100,12 +90,12 @@ class Cell:
 
     @property
     def labels(self) -> np.ndarray:
-        """Labels of each probe [n, K]; column 0 is the concept."""
+        """Return labels of each probe [n, K]; column 0 is the concept."""
         return self.design.labelings.labels_nK[self.rows]
 
     @property
     def unpaired(self) -> str | None:
-        """A word on passages of a paired concept without a partner of the other class; None where there is none."""
+        """Return how many passages of a paired concept lack a partner of the other class; None if all have one."""
         left = len(self.rows) - self.train.pairs_P2.size
         if not self.train.paired or left == 0:
             return None
@@ -113,15 +103,25 @@ class Cell:
 
     @property
     def resamples(self) -> Resamples:
-        """Bootstrap over the groups of the rows."""
+        """Return bootstrap over the groups of the rows."""
         return Resamples(self.design.train_weights[:, self.rows], self.train.groups)
 
-    def fit_concept(self, fitted: np.ndarray) -> tuple[View, ProbeFit]:
-        """The concept's primary probe on the rows ``fitted``, and the view of the vectors that it was fitted in.
+    def out_of_fold(
+        self, labels_nK: np.ndarray, folds: np.ndarray, rows: np.ndarray | None = None, directions: bool = False
+    ) -> OutOfFold:
+        """Return out-of-fold scores of the first K probes, on all rows or on `rows`, with or without directions."""
+        matrix_nW, train = self.matrix_nW, self.train
+        if rows is not None:
+            matrix_nW, train, labels_nK = matrix_nW[rows], train.take(rows), labels_nK[rows]
+        c_K = self.design.labelings.c_K[: labels_nK.shape[1]]
+        constructing = self.constructing if directions else None
+        tolerance, reading = self.params.tolerance, self.reading
+        return out_of_fold(
+            matrix_nW, train, folds, labels_nK, c_K, tolerance=tolerance, reading=reading, constructing=constructing
+        )
 
-        Raises:
-            CellError: Where the readout cannot be fitted on these rows.
-        """
+    def fit_concept(self, fitted: np.ndarray) -> tuple[FittedReader, ProbeFit]:
+        """Fit the concept's primary probe on the rows `fitted`; return reader and probe, or raise CellError."""
         (view,) = self.reading.views(self.matrix_nW, self.train, fitted, self.labels[:, :1])
         vectors_nD = view.vectors(self.matrix_nW[fitted])
         return view, fit_probes(
@@ -130,7 +130,7 @@ class Cell:
 
 
 def score_rows(passages: Passages, split: str, folds: np.ndarray, scores: np.ndarray) -> Iterator[dict[str, Any]]:
-    """Rows of PROBE_SCORES; a score of a probe that did not converge is null."""
+    """Yield rows of PROBE_SCORES; the score of a probe that did not converge is null."""
     for row, passage_id in enumerate(passages.ids):
         yield {
             "passage_id": passage_id,
@@ -143,16 +143,11 @@ def score_rows(passages: Passages, split: str, folds: np.ndarray, scores: np.nda
 
 
 def common_fields(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> dict[str, Any]:
-    """Fields of every measure of one split."""
-    num_groups = len(np.unique(passages.groups))
-    return {
-        "n": len(passages.ids),
-        "num_groups": num_groups,
-        "coverage": vectors.coverage,
-        "seed": params.seed,
-    }
+    """Return the fields of every measure of one split."""
+    counts = {"n": len(passages.ids), "num_groups": len(np.unique(passages.groups))}
+    return counts | {"coverage": vectors.coverage, "seed": params.seed}
 
 
 def chosen(*readouts: Mapping[str, Any]) -> dict[str, Any]:
-    """Details of a measure: what the readouts behind it chose, one a fold; nothing where rows are read as they are."""
+    """Return details of a measure: what each fold's readout chose; empty without readouts."""
     return {"readouts": [dict(found) for found in readouts]} if any(readouts) else {}

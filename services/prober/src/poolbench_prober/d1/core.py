@@ -1,4 +1,4 @@
-"""D1 of one (concept, strategy, layer): vectors and design in; measures, directions and scores out."""
+"""D1 of one concept, strategy and layer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import Cell, CellResult, chosen, common_fields, score_rows
-from poolbench_prober.d1.construct import Directions, direction_or_error
-from poolbench_prober.d1.crossval import OutOfFold, out_of_fold
+from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fields, score_rows
+from poolbench_prober.d1.crossval import Directions, OutOfFold, direction_or_error
 from poolbench_prober.d1.design import Design
-from poolbench_prober.d1.held_out import domain_measures, test_split
+from poolbench_prober.d1.held_out import blank_seeds, domain_measures, seed_measures, test_split
 from poolbench_prober.d1.metrics import (
     auroc_measure,
     direction_measure,
@@ -24,8 +23,7 @@ from poolbench_prober.d1.metrics import (
     within_pair_measure,
 )
 from poolbench_prober.d1.published import published_cell
-from poolbench_prober.d1.reading import View
-from poolbench_prober.d1.seeds import blank_seeds, seed_measures
+from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit
@@ -38,18 +36,15 @@ def probe_cell(
     params: ProbeParams,
     sae: SparseAutoencoder | None = None,
 ) -> CellResult:
-    """All of D1 for one strategy at one layer.
+    """Compute all of D1 for one strategy at one layer.
 
     Args:
-        design: Design of the concept.
-        train: Vectors of the train passages.
-        test: Vectors of the test passages; None leaves ``d1.auroc_test`` out.
-        params: Parameters.
+        test: Vectors of the test passages; None leaves `d1.auroc_test` out.
         sae: Sparse autoencoder of the layer; None leaves direction C5 out.
 
     Returns:
-        Measures, directions and scores. A cell that cannot be probed has null measures and directions that
-        share one status; one figure that cannot be computed leaves the others alone.
+        Measures, directions and scores. If a cell cannot be probed, all its measures and directions are
+        null with one status. A single figure that cannot be computed does not affect the others.
     """
     if params.protocol == "published":
         return published_cell(design.train, train, params)
@@ -60,10 +55,10 @@ def probe_cell(
             raise design.error
     except CellError as error:
         return _blank(error, design, params, fields, sae)
-    cell = Cell.of(design, train, rows, params, fields, sae)
+    cell = ProbedCell.of(design, train, rows, params, fields, sae)
     try:
         cell.require_classes()
-        found = _out_of_fold(cell)
+        found = cell.out_of_fold(cell.labels, cell.folds, directions=True)
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:  # a class is missing, or the concept's readout cannot be fitted
         return _blank(error, design, params, cell.fields, sae)
@@ -77,11 +72,11 @@ def probe_cell(
 
 
 def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> CellResult:
-    """The directions alone, the same as ``probe_cell`` finds; neither measures nor scores."""
+    """Return the directions that `probe_cell` finds, without measures and scores."""
     design = Design.build(passages, None, params.model_copy(update={"num_bootstrap": 0}))
     try:
         rows = vectors.require_usable(passages.labels)
-        cell = Cell.of(design, vectors, rows, params, {})
+        cell = ProbedCell.of(design, vectors, rows, params, {})
         view, fit = cell.fit_concept(np.arange(len(rows)))
     except CellError as error:
         return CellResult([], dict.fromkeys(available_directions(), error), [])
@@ -89,11 +84,7 @@ def direction_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 
 
 def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) -> list[Direction]:
-    """The null directions of a concept: C1 of pair-permuted labels on the vectors of one strategy.
-
-    Raises:
-        CellError: Where the vectors cannot be used at all.
-    """
+    """Return the null directions of a concept; raise CellError where the vectors cannot be used at all."""
     rows = vectors.require_usable(passages.labels)
     kept = passages.take(rows)
     if vectors.readout is not None:
@@ -105,20 +96,7 @@ def null_cell(passages: Passages, vectors: PooledVectors, params: NullParams) ->
     )
 
 
-def _out_of_fold(cell: Cell) -> OutOfFold:
-    return out_of_fold(
-        cell.matrix_nW,
-        cell.train,
-        cell.folds,
-        cell.labels,
-        cell.design.labelings.c_K,
-        tolerance=cell.params.tolerance,
-        reading=cell.reading,
-        constructing=cell.constructing,
-    )
-
-
-def _train_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
+def _train_measures(cell: ProbedCell, found: OutOfFold) -> list[Measure]:
     labels, folds, resamples, fields = cell.train.labels, cell.folds, cell.resamples, cell.fields
     primary = found.probe_nK[:, 0]
     details = {**chosen(*found.readouts), **_how(cell, found)}
@@ -132,21 +110,21 @@ def _train_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
             auroc_measure("d1.auroc_sensitivity", labels, scores, resamples, folds, params=params, **fields)
         )
     for name, projected in found.directions.items():
-        told = {**fields, "params": cell.constructing.params(name)}
-        measures.append(direction_measure(name, projected, labels, resamples, folds, **told))
+        own_fields = {**fields, "params": cell.constructing.params(name)}
+        measures.append(direction_measure(name, projected, labels, resamples, folds, **own_fields))
     return measures
 
 
-def _how(cell: Cell, found: OutOfFold) -> dict[str, Any]:
-    """How the primary probes converged, under which solver, and how many passages lacked a finite vector."""
+def _how(cell: ProbedCell, found: OutOfFold) -> dict[str, Any]:
+    """Return how the primary probes converged, their solver, and how many passages lacked a finite vector."""
     ratio = float(found.worst_ratio[0])
     left_out = len(cell.design.train.ids) - len(cell.rows)
     how = {"gradient_ratio": ratio if np.isfinite(ratio) else None, "solver": found.solver}
     return how | ({"left_out": left_out} if left_out else {})
 
 
-def _reference_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
-    """What D1 is held against: permuted labels, and tasks without meaning."""
+def _reference_measures(cell: ProbedCell, found: OutOfFold) -> list[Measure]:
+    """Return the baselines of D1: permuted labels and control words."""
     labelings = cell.design.labelings
     permuted, controls = list(labelings.permuted), [0, *labelings.controls.values()]
     labels_nK, scores_nK = cell.labels, found.probe_nK
@@ -159,7 +137,7 @@ def _reference_measures(cell: Cell, found: OutOfFold) -> list[Measure]:
     ]
 
 
-def _directions(cell: Cell, view: View, fit: ProbeFit) -> dict[str, Direction | CellError]:
+def _directions(cell: ProbedCell, view: FittedReader, fit: ProbeFit) -> dict[str, Direction | CellError]:
     vectors_nD = view.vectors(cell.matrix_nW)
     context = cell.constructing.context(vectors_nD, cell.train, np.arange(len(cell.rows)), fit)
     return {name: direction_or_error(name, context) for name in cell.constructing.ids}
@@ -168,7 +146,7 @@ def _directions(cell: Cell, view: View, fit: ProbeFit) -> dict[str, Direction | 
 def _blank(
     error: CellError, design: Design, params: ProbeParams, fields: dict[str, Any], sae: SparseAutoencoder | None
 ) -> CellResult:
-    """Every figure of the cell as a null with the status of ``error``."""
+    """Return every figure of the cell as a null with the status of `error`."""
     constructing = Directions(params.seed, sae, params.sae_features)
     names = ["d1.auroc", "d1.auroc_permuted", "d1.selectivity"]
     names += ["d1.within_pair"] if design.train.paired else []
@@ -178,8 +156,8 @@ def _blank(
         measures.append(Measure.failed("d1.auroc_sensitivity", error, params={"C": c}, **fields))
     directions: dict[str, Direction | CellError] = dict.fromkeys(constructing.ids, error)
     for name in directions:
-        told = {**fields, "params": constructing.params(name)}
-        measures.append(Measure.failed(f"d1.direction.{name}", error, direction=name, **told))
+        own_fields = {**fields, "params": constructing.params(name)}
+        measures.append(Measure.failed(f"d1.direction.{name}", error, direction=name, **own_fields))
     for domain in np.unique(design.train.domains):
         measures.append(Measure.failed("d1.auroc_domain", error, params={"domain": str(domain)}, **fields))
     return CellResult([*measures, *blank_seeds(error, params, fields)], directions, [])

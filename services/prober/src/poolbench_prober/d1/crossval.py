@@ -8,26 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.directions import DirectionContext, compute_direction
+from poolbench.directions import Direction, DirectionContext, SparseAutoencoder, available_directions, compute_direction
 from poolbench.errors import CellError
-from poolbench_prober.d1.construct import Directions
-from poolbench_prober.d1.reading import Reading
+from poolbench_prober.d1.reading import RowReader
 from poolbench_prober.inputs.corpus import Passages
-from poolbench_prober.solver import fit_folds
+from poolbench_prober.solver import ProbeFit, fit_folds
 
-AS_IT_IS = Reading()
+AS_IT_IS = RowReader()
 
 
 @dataclass(frozen=True)
 class OutOfFold:
-    """Scores of passages by models that never saw their group.
+    """Scores of passages by models that were fitted without their group.
 
     Attributes:
         probe_nK: Log-odds of each probe; a column is NaN where a fold did not converge.
         directions: Projections [n] by direction id, or the error that prevented them.
         worst_ratio: Largest gradient ratio of each probe over the folds [K].
         readouts: What the concept's readout chose in each fold; empty mappings without one.
-        solver: Which implementation fitted the concept's probes.
     """
 
     probe_nK: np.ndarray
@@ -45,7 +43,7 @@ def out_of_fold(
     c_K: np.ndarray,
     *,
     tolerance: float,
-    reading: Reading = AS_IT_IS,
+    reading: RowReader = AS_IT_IS,
     constructing: Directions | None = None,
 ) -> OutOfFold:
     """Fit every probe and direction on all folds but one, and score that one, for each fold.
@@ -55,8 +53,6 @@ def out_of_fold(
         passages: Labels and pairs of the same rows.
         folds: Fold of each row [n].
         labels_nK: Labels of each probe; column 0 is the concept.
-        c_K: Inverse regularisation of each probe.
-        tolerance: Of the probes.
         reading: How rows become vectors; fitted on the training rows of each fold.
         constructing: How directions are fitted beside the probes; None leaves them out.
 
@@ -83,17 +79,11 @@ def out_of_fold(
             scores[np.ix_(held, columns)] = np.where(fit.converged, fit.scores(vectors_nD[held]), np.nan)
             if columns[0] == 0 and constructing:
                 context = constructing.context(vectors_nD, passages, fitted, fit)
-                _project_all(directions, context, vectors_nD, held)
+                for name, projected in directions.items():
+                    if isinstance(projected, np.ndarray):
+                        directions[name] = _project(name, context, vectors_nD, held, projected)
     scores[:, np.isnan(scores).any(axis=0)] = np.nan
     return OutOfFold(scores, directions, worst, tuple(readouts), fit.solver)
-
-
-def _project_all(
-    directions: dict[str, np.ndarray | CellError], context: DirectionContext, vectors_nD: np.ndarray, held: np.ndarray
-) -> None:
-    for name, projected in directions.items():
-        if isinstance(projected, np.ndarray):
-            directions[name] = _project(name, context, vectors_nD, held, projected)
 
 
 def _project(
@@ -104,3 +94,55 @@ def _project(
     except CellError as error:
         return error
     return projected
+
+
+class Directions:
+    """Fit directions on some rows of a cell.
+
+    Args:
+        num_features: Number of its features that C5 uses.
+    """
+
+    def __init__(self, seed: int, sae: SparseAutoencoder | None = None, num_features: int = 10) -> None:
+        self.seed, self.sae, self.num_features = seed, sae, num_features
+        self.ids = available_directions(() if sae is None else ("sae",))
+        self._encoded: tuple[np.ndarray, np.ndarray | None] | None = None
+
+    def context(self, vectors_nD: np.ndarray, passages: Passages, rows: np.ndarray, fit: ProbeFit) -> DirectionContext:
+        """Return the context of the directions fitted on `rows`; probe 0 gives C3."""
+        subset = passages.take(rows)
+        weights = fit.weights_DK[:, 0] if fit.converged[0] else None
+        features_nF = self._features(vectors_nD)
+        return DirectionContext(
+            vectors_nD[rows],
+            subset.labels,
+            subset.pairs_P2,
+            self.seed,
+            weights,
+            sae=self.sae,
+            features_nF=None if features_nF is None else features_nF[rows],
+            num_features=self.num_features,
+        )
+
+    def params(self, direction_id: str) -> dict[str, Any]:
+        """Return the settings that distinguish the rows of a direction."""
+        if direction_id != "C5" or self.sae is None:
+            return {}
+        return {"sae": self.sae.id, "num_features": self.num_features}
+
+    def _features(self, vectors_nD: np.ndarray) -> np.ndarray | None:
+        """Return the features of all rows; the last result is cached because every fold needs it."""
+        if self.sae is None:
+            return None
+        if self._encoded is None or self._encoded[0] is not vectors_nD:
+            fits = vectors_nD.shape[1] == self.sae.width  # if not, C5 says so
+            self._encoded = (vectors_nD, self.sae.encode(vectors_nD) if fits else None)
+        return self._encoded[1]
+
+
+def direction_or_error(name: str, context: DirectionContext) -> Direction | CellError:
+    """Return a direction, or the error that prevents it."""
+    try:
+        return compute_direction(name, context)
+    except CellError as error:
+        return error

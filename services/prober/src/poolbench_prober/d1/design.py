@@ -11,20 +11,18 @@ from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights
 from poolbench.steps.prober import ProbeParams
-from poolbench_prober.folds import grouped_folds
-from poolbench_prober.inputs.corpus import Passages, control_labels
+from poolbench_prober.inputs.corpus import Passages, control_labels, grouped_folds
 
 
 @dataclass(frozen=True)
 class Labelings:
-    """The probes fitted on every training fold, one column each.
+    """The probes fitted on every training fold, one column each. Column 0 is the concept at the primary C.
 
     Attributes:
-        labels_nK: Labels of each probe.
         c_K: Inverse regularisation of each probe.
         sensitivity: C to column.
         permuted: Columns with permuted labels.
-        controls: Control word to column. Column 0 is the concept itself at the primary C.
+        controls: Control word to column.
     """
 
     labels_nK: np.ndarray
@@ -36,17 +34,14 @@ class Labelings:
 
 @dataclass(frozen=True)
 class Design:
-    """Everything that D1 fixes before it sees a vector.
+    """What D1 fixes before it reads a vector.
 
     Attributes:
-        train: Train passages.
         test: Test passages, None where there is no test split.
         folds: Fold of each train passage [n].
         seed_folds: The same with each further seed.
-        labelings: Columns of the probes.
         train_weights: Bootstrap weights over the groups of the train split [R, n].
         test_weights: The same of the test split.
-        error: Why nothing can be probed, or None.
     """
 
     train: Passages
@@ -60,7 +55,7 @@ class Design:
 
     @classmethod
     def build(cls, train: Passages, test: Passages | None, params: ProbeParams) -> Self:
-        """The design of a concept; one that cannot be probed carries the error instead of folds."""
+        """Return the design of a concept; if it cannot be probed, the design carries the error instead of folds."""
         error = None
         try:
             folds, *others = (

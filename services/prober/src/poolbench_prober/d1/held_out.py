@@ -1,4 +1,4 @@
-"""Probes on passages from elsewhere: the test split, and domains that the probe never saw."""
+"""Probes on passages from elsewhere: the test split, and domains that the probe was not fitted on."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
+from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import Cell, chosen, common_fields, score_rows
+from poolbench_prober.d1.cell import ProbedCell, chosen, common_fields, score_rows
+from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.metrics import Resamples, auroc_measure
-from poolbench_prober.d1.reading import View
+from poolbench_prober.d1.reading import FittedReader
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.solver import ProbeFit
 
 
 def test_split(
-    cell: Cell, view: View, fit: ProbeFit, test: PooledVectors | None
+    cell: ProbedCell, view: FittedReader, fit: ProbeFit, test: PooledVectors | None
 ) -> tuple[list[Measure], list[dict[str, Any]]]:
-    """Measure and scores of the probe fitted on all of train, on the test split read out as train was."""
+    """Return measure and scores on the test split of the probe fitted on all of train."""
     passages = cell.design.test
     if test is None or passages is None:
         return [], []
@@ -41,12 +43,12 @@ def test_split(
     return [measure], list(score_rows(kept, "test", np.full(len(rows), -1), scores))
 
 
-def domain_measures(cell: Cell) -> list[Measure]:
-    """AUROC on each domain of a probe fitted on the others."""
+def domain_measures(cell: ProbedCell) -> list[Measure]:
+    """Return the AUROC on each domain of a probe fitted on the others."""
     return [_held_out_domain(cell, domain) for domain in np.unique(cell.train.domains)]
 
 
-def _held_out_domain(cell: Cell, domain: str) -> Measure:
+def _held_out_domain(cell: ProbedCell, domain: str) -> Measure:
     held = np.flatnonzero(cell.train.domains == domain)
     groups = cell.train.groups
     fitted = np.flatnonzero(~np.isin(groups, groups[held]))
@@ -64,3 +66,41 @@ def _held_out_domain(cell: Cell, domain: str) -> Measure:
     scores = np.where(fit.converged[0], fit.scores(view.vectors(cell.matrix_nW[held]))[:, 0], np.nan)
     fields["details"] = chosen(view.details)
     return auroc_measure("d1.auroc_domain", labels[held], scores, cell.resamples.take(held), **fields)
+
+
+def seed_measures(cell: ProbedCell, primary: OutOfFold) -> list[Measure]:
+    """Return `d1.auroc_seed` for each further seed and `d1.seed_spread` over all; empty without such seeds."""
+    seeds = cell.params.fold_seeds
+    if not seeds:
+        return []
+    measures = [_with_seed(cell, seed) for seed in seeds]
+    first = auroc_measure("d1.auroc", cell.train.labels, primary.probe_nK[:, 0], cell.resamples, cell.folds)
+    values = [measure.value for measure in (first, *measures)]
+    lacking = next((measure for measure in (first, *measures) if measure.value is None), None)
+    if lacking is not None:
+        reason = f"a seed has no AUROC: {lacking.reason}"
+        return [*measures, Measure.null("d1.seed_spread", lacking.status, reason, **cell.fields, quoted=lacking.quoted)]
+    spread = float(np.std(np.array(values, dtype=float), ddof=1))
+    details = {"seeds": [cell.params.seed, *seeds], "values": values}
+    return [*measures, Measure.of("d1.seed_spread", spread, details=details, **cell.fields)]
+
+
+def blank_seeds(error: CellError, params: ProbeParams, fields: dict[str, Any]) -> list[Measure]:
+    """Return the same figures of a cell that cannot be probed."""
+    if not params.fold_seeds:
+        return []
+    rows = [Measure.failed("d1.auroc_seed", error, **_of(fields, seed)) for seed in params.fold_seeds]
+    return [*rows, Measure.failed("d1.seed_spread", error, **fields)]
+
+
+def _with_seed(cell: ProbedCell, seed: int) -> Measure:
+    folds, fields = cell.design.seed_folds[seed][cell.rows], _of(cell.fields, seed)
+    try:
+        found = cell.out_of_fold(cell.labels[:, :1], folds)
+    except CellError as error:
+        return Measure.failed("d1.auroc_seed", error, **fields)
+    return auroc_measure("d1.auroc_seed", cell.train.labels, found.probe_nK[:, 0], cell.resamples, folds, **fields)
+
+
+def _of(fields: dict[str, Any], seed: int) -> dict[str, Any]:
+    return {**fields, "seed": seed, "params": {"seed": seed}}

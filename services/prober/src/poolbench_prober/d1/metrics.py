@@ -14,7 +14,7 @@ from poolbench.suites import Measure
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
 #: Fewest matched pairs for the within-pair accuracy.
 MIN_PAIRS = 10
-#: What an AUROC below .5 asks for: of a fitted probe, and of a direction that is not fitted to separate the classes.
+#: What an AUROC below .5 means for a fitted probe, and for a direction that is not fitted to separate the classes.
 LEAKAGE = "look for leakage between folds"
 FITTED = ("C1", "C1_centred", "C3", "LDA")
 SIGN = "the direction's sign does not hold on the held-out folds"
@@ -27,11 +27,11 @@ class Resamples(NamedTuple):
     groups: np.ndarray
 
     def take(self, rows: np.ndarray) -> Resamples:
-        """The resamples of some rows."""
+        """Return the resamples of some rows."""
         return Resamples(self.weights_Rn[:, rows], self.groups[rows])
 
     def with_value(self) -> Resamples:
-        """The resamples with a first row of ones, so that entry 0 of a statistic is its value."""
+        """Return the resamples with a first row of ones, so that entry 0 of a statistic is its value."""
         ones = np.ones((1, self.weights_Rn.shape[1]), dtype=self.weights_Rn.dtype)
         return Resamples(np.vstack([ones, self.weights_Rn]), self.groups)
 
@@ -45,16 +45,13 @@ def auroc_measure(
     below: str = LEAKAGE,
     **fields: Any,
 ) -> Measure:
-    """AUROC with its group-bootstrap interval.
+    """Return the AUROC with its group-bootstrap interval.
 
     Args:
-        metric: Metric id.
         labels: 1 positive, 0 negative [n].
         scores: Scores [n]; NaN anywhere means that the probe did not converge.
-        resamples: Bootstrap over the groups.
         strata: Folds of the scores, where they come from several models.
-        below: What an AUROC below .5 tells.
-        fields: Further fields of the measure.
+        below: The meaning of an AUROC below .5.
     """
     if np.isnan(scores).any():
         return Measure.null(metric, Status.NOT_CONVERGED, "a probe did not reach its tolerance", **fields)
@@ -67,7 +64,7 @@ def auroc_measure(
 
 
 def alarm(value: float, samples: np.ndarray, below: str) -> str | None:
-    """A warning where an AUROC lies below .5 by more than two standard errors: for a fitted probe a sign of leakage."""
+    """Return a warning where an AUROC is below .5 by more than two standard errors; None otherwise."""
     finite = samples[np.isfinite(samples)]
     if finite.size == 0 or value >= 0.5 - 2 * finite.std():
         return None
@@ -75,11 +72,11 @@ def alarm(value: float, samples: np.ndarray, below: str) -> str | None:
 
 
 def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Resamples, **fields: Any) -> Measure:
-    """Share of matched pairs in order, with its interval; both members of a pair share a fold and a group."""
+    """Return the share of matched pairs in order; both members of a pair share a fold and a group."""
     fields["n"] = len(pairs_P2)
     if len(pairs_P2) < MIN_PAIRS:
-        told = fields.pop("reason", None)
-        reason = f"{len(pairs_P2)} matched pairs; at least {MIN_PAIRS} are needed" + (f"; {told}" if told else "")
+        note = fields.pop("reason", None)
+        reason = f"{len(pairs_P2)} matched pairs; at least {MIN_PAIRS} are needed" + (f"; {note}" if note else "")
         return Measure.null("d1.within_pair", Status.TOO_FEW, reason, **fields)
     differences = scores[pairs_P2[:, 0]] - scores[pairs_P2[:, 1]]
     if np.isnan(differences).any():
@@ -91,7 +88,7 @@ def within_pair_measure(scores: np.ndarray, pairs_P2: np.ndarray, resamples: Res
 
 
 def permuted_measure(labels_nK: np.ndarray, scores_nK: np.ndarray, folds: np.ndarray, **fields: Any) -> Measure:
-    """Mean AUROC over permuted labelings; about .5 unless something leaks."""
+    """Return the mean AUROC over permuted labelings; it is about .5 unless there is leakage."""
     if np.isnan(scores_nK).any():
         return Measure.null("d1.auroc_permuted", Status.NOT_CONVERGED, "a permuted probe did not converge", **fields)
     values = [auroc(labels, scores, folds) for labels, scores in zip(labels_nK.T, scores_nK.T, strict=True)]
@@ -110,15 +107,10 @@ def selectivity_measure(
     folds: np.ndarray,
     **fields: Any,
 ) -> Measure:
-    """AUROC of the concept minus mean AUROC of the control words, paired over resamples.
+    """Return the AUROC of the concept minus the mean AUROC of the control words, paired over resamples.
 
     Args:
-        labels_nK: Labels of the concept, then of each control word.
-        scores_nK: Out-of-fold scores in the same order.
-        words: Control words.
-        resamples: Bootstrap over the groups.
-        folds: Fold of each row.
-        fields: Further fields of the measure.
+        labels_nK: Labels of the concept, then of each control word; `scores_nK` has the same order.
     """
     metric = "d1.selectivity"
     if not words:
@@ -137,14 +129,9 @@ def selectivity_measure(
 
 
 def direction_measure(
-    name: str,
-    found: np.ndarray | CellError,
-    labels: np.ndarray,
-    resamples: Resamples,
-    folds: np.ndarray,
-    **fields: Any,
+    name: str, found: np.ndarray | CellError, labels: np.ndarray, resamples: Resamples, folds: np.ndarray, **fields: Any
 ) -> Measure:
-    """AUROC of the out-of-fold projections on one direction."""
+    """Return the AUROC of the out-of-fold projections on one direction."""
     metric = f"d1.direction.{name}"
     if isinstance(found, CellError):
         return Measure.failed(metric, found, direction=name, **fields)

@@ -1,4 +1,4 @@
-"""D1 at a layer that is chosen inside the training folds, so that nothing is selected on the data it is measured on."""
+"""D1 at a layer that is chosen inside the training folds, so that selection and measurement use different data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from poolbench.statistics import auroc
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import Cell, common_fields
-from poolbench_prober.d1.crossval import out_of_fold
+from poolbench_prober.d1.cell import ProbedCell, common_fields
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import test_split
 from poolbench_prober.d1.metrics import auroc_measure
-from poolbench_prober.folds import grouped_folds
+from poolbench_prober.inputs.corpus import grouped_folds
 from poolbench_prober.inputs.vectors import PooledVectors
 
 #: Folds inside the training rows of an outer fold.
@@ -29,15 +28,10 @@ Layers = Mapping[int, tuple[PooledVectors, PooledVectors]]
 
 
 def nested_measures(design: Design, layers: Layers, params: ProbeParams) -> list[Measure]:
-    """``d1.auroc_nested`` and ``d1.auroc_test_nested`` of one strategy.
+    """Return `d1.auroc_nested` and `d1.auroc_test_nested` of one strategy.
 
-    In each outer fold the layer with the best inner out-of-fold AUROC is taken, the lowest of equals; for the test
-    split the same over all of train. A layer that cannot be probed is never chosen.
-
-    Args:
-        design: Design of the concept.
-        layers: Vectors at every layer.
-        params: Parameters.
+    In each outer fold, the layer with the best inner out-of-fold AUROC is chosen; of equal layers the lowest. For the
+    test split, the layer is chosen over all of train. A layer that cannot be probed is never chosen.
     """
     first = next(iter(layers.values()))[0]
     fields = {**common_fields(design.train, first, params), "params": {"layers": sorted(layers)}}
@@ -59,8 +53,8 @@ def _or_null(name: str, make: Callable[[], Measure], fields: dict[str, Any]) -> 
         return Measure.failed(name, error, **fields)
 
 
-def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str, Any]) -> dict[int, Cell]:
-    """A cell for each layer that can be probed, all with the same rows."""
+def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str, Any]) -> dict[int, ProbedCell]:
+    """Return a cell for each layer that can be probed, all with the same rows."""
     rows: dict[int, np.ndarray] = {}
     errors: list[CellError] = []
     for layer, (train, _) in sorted(layers.items()):
@@ -73,10 +67,10 @@ def _cells(design: Design, layers: Layers, params: ProbeParams, fields: dict[str
     common = np.array(sorted(set.intersection(*(set(found.tolist()) for found in rows.values()))), dtype=int)
     if len(common) == 0:
         raise CellError(Status.TOO_FEW, "no passage has a finite vector at every layer")
-    return {layer: Cell.of(design, layers[layer][0], common, params, fields) for layer in rows}
+    return {layer: ProbedCell.of(design, layers[layer][0], common, params, fields) for layer in rows}
 
 
-def _train(cells: Mapping[int, Cell]) -> Measure:
+def _train(cells: Mapping[int, ProbedCell]) -> Measure:
     any_cell = next(iter(cells.values()))
     folds, train = any_cell.folds, any_cell.train
     scores, chosen = np.full(len(folds), np.nan), []
@@ -93,7 +87,7 @@ def _train(cells: Mapping[int, Cell]) -> Measure:
     return auroc_measure("d1.auroc_nested", train.labels, scores, any_cell.resamples, folds, **fields)
 
 
-def _test(cells: Mapping[int, Cell], layers: Layers) -> Measure:
+def _test(cells: Mapping[int, ProbedCell], layers: Layers) -> Measure:
     any_cell = next(iter(cells.values()))
     every = np.arange(len(any_cell.rows))
     layer = best_layer(cells, every, any_cell.folds)
@@ -104,27 +98,14 @@ def _test(cells: Mapping[int, Cell], layers: Layers) -> Measure:
     )
 
 
-def best_layer(cells: Mapping[int, Cell], rows: np.ndarray, folds: np.ndarray) -> int:
-    """The layer whose primary probe has the highest out-of-fold AUROC on some rows; only these are looked at.
-
-    Raises:
-        CellError: ``not_converged`` where no layer has one.
-    """
+def best_layer(cells: Mapping[int, ProbedCell], rows: np.ndarray, folds: np.ndarray) -> int:
+    """Return the layer with the highest out-of-fold AUROC on some rows; raise CellError `not_converged` without any."""
     found = {layer: _score(cell, rows, folds) for layer, cell in cells.items()}
     if all(np.isnan(score) for score in found.values()):
         raise CellError(Status.NOT_CONVERGED, "no layer has a converged probe in every inner fold")
     return max(sorted(found), key=lambda layer: np.nan_to_num(found[layer], nan=-1.0))
 
 
-def _score(cell: Cell, rows: np.ndarray, folds: np.ndarray) -> float:
-    kept, labels_n1 = cell.train.take(rows), cell.labels[rows, :1]
-    scores = out_of_fold(
-        cell.matrix_nW[rows],
-        kept,
-        folds,
-        labels_n1,
-        cell.design.labelings.c_K[:1],
-        tolerance=cell.params.tolerance,
-        reading=cell.reading,
-    ).probe_nK[:, 0]
-    return float("nan") if np.isnan(scores).any() else auroc(kept.labels, scores, folds)
+def _score(cell: ProbedCell, rows: np.ndarray, folds: np.ndarray) -> float:
+    scores = cell.out_of_fold(cell.labels[:, :1], folds, rows).probe_nK[:, 0]
+    return float("nan") if np.isnan(scores).any() else auroc(cell.train.labels[rows], scores, folds)

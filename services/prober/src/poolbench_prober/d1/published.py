@@ -1,12 +1,12 @@
-"""D1 as the benchmark's reference defines it, so that its published cells can be compared; never ranked with ours.
+"""D1 as the benchmark's reference defines it, for comparison with published cells; never ranked with our own figures.
 
 Vectors of unit norm; ungrouped stratified 5-fold, shuffled with seed 42; each held-out passage is projected on the unit
 difference of means of the other folds; one AUROC over the scores of all folds together; a percentile interval over
 resampled passages. The members of a matched pair fall into different folds, which drags the direction away from the
 held-out member: matched concepts come out below .5 by construction, and no alarm is raised for it.
 
-Rows stay in the order of the passages: the folds of scikit-learn's ``StratifiedKFold`` depend on it. Coverage and
-groups play no part, as they play none there.
+Rows stay in the order of the passages: the folds of scikit-learn's `StratifiedKFold` depend on it. As in the reference,
+coverage and groups are not used.
 """
 
 from __future__ import annotations
@@ -30,15 +30,10 @@ CI_METHOD = "bootstrap over passages of the pooled out-of-fold scores, percentil
 
 
 def published_cell(passages: Passages, vectors: PooledVectors, params: ProbeParams) -> CellResult:
-    """``d1.auroc`` of the reference, its scores, and the direction C1 of all unit vectors.
+    """Return `d1.auroc` of the reference, its scores, and the direction C1 of all unit vectors.
 
-    Args:
-        passages: Train passages.
-        vectors: Their vectors.
-        params: Only ``num_bootstrap`` is read; folds and seeds are fixed.
-
-    Returns:
-        One measure, null where the vectors cannot be used; no strategy that learns a readout has a published figure.
+    Of the parameters only `num_bootstrap` is read; folds and seeds are fixed. The measure is null where the vectors
+    cannot be used; strategies that learn a readout have no published figure.
     """
     fields = {**common_fields(passages, vectors, params), "seed": SEED}
     try:
@@ -61,17 +56,13 @@ def published_cell(passages: Passages, vectors: PooledVectors, params: ProbePara
 
 
 def unit_rows(matrix_nD: np.ndarray) -> np.ndarray:
-    """Rows of unit norm; a zero row stays zero."""
+    """Return rows of unit norm; a zero row stays zero."""
     norms = np.sqrt(np.square(matrix_nD).sum(axis=1, keepdims=True))
     return np.asarray(matrix_nD / np.where(norms > 0, norms, 1.0))
 
 
 def stratified_folds(labels: np.ndarray) -> np.ndarray:
-    """Fold of each row, as scikit-learn's ``StratifiedKFold(5, shuffle=True, random_state=42)`` draws it.
-
-    Raises:
-        CellError: ``one_class``; ``too_few`` where a class has fewer passages than folds.
-    """
+    """Return folds as `StratifiedKFold(5, shuffle=True, random_state=42)`; raise CellError for too small a class."""
     from sklearn.model_selection import StratifiedKFold
 
     classes, counts = np.unique(labels, return_counts=True)
@@ -87,9 +78,9 @@ def stratified_folds(labels: np.ndarray) -> np.ndarray:
 
 
 def projections(unit_nD: np.ndarray, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
-    """Score of each row: its projection on C1 of the other folds; 0 where the class means are equal.
+    """Return the score of each row: its projection on C1 of the other folds; 0 where the class means are equal.
 
-    Sums, not a BLAS: its bits would depend on the number of threads, and on where a row stands among the others.
+    Sums, not a BLAS: a BLAS result's bits depend on the number of threads and on the row's position.
     """
     scores = np.empty(len(labels))
     for fold in range(NUM_FOLDS):

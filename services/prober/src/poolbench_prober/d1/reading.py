@@ -1,7 +1,7 @@
-"""How the rows of a cell become the vectors that probes see: as they are, or read out of parts, nested.
+"""How the rows of a cell become the vectors of a probe: unchanged, or through a readout that is fitted in each fold.
 
-A readout is fitted on the training rows of whatever is fitted next, and under the labels of the probe that will
-use it: a probe of permuted labels on heads that were chosen with the concept's labels would check nothing.
+A readout is fitted on the training rows of the next fit, and with the labels of the probe that uses it. A probe
+of permuted labels on heads that were chosen with the concept's labels would check nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.readouts import READOUTS, FittedReadout, Training
-from poolbench_prober.folds import grouped_folds
-from poolbench_prober.inputs.corpus import Passages
+from poolbench_prober.inputs.corpus import Passages, grouped_folds
 from poolbench_prober.solver import fit_probes
 
 #: Inner folds of a readout. Two: every training row is scored, at the least cost (it grows with the cube of the
@@ -24,8 +23,8 @@ INNER_FOLDS = 2
 
 
 @dataclass(frozen=True)
-class View:
-    """The vectors that some probes see.
+class FittedReader:
+    """The vectors that some probes use.
 
     Attributes:
         columns: The probes [k].
@@ -39,15 +38,13 @@ class View:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a cell is read.
+class RowReader:
+    """How the rows of a cell become vectors.
 
     Attributes:
         readout: Id of a registered readout, None where the rows are vectors already.
         num_parts: Parts P in a row.
-        seed: Of the inner folds.
         c: Inverse regularisation of the probes that parts are ranked by.
-        tolerance: Of the same.
     """
 
     readout: str | None = None
@@ -56,21 +53,22 @@ class Reading:
     c: float = 1.0
     tolerance: float = 1e-6
 
-    def views(self, matrix_nW: np.ndarray, passages: Passages, rows: np.ndarray, labels_nK: np.ndarray) -> list[View]:
-        """Views for all probes, fitted on some rows; probes with the same labels share one.
+    def views(
+        self, matrix_nW: np.ndarray, passages: Passages, rows: np.ndarray, labels_nK: np.ndarray
+    ) -> list[FittedReader]:
+        """Return views for all probes, fitted on some rows; probes with the same labels share one.
 
         Args:
-            matrix_nW: All rows of the cell; only ``rows`` are looked at.
+            matrix_nW: All rows of the cell; only `rows` are read.
             passages: Groups and labels of all rows.
-            rows: The training rows.
             labels_nK: Labels of each probe, all rows.
 
         Raises:
-            CellError: Where the first probe, the concept's, has no readout. Another probe without one has no
-                view, hence no scores.
+            CellError: Where the first probe, the concept's, has no readout. Another probe without a readout has no
+                view and therefore no scores.
         """
         if self.readout is None:
-            return [View(np.arange(labels_nK.shape[1]), _as_they_are)]
+            return [FittedReader(np.arange(labels_nK.shape[1]), lambda matrix_mD: matrix_mD)]
         columns_of = _equal_columns(labels_nK)
         distinct_nK = labels_nK[np.ix_(rows, [columns[0] for columns in columns_of])]
         fitted = self._fit(matrix_nW[rows], passages.take(rows), distinct_nK)
@@ -89,8 +87,8 @@ class Reading:
         parts_nPD = self._parts(matrix_nW)
         return list(READOUTS.get(self.readout).fit(Training(parts_nPD, labels_nK, folds, held_out_scores)))
 
-    def _view(self, columns: np.ndarray, found: FittedReadout) -> View:
-        return View(columns, lambda matrix_mW: found.apply(self._parts(matrix_mW)), found.details)
+    def _view(self, columns: np.ndarray, found: FittedReadout) -> FittedReader:
+        return FittedReader(columns, lambda matrix_mW: found.apply(self._parts(matrix_mW)), found.details)
 
     def _parts(self, matrix_mW: np.ndarray) -> np.ndarray:
         return matrix_mW.reshape(len(matrix_mW), self.num_parts, -1)
@@ -99,7 +97,7 @@ class Reading:
 def probe_scores(
     vectors_nD: np.ndarray, labels_nK: np.ndarray, folds: np.ndarray, c: float, tolerance: float
 ) -> np.ndarray:
-    """Log-odds [n, K] of each row by probes of all labelings fitted on the other folds; NaN without convergence."""
+    """Return the log-odds [n, K] of each row by probes fitted on the other folds; NaN without convergence."""
     scores_nK = np.full(labels_nK.shape, np.nan)
     for fold in np.unique(folds):
         held = folds == fold
@@ -109,12 +107,8 @@ def probe_scores(
     return scores_nK
 
 
-def _as_they_are(matrix_mD: np.ndarray) -> np.ndarray:
-    return matrix_mD
-
-
 def _equal_columns(labels_nK: np.ndarray) -> list[np.ndarray]:
-    """Column numbers by equal content, in the order of their first."""
+    """Return column numbers by equal content, in the order of their first."""
     alike: dict[bytes, list[int]] = {}
     for number, column in enumerate(np.ascontiguousarray(labels_nK.T)):
         alike.setdefault(column.tobytes(), []).append(number)

@@ -1,1 +1,1 @@
-"""What tasks bring: passages, pooled vectors or kept states aligned with them, and the component that S4 takes out."""
+"""Inputs of tasks: passages, vectors or kept states aligned with them, and the common component that S4 removes."""

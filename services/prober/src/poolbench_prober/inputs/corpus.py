@@ -1,4 +1,4 @@
-"""What D1 needs of the passages of one concept, computed once for all strategies and layers."""
+"""The passages of one concept as D1 reads them, computed once for all strategies and layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from poolbench.contracts.tables import PASSAGES, require_columns
 from poolbench.corpora.groups import connected_groups
-from poolbench.errors import InputError
+from poolbench.errors import CellError, InputError
+from poolbench.statuses import Status
 
 _WORD = re.compile(r"[^\W\d_]+")
 _CONTROL_SHARE = (0.3, 0.7)
@@ -28,10 +29,8 @@ class Passages:
         ids: Passage ids [n].
         labels: 1 positive, 0 negative [n].
         groups: Connected components of matched pair and source document [n].
-        domains: [n].
         pairs_P2: Row numbers (positive, negative) of the complete matched pairs [P, 2].
         paired: Whether the concept has matched pairs at all.
-        texts: [n].
     """
 
     ids: tuple[str, ...]
@@ -44,11 +43,7 @@ class Passages:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """The split in ``table`` (PASSAGES).
-
-        Raises:
-            InputError: If it is empty, an id is duplicated or missing, or a label is neither 0 nor 1.
-        """
+        """Return the split in `table` (PASSAGES); raise InputError for no, duplicate or missing ids, or bad labels."""
         require_columns(table, PASSAGES, "the passages")
         ids = tuple(table["passage_id"].to_pylist())
         if len(set(ids)) != len(ids) or not ids or None in ids:
@@ -68,7 +63,7 @@ class Passages:
         )
 
     def take(self, rows: np.ndarray) -> Self:
-        """The passages at ``rows``; pairs that lose a member are dropped."""
+        """Return the passages at `rows`; pairs that lose a member are dropped."""
         if len(rows) == len(self.ids):
             return self
         position = np.full(len(self.ids), -1)
@@ -86,11 +81,7 @@ class Passages:
 
 
 def binary_labels(labels: Sequence[object]) -> np.ndarray:
-    """The labels as 0 and 1; a number or truth value that equals one of them will do, nothing is rounded or parsed.
-
-    Raises:
-        InputError: If they are anything else.
-    """
+    """Return labels that equal 0 or 1, without rounding; raise InputError for any other."""
     found = sorted({str(label) for label in labels if label not in (0, 1)})
     if found:
         raise InputError(f"labels must be 0 or 1, got {', '.join(found[:5])}")
@@ -98,7 +89,7 @@ def binary_labels(labels: Sequence[object]) -> np.ndarray:
 
 
 def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
-    """Row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
+    """Return row numbers (positive, negative) of pairs with exactly one passage of each class, [P, 2]."""
     members: dict[str, list[int]] = {}
     for row, pair in enumerate(pair_ids):
         if pair is not None:
@@ -109,13 +100,13 @@ def matched_pairs(pair_ids: list[str | None], labels: np.ndarray) -> np.ndarray:
 
 
 def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, seed: int) -> dict[str, np.ndarray]:
-    """Control tasks: does the passage contain a given word? Learnable, but without meaning for the concept.
+    """Return control tasks: whether a passage contains a given word, which means nothing for the concept.
 
     Words are drawn from those that about half of the passages contain (the frequency of a class label), about
     equally often in both classes, so that the concept itself does not solve the task.
 
     Returns:
-        Labels [n] by word; fewer than ``num_words`` where the passages offer fewer.
+        Labels [n] by word; fewer than `num_words` where the passages offer fewer.
 
     Reference: Hewitt & Liang (2019), "Designing and interpreting probes with control tasks".
     """
@@ -132,3 +123,35 @@ def control_labels(texts: tuple[str, ...], labels: np.ndarray, num_words: int, s
     drawn = np.random.default_rng(seed).permutation(len(tasks))[:num_words]
     words = list(tasks)
     return {words[number]: tasks[words[number]] for number in sorted(drawn)}
+
+
+def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
+
+    Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
+    of squared class shares least.
+
+    Raises:
+        CellError: `one_class`; `too_few` where a class has fewer groups than folds, or is absent from a fold.
+    """
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise CellError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {present.tolist()}")
+    counts_GC = np.zeros((int(groups.max()) + 1, 2))
+    np.add.at(counts_GC, (groups, labels.astype(int)), 1)
+    fewest = int((counts_GC > 0).sum(axis=0).min())
+    if fewest < num_folds:
+        raise CellError(Status.TOO_FEW, f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
+    shares_GC = counts_GC / counts_GC.sum(axis=0)
+    order = np.random.default_rng(seed).permutation(len(shares_GC))
+    order = order[np.argsort(-shares_GC[order].sum(axis=1), kind="stable")]
+    fold_of_group = np.empty(len(shares_GC), dtype=int)
+    totals_FC = np.zeros((num_folds, 2))
+    for group in order:
+        cost = totals_FC @ shares_GC[group]
+        fold = int(np.lexsort((totals_FC.sum(axis=1), cost))[0])
+        fold_of_group[group] = fold
+        totals_FC[fold] += shares_GC[group]
+    if (totals_FC == 0).any():
+        raise CellError(Status.TOO_FEW, f"groups are too unequal: a class is absent from one of {num_folds} folds")
+    return fold_of_group[groups]

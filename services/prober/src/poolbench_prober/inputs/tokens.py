@@ -1,4 +1,4 @@
-"""Kept states of one layer, aligned with the passages: what a strategy that reads states has instead of vectors."""
+"""Kept states of one layer, aligned with the passages, for strategies that read states instead of vectors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MAX_BYTES = 8 << 30
 
 
 class TokenStates(PooledVectors):
-    """States of one split: ``matrix_nW`` [n, 1] holds an array [T, D] a passage, float32, empty where it failed."""
+    """States of one split: `matrix_nW` [n, 1] holds one array [T, D] per passage, float32, empty where it failed."""
 
     @classmethod
     def from_shards(
         cls, shards: Iterable[pa.Table], passages: Passages, readout: str | None, max_bytes: int = MAX_BYTES
     ) -> Self:
-        """The states in ``shards`` in the order of ``passages``; special tokens are left out.
+        """Return the states in `shards` in the order of `passages`, without special tokens.
 
-        Above ``max_bytes`` nothing is held: every row has failed, with the reason.
+        Above `max_bytes`, no states are held, and every row has failed with that reason.
 
         Raises:
             InputError: If a passage is missing or there twice, or states do not say which tokens are special.
@@ -64,11 +64,11 @@ class TokenStates(PooledVectors):
 
     @property
     def width(self) -> int:
-        """Width D of a token's state; 1 where nothing is known of any."""
+        """Return width D of a token's state; 1 if no passage has states."""
         return max(int(h_TD.shape[1]) for h_TD in self.matrix_nW[:, 0])
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """Mean states: where they are all the same, so are the passages."""
+        """Return mean states; they are all equal only if the passages are."""
         return np.stack([h_TD.mean(axis=0, dtype=np.float64) for h_TD in self.matrix_nW[rows, 0]])
 
 

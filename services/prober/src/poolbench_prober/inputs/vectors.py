@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+from scipy.linalg import eigh
 
 from poolbench.contracts.tables import ERROR_COLUMNS, error_of, parts_of, vector_matrix
+from poolbench.directions import Direction
 from poolbench.errors import CellError, InputError, PoolbenchError
 from poolbench.statuses import Status
 
@@ -22,11 +24,11 @@ COLLAPSED_RATIO = 1e-8
 
 
 class Identified(Protocol):
-    """Passages, or instances of a task: what vectors are aligned with."""
+    """Passages or instances: anything with ids that vectors are aligned with."""
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Unique ids [n]."""
+        """Return unique ids [n]."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class PooledVectors:
     Attributes:
         matrix_nW: Rows of width W = P * D: vectors in float64, or parts in float32; rows that failed are NaN.
         usable: Rows with a finite vector [n].
-        applied: Rows to which the strategy really applied (false: it fell back to the mean) [n].
-        errors: Why each row has no vector, where its maker said so.
-        num_parts: Parts P of a row that a readout makes one vector of.
+        applied: Rows to which the strategy applied (false: it fell back to the mean) [n].
+        errors: Why each row has no vector, where the pooler or extractor gave a reason.
+        num_parts: Parts P of a row, which a readout combines into one vector.
         readout: Id of that readout; None where the rows are vectors.
     """
 
@@ -51,11 +53,7 @@ class PooledVectors:
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Identified) -> Self:
-        """The vectors of ``table`` in the order of ``passages``.
-
-        Raises:
-            InputError: If the table lacks a passage or has one twice.
-        """
+        """Return the vectors of `table` in the order of `passages`; raise InputError if a passage is not there once."""
         row_of = {passage_id: row for row, passage_id in enumerate(table["passage_id"].to_pylist())}
         missing = [passage_id for passage_id in passages.ids if passage_id not in row_of]
         if missing or len(row_of) != table.num_rows:
@@ -74,14 +72,14 @@ class PooledVectors:
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
-        """Vectors that come without a record of coverage: all of them applied."""
+        """Return vectors without a record of coverage: the strategy applied to all of them."""
         matrix = np.asarray(matrix_nD, dtype=np.float64)
         usable = _finite_rows(matrix)
         return cls(matrix, usable, usable, (None,) * len(matrix))
 
     @classmethod
     def failed(cls, count: int, width: int, error: PoolbenchError) -> Self:
-        """Return no usable row, each with what prevented it."""
+        """Return no usable row; every row has the same error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
         why = CellError(error.status, str(error), quoted=error.quoted)
@@ -89,23 +87,23 @@ class PooledVectors:
 
     @property
     def width(self) -> int:
-        """Width D of a vector."""
+        """Return width D of a vector."""
         return int(self.matrix_nW.shape[1]) // self.num_parts
 
     @property
     def coverage(self) -> float:
-        """Share of the passages to which the strategy really applied."""
+        """Return share of the passages to which the strategy really applied."""
         return float(self.applied.mean())
 
     def require_usable(self, labels: np.ndarray | None) -> np.ndarray:
-        """Row numbers with a vector, after all checks that can rule the whole cell out.
+        """Return the row numbers with a vector, after all checks that can rule the whole cell out.
 
         Args:
             labels: 1 positive, 0 negative; None where there are no two classes whose coverage could differ.
 
         Raises:
-            CellError: ``failed`` or the rows' own status where too many vectors are missing, ``no_coverage``,
-                ``class_dependent_coverage``, ``collapsed``.
+            CellError: `failed` or the rows' own status where too many vectors are missing, `no_coverage`,
+                `class_dependent_coverage`, `collapsed`.
         """
         rows = self.require_present()
         _require_coverage(self.applied, labels)
@@ -113,18 +111,14 @@ class PooledVectors:
         return rows
 
     def require_present(self) -> np.ndarray:
-        """Row numbers with a vector.
-
-        Raises:
-            CellError: ``failed``, or the rows' own status, where more than a tenth lack one.
-        """
+        """Return the row numbers with a vector; raise CellError with the commonest status if over a tenth have none."""
         rows = np.flatnonzero(self.usable)
         if len(rows) < MIN_USABLE * len(self.usable):
             raise self._missing()
         return rows
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """One array a row that tells whether rows differ at all: here the rows themselves."""
+        """Return one array per row, equal for equal rows: here the rows themselves."""
         return self.matrix_nW[rows]
 
     def _missing(self) -> CellError:
@@ -138,12 +132,11 @@ class PooledVectors:
 
 
 def _finite_rows(matrix_nW: np.ndarray) -> np.ndarray:
-    finite: np.ndarray = np.isfinite(matrix_nW)
-    return np.asarray(finite.all(axis=1))
+    return np.asarray(np.isfinite(matrix_nW).all(axis=1))
 
 
 def joined(parts: Sequence[PooledVectors]) -> PooledVectors:
-    """Vectors of several parts one behind the other, as for the two spans of a pair or the two texts of one.
+    """Return the concatenated vectors of several parts, such as the two spans of a pair.
 
     A row is usable, and counts as applied, where all its parts are.
 
@@ -185,3 +178,64 @@ def _require_variation(matrix_nW: np.ndarray) -> None:
     variance = matrix_nW.var(axis=0, dtype=np.float64).sum()
     if variance <= COLLAPSED_RATIO * np.square(matrix_nW, dtype=np.float64).sum(axis=1).mean():
         raise CellError(Status.COLLAPSED, "all passages have the same vector")
+
+
+COMPONENT = "common_component"
+
+
+def common_component(matrices: Iterable[np.ndarray]) -> Direction:
+    """Return the first right singular vector, uncentred, of the finite rows of all matrices together.
+
+    It is the leading eigenvector of the sum of V'V, so only one matrix is in memory at a time. Its sign is arbitrary.
+
+    Args:
+        matrices: Vectors [n, D] in float64, rows that failed NaN.
+
+    Returns:
+        The unit vector [D], with the singular value as its `raw_norm`.
+
+    Raises:
+        CellError: `failed` where no row is finite or widths differ, `collapsed` where all are zero.
+    """
+    gram_DD, num_rows = np.zeros((1, 1)), 0
+    for matrix_nD in matrices:
+        if num_rows and matrix_nD.shape[1] != len(gram_DD):
+            raise CellError(
+                Status.FAILED, f"the concepts' vectors have the widths {len(gram_DD)} and {matrix_nD.shape[1]}"
+            )
+        finite_nD = matrix_nD[np.isfinite(matrix_nD).all(axis=1)]
+        gram_DD, num_rows = gram_DD + finite_nD.T @ finite_nD, num_rows + len(finite_nD)
+    if num_rows == 0:
+        raise CellError(
+            Status.FAILED, "no concept of the run has a finite train vector to find the common component in"
+        )
+    last = len(gram_DD) - 1
+    values, vectors_D1 = eigh(gram_DD, subset_by_index=[last, last])
+    if values[0] <= 0:
+        raise CellError(Status.COLLAPSED, "the train vectors of all concepts are zero: they have no common component")
+    return Direction(COMPONENT, vectors_D1[:, 0], float(np.sqrt(values[0])), None)
+
+
+def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVectors:
+    """Return rows v - u (u . v), where u is the component in a DIRECTIONS table; without it, no row is usable."""
+    (row,) = component.select([name for name in ERROR_COLUMNS if name in component.column_names]).to_pylist()
+    if row["status"] is not None:
+        return _unusable(vectors, error_of(row))
+    unit_D = vector_matrix(component["vector"])[0].astype(np.float64)
+    unit_D /= np.linalg.norm(unit_D)
+    matrix_nD = vectors.matrix_nW
+    if matrix_nD.shape[1] != len(unit_D):
+        reason = f"the component has width {len(unit_D)}, vectors {matrix_nD.shape[1]}"
+        return _unusable(vectors, CellError(Status.FAILED, reason))
+    return replace(vectors, matrix_nW=matrix_nD - np.outer(matrix_nD @ unit_D, unit_D))
+
+
+def _unusable(vectors: PooledVectors, error: CellError) -> PooledVectors:
+    """Return no usable row; rows that had failed before keep their own reason."""
+    rows = range(len(vectors.usable))
+    return replace(
+        vectors,
+        matrix_nW=np.full_like(vectors.matrix_nW, np.nan),
+        usable=np.zeros_like(vectors.usable),
+        errors=tuple(error if vectors.usable[row] else vectors.errors[row] for row in rows),
+    )

@@ -1,26 +1,27 @@
-"""From problems to solutions on one backend: the same steps for one matrix in NumPy and for many on a GPU."""
+"""From problems to solutions on one backend, for one matrix in NumPy or many on a GPU."""
 
 from __future__ import annotations
 
+import ctypes
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from poolbench_prober.solver.backend import Array, Backend
+from poolbench_prober.solver.backend import Array, Backend, numpy_backend, torch_backend
 from poolbench_prober.solver.conjugate import columns
-from poolbench_prober.solver.interface import Problem, Solution
+from poolbench_prober.solver.interface import TOLERANCE, Loss, Problem, Solution, Solver
 from poolbench_prober.solver.kernel import Kernel, Standardised
-from poolbench_prober.solver.losses import Loss
 from poolbench_prober.solver.newton import Newton
 
 
 @dataclass(frozen=True)
 class BatchSolver:
-    """Solves problems of one shape together, as many as memory allows.
+    """Solve problems of one shape together, as many as memory allows.
 
     Attributes:
-        backend: Library and device.
         max_batch: Most problems in a batch.
         single: Whether Newton steps may be computed in float32 (refined in float64); only the time depends on it.
     """
@@ -31,31 +32,28 @@ class BatchSolver:
 
     @property
     def name(self) -> str:
-        """Name in records."""
+        """Return name in records."""
         return self.backend.name
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solves all problems, in batches of the same width, loss and number of probes."""
+        """Solve all problems, in batches of the same width, loss and number of probes."""
         alike: dict[tuple[object, ...], list[int]] = {}
         for number, problem in enumerate(problems):
             shape = (problem.loss, problem.vectors_ND.shape[1], *problem.targets_nPk.shape[1:])
             alike.setdefault(shape, []).append(number)
         found: dict[int, Solution] = {}
         for numbers in alike.values():
-            size = self._batch_size([problems[number] for number in numbers])
+            each = max(problem_bytes(problems[number]) for number in numbers)
+            size = max(1, min(self.max_batch, self.backend.free_bytes() // each))
             for start in range(0, len(numbers), size):
                 batch = numbers[start : start + size]
                 solved = solve_batch([problems[number] for number in batch], tolerance, self.backend, self.single)
                 found.update(zip(batch, solved, strict=True))
         return [found[number] for number in range(len(problems))]
 
-    def _batch_size(self, problems: list[Problem]) -> int:
-        each = max(problem_bytes(problem) for problem in problems)
-        return max(1, min(self.max_batch, self.backend.free_bytes() // each))
-
 
 def problem_bytes(problem: Problem) -> int:
-    """Device memory that a problem needs at its peak, about: matrix, kernel in two precisions, and the probes."""
+    """Return the approximate peak device memory of a problem: matrix, kernel in two precisions, and probes."""
     num_rows, width = len(problem.rows), problem.vectors_ND.shape[1]
     kernel = num_rows * min(num_rows, width) * 12
     probes = 40 * num_rows * int(np.prod(problem.targets_nPk.shape[1:])) * 8
@@ -63,7 +61,7 @@ def problem_bytes(problem: Problem) -> int:
 
 
 def solve_batch(problems: Sequence[Problem], tolerance: float, backend: Backend, single: bool = True) -> list[Solution]:
-    """Solves problems of one width, loss and number of probes together."""
+    """Solve problems of one width, loss and number of probes together."""
     standardised = Standardised(problems, backend)
     mask_Bn = backend.array(standardised.mask)
     newton = Newton(Kernel.of(standardised), _loss(problems, mask_Bn, backend), mask_Bn, backend, single)
@@ -87,7 +85,7 @@ def _loss(problems: Sequence[Problem], mask_Bn: Array, backend: Backend) -> Loss
 
 
 def _in_columns(standardised: Standardised, newton: Newton, backend: Backend) -> tuple[Array, Array, Array]:
-    """Weights [B, D, P, k], intercepts [B, P, k] and gradient norms [B, P] in the coordinates of the columns.
+    """Return weights [B, D, P, k], intercepts [B, P, k] and gradient norms [B, P] in the coordinates of the columns.
 
     The norm that the kernel gives is exact only to the root of its rounding; here it is S' times the gradient.
     """
@@ -104,3 +102,53 @@ def _in_columns(standardised: Standardised, newton: Newton, backend: Backend) ->
     weights_BDm = backend.xp.concatenate(weights, 1)
     intercepts_BPk = newton.intercept[:, 0] - shift.reshape(-1, *shape)
     return weights_BDm.reshape(*weights_BDm.shape[:2], *shape), intercepts_BPk, backend.xp.sqrt(squares)
+
+
+#: Problems of at most so many products (rows x rows x columns) are not worth a transfer.
+_SMALL = 10**8
+_MEASURED: dict[tuple[int, ...], str] = {}
+
+
+@lru_cache(maxsize=8)
+def get_solver(name: str) -> Solver:
+    """Return the solver `numpy`, `torch:cpu` or `torch:cuda`; raise ValueError for another name."""
+    if name == "numpy":
+        return BatchSolver(numpy_backend(), max_batch=1)
+    library, _, device = name.partition(":")
+    if library != "torch" or device not in ("cpu", "cuda"):
+        raise ValueError(f"unknown solver {name!r}; known: numpy, torch:cpu, torch:cuda")
+    return BatchSolver(torch_backend(device), max_batch=512)
+
+
+def choose_solver(problems: Sequence[Problem]) -> Solver:
+    """Return the fastest solver for problems of this shape, measured once per shape and process.
+
+    Without an accelerator it is NumPy: torch on a processor was never measured faster (bench/probe.py shows both).
+    All solvers agree within their tolerance, so that the choice is no part of a result's key.
+    """
+    first = problems[0]
+    if len(first.rows) ** 2 * first.vectors_ND.shape[1] <= _SMALL or not has_accelerator():
+        return get_solver("numpy")
+    shape = tuple(size.bit_length() for size in (len(first.rows), first.vectors_ND.shape[1], len(first.c_P)))
+    if shape not in _MEASURED:
+        _MEASURED[shape] = min(("numpy", "torch:cuda"), key=lambda name: _seconds(get_solver(name), list(problems)))
+    return get_solver(_MEASURED[shape])
+
+
+@lru_cache(maxsize=1)
+def has_accelerator() -> bool:
+    """Return whether there is a CUDA driver, and a torch that finds a device."""
+    try:
+        ctypes.CDLL("libcuda.so.1")  # loading torch only for this check costs seconds and memory
+        import torch
+    except (OSError, ImportError):
+        return False
+    return bool(torch.cuda.is_available())
+
+
+def _seconds(solver: Solver, problems: list[Problem]) -> float:
+    """Return the time of all problems, without the cost of a first call."""
+    solver.solve(problems[:1], TOLERANCE)
+    began = time.perf_counter()
+    solver.solve(problems, TOLERANCE)
+    return time.perf_counter() - began

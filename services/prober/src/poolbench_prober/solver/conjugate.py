@@ -13,9 +13,8 @@ import numpy as np
 
 from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
-from poolbench_prober.solver.kernel import Kernel
-from poolbench_prober.solver.losses import Curvature
-from poolbench_prober.solver.preconditioner import Preconditioner, RitzBasis
+from poolbench_prober.solver.interface import Curvature
+from poolbench_prober.solver.kernel import Kernel, Preconditioner, RitzBasis
 
 MAX_STEPS = 500
 #: Probes leave the products in whole steps of columns: a BLAS takes as long for 9 columns as for 16.
@@ -24,7 +23,7 @@ _COLUMN_STEP = 8
 
 @dataclass
 class Dual:
-    """A vector (S'a, b) for each probe.
+    """One vector (S'a, b) per probe.
 
     Attributes:
         rows: a [B, n, P, k].
@@ -37,19 +36,19 @@ class Dual:
     intercept: Array
 
     def dot(self, other: Dual) -> Array:
-        """Inner products in the weights and intercept [B, P]."""
+        """Return inner products in the weights and intercept [B, P]."""
         return (self.rows * other.image).sum((1, 3)) + (self.intercept * other.intercept).sum((1, 3))
 
     def norm(self, backend: Backend) -> Array:
-        """Norms [B, P]."""
+        """Return norms [B, P]."""
         return backend.xp.sqrt(backend.xp.clip(self.dot(self), min=0.0))
 
     def take(self, probes: Array) -> Dual:
-        """Some of the probes."""
+        """Return some of the probes."""
         return Dual(self.rows[:, :, probes], self.image[:, :, probes], self.intercept[:, :, probes])
 
     def plus(self, other: Dual, factor: Array) -> Dual:
-        """This + factor * other; factor [B, 1, P, 1]."""
+        """Return this + factor * other; factor [B, 1, P, 1]."""
         return Dual(
             self.rows + factor * other.rows,
             self.image + factor * other.image,
@@ -57,19 +56,19 @@ class Dual:
         )
 
     def cast(self, backend: Backend, single: bool) -> Dual:
-        """In float32 or float64."""
+        """Return the vectors in float32 or float64."""
         return Dual(*(backend.cast(part, single) for part in (self.rows, self.image, self.intercept)))
 
 
 def columns(values_BnPk: Array) -> Array:
-    """The probes' outputs side by side [B, n, P * k]."""
+    """Return the probes' outputs side by side [B, n, P * k]."""
     return values_BnPk.reshape(*values_BnPk.shape[:2], -1)
 
 
 class Projection:
-    """Takes out what K ignores: a constant at least, all of its null space where the whole spectrum is known.
+    """Remove what K ignores: a constant at least, all of its null space where the whole spectrum is known.
 
-    It stands for nothing, yet in finite precision it grows and becomes noise in K's large directions.
+    In exact arithmetic that part has no effect; in finite precision it grows into noise in K's large directions.
     """
 
     def __init__(self, ritz: RitzBasis, mask_Bn11: Array) -> None:
@@ -78,11 +77,11 @@ class Projection:
 
     @property
     def complete(self) -> bool:
-        """Whether all of the null space is known."""
+        """Return whether all of the null space is known."""
         return self._ritz.complete
 
     def __call__(self, rows_BnPk: Array) -> Array:
-        """The rows without it."""
+        """Return the rows without it."""
         if self._ritz.complete:
             vectors = self._ritz.vectors_Bnr
             return (vectors @ (vectors.mT @ columns(rows_BnPk))).reshape(rows_BnPk.shape)
@@ -105,7 +104,7 @@ class NewtonSystem:
         self._num_outputs = mean_BPk.shape[-1]
 
     def solve(self, residual: Dual, target_BP: Array, live_BP: Array) -> tuple[Array, Array]:
-        """Steps whose residual is at most ``target_BP``; zero where a probe is not live.
+        """Return steps whose residual is at most `target_BP`; zero where a probe is not live.
 
         Args:
             residual: Minus the gradient.
@@ -135,7 +134,7 @@ class NewtonSystem:
         return found_rows, found_intercept
 
     def _kept(self, needed_P: np.ndarray) -> np.ndarray:
-        """The probes that need another iteration, filled up with finished ones to a number of columns that is fast."""
+        """Return the probes that need another iteration, filled up to a number of columns that is fast."""
         count = int(needed_P.sum())
         if count > 1:
             step = max(1, _COLUMN_STEP // self._num_outputs)
@@ -144,7 +143,7 @@ class NewtonSystem:
         return np.sort(first)
 
     def _advance(self, search: _Search) -> np.ndarray:
-        """One iteration of the live probes; which probes [P] still needed one."""
+        """Do one iteration of the live probes; return which probes [P] still needed one."""
         xp = self._backend.xp
         search.live = search.live & (search.residual.norm(self._backend) > search.target)
         needed: np.ndarray = np.any(self._backend.numpy(search.live), axis=0)
@@ -175,7 +174,7 @@ class NewtonSystem:
         return Dual(rows.reshape(shape), image.reshape(shape), residual.intercept / self._intercept)
 
     def _times(self, towards: Dual) -> Dual:
-        """The Hessian times ``towards``."""
+        """Return the Hessian times `towards`."""
         weighed = self._curvature.apply(towards.image + towards.intercept)
         rows = self._project(towards.rows + weighed)
         image = self._kernel.product(columns(rows)).reshape(rows.shape)
@@ -184,7 +183,7 @@ class NewtonSystem:
 
 @dataclass
 class _Search:
-    """State of the iteration; ``rows`` and ``intercept`` are the step so far."""
+    """State of the iteration; `rows` and `intercept` are the step so far."""
 
     residual: Dual
     towards: Dual
@@ -195,7 +194,7 @@ class _Search:
     intercept: Array
 
     def take(self, probes: np.ndarray) -> None:
-        """Keeps some probes."""
+        """Keep some probes."""
         self.residual, self.towards = self.residual.take(probes), self.towards.take(probes)
         self.rows, self.intercept = self.rows[:, :, probes], self.intercept[:, :, probes]
         for name in ("energy", "target", "live"):
@@ -203,6 +202,6 @@ class _Search:
 
 
 def _quotient(above_BP: Array, below_BP: Array, live_BP: Array, xp: Any) -> Array:
-    """The quotients [B, 1, P, 1] of live probes, 0 for the others."""
+    """Return the quotients [B, 1, P, 1] of live probes, 0 for the others."""
     quotient = xp.where(live_BP, above_BP / xp.where(live_BP, below_BP, 1 + 0 * below_BP), 0 * above_BP)
     return quotient[:, None, :, None]

@@ -1,14 +1,15 @@
-"""Probes of one matrix: labels in, fitted probes out, bad input refused with a status."""
+"""Fit the probes of one matrix; bad input raises an error with a status."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.statuses import Status
-from poolbench_prober.solver.choice import choose_solver
+from poolbench_prober.solver.batch import choose_solver
 from poolbench_prober.solver.interface import TOLERANCE, LossName, ProbeFit, Problem, SoftmaxFit, Solver
 
 
@@ -20,24 +21,24 @@ def fit_probes(
     *,
     solver: Solver | None = None,
 ) -> ProbeFit:
-    """Fits K binary probes: minimises C sum log(1 + exp(-y (w x + b))) + |w|^2 / 2, with b unpenalised.
+    """Fit K binary probes: minimise C sum log(1 + exp(-y (w x + b))) + |w|^2 / 2, with b unpenalised.
 
     Vectors are standardised by their own mean and standard deviation (ddof 0) first.
 
     Args:
         vectors_nD: Training vectors [n, D], finite.
-        labels_nK: Labels 0 or 1, one column a probe.
+        labels_nK: Labels 0 or 1, one column per probe.
         c_K: Inverse regularisation of each probe.
         tolerance: A probe has converged when its gradient norm is at most this part of its norm at w = 0, and at most
             1e-3 of the norm of the (standardised) weights, which bounds their relative error.
-        solver: Which implementation; None lets the machine and the size decide.
+        solver: The implementation; by default it depends on the machine and the size.
 
     Returns:
         The probes in the coordinates of the vectors; probes that did not converge, or whose column has one class
         (they have no optimum), are marked, not dropped.
 
     Raises:
-        CellError: ``non_finite`` where a vector is.
+        CellError: `non_finite` where a vector is.
         ValueError: Where shapes, labels or C are wrong.
     """
     (fit,) = fit_folds(vectors_nD, labels_nK, c_K, [np.arange(len(vectors_nD))], tolerance, solver=solver)
@@ -53,18 +54,13 @@ def fit_folds(
     *,
     solver: Solver | None = None,
 ) -> list[ProbeFit]:
-    """``fit_probes`` on several sets of rows of one matrix, each standardised by itself; nothing is copied.
+    """Fit probes as `fit_probes` on several sets of rows of one matrix, each standardised by itself; nothing is copied.
 
     Args:
-        vectors_nD: Vectors [n, D].
-        labels_nK: Labels of all rows.
-        c_K: Inverse regularisation of each probe.
         training: Row numbers of each set.
-        tolerance: Of convergence.
-        solver: Which implementation.
 
     Raises:
-        CellError: ``non_finite`` where a vector of a set is.
+        CellError: `non_finite` where a vector of a set is.
         ValueError: Where shapes, labels or C are wrong.
     """
     labels_nK = np.asarray(labels_nK)
@@ -72,7 +68,10 @@ def fit_folds(
         raise ValueError(f"labels must be 0 or 1, got {np.unique(labels_nK)[:5].tolist()}")
     fits = _solve(vectors_nD, labels_nK, c_K, training, "logistic", tolerance, solver)
     two_classes = [np.ptp(labels_nK[rows], axis=0) > 0 for rows in training]
-    return [_without(fit, ~kept) for fit, kept in zip(fits, two_classes, strict=True)]
+    return [  # a probe of one class has no optimum
+        replace(fit, gradient_ratio=np.where(kept, fit.gradient_ratio, np.inf), converged=fit.converged & kept)
+        for fit, kept in zip(fits, two_classes, strict=True)
+    ]
 
 
 def fit_ridge(
@@ -83,17 +82,15 @@ def fit_ridge(
     *,
     solver: Solver | None = None,
 ) -> ProbeFit:
-    """Fits K linear regressions: minimises C |Xw + b - y|^2 / 2 + |w|^2 / 2 on standardised X, with b unpenalised.
+    """Fit K linear regressions: minimise C |Xw + b - y|^2 / 2 + |w|^2 / 2 on standardised X, with b unpenalised.
 
     Args:
         vectors_nD: Training vectors [n, D], finite.
-        targets_nK: Finite targets, one column a probe.
+        targets_nK: Finite targets, one column per probe.
         c_K: Inverse regularisation: 1 / alpha of ridge regression.
-        tolerance: As in ``fit_probes``.
-        solver: Which implementation.
 
     Raises:
-        CellError: ``non_finite`` where a vector or target is.
+        CellError: `non_finite` where a vector or target is.
         ValueError: Where shapes or C are wrong.
     """
     targets_nK = np.asarray(targets_nK, dtype=np.float64)
@@ -111,21 +108,16 @@ def fit_softmax(
     *,
     solver: Solver | None = None,
 ) -> SoftmaxFit:
-    """Fits P multinomial probes: minimises C times the cross-entropy + |W|^2 / 2, intercepts unpenalised.
+    """Fit P multinomial probes: minimise C times the cross-entropy + |W|^2 / 2, intercepts unpenalised.
 
     Every class has weights, as in scikit-learn's LogisticRegression for three or more classes. A class that no
     training row has is left out: weights zero, intercept -inf.
 
     Args:
-        vectors_nD: Training vectors [n, D], finite.
-        classes_nP: Class numbers, one column a probe.
-        num_classes: Number of classes k.
-        c_P: Inverse regularisation of each probe.
-        tolerance: As in ``fit_probes``.
-        solver: Which implementation.
+        classes_nP: Class numbers, one column per probe.
 
     Raises:
-        CellError: ``non_finite`` where a vector is; ``one_class`` where a column has a single class.
+        CellError: `non_finite` where a vector is; `one_class` where a column has a single class.
         ValueError: Where shapes, classes or C are wrong.
     """
     classes_nP = np.asarray(classes_nP)
@@ -166,17 +158,16 @@ def _solve(
         Problem(vectors, rows, np.asarray(targets_nK[rows], dtype=np.float64)[..., None], c_K, loss)
         for rows in training
     ]
-    found = (solver or choose_solver(problems)).solve(problems, tolerance)
     return [
         ProbeFit(
-            weights_DK=solution.weights_DPk[..., 0],
-            intercepts=solution.intercepts_Pk[..., 0],
-            gradient_ratio=solution.gradient_ratio,
-            converged=solution.converged,
-            num_iterations=solution.num_iterations,
-            solver=solution.solver,
+            found.weights_DPk[..., 0],
+            found.intercepts_Pk[..., 0],
+            found.gradient_ratio,
+            found.converged,
+            found.num_iterations,
+            found.solver,
         )
-        for solution in found
+        for found in (solver or choose_solver(problems)).solve(problems, tolerance)
     ]
 
 
@@ -199,9 +190,3 @@ def _checked(
             Status.NON_FINITE, f"{len(wrong)} of {len(vectors)} vectors hold NaN or infinity, e.g. row {wrong[0]}"
         )
     return vectors, c_K
-
-
-def _without(fit: ProbeFit, dropped_K: np.ndarray) -> ProbeFit:
-    """The fit with probes that have no optimum marked."""
-    ratio = np.where(dropped_K, np.inf, fit.gradient_ratio)
-    return ProbeFit(fit.weights_DK, fit.intercepts, ratio, fit.converged & ~dropped_K, fit.num_iterations, fit.solver)

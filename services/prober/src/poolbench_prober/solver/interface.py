@@ -1,12 +1,14 @@
-"""What goes into a solver and what comes out, whichever implementation runs."""
+"""Input and output of a solver, the same for every implementation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
+
+from poolbench_prober.solver.backend import Array, Backend
 
 LossName = Literal["logistic", "softmax", "squared"]
 #: Gradient norm over its norm at zero weights at which a probe has converged.
@@ -39,13 +41,11 @@ class Solution:
     """The probes of one problem, in the coordinates of the vectors as they were given (standardisation undone).
 
     Attributes:
-        weights_DPk: Weights.
-        intercepts_Pk: Intercepts.
         gradient_ratio: Gradient norm at the solution over its norm at zero weights [P].
         converged: Whether the ratio is within the tolerance and the gradient within 1e-3 of the weights' norm, which
             bounds their relative error by 1e-3 [P].
         num_iterations: Newton steps of each probe [P].
-        solver: What ran, e.g. ``numpy`` or ``torch:cuda``.
+        solver: What ran, e.g. `numpy` or `torch:cuda`.
     """
 
     weights_DPk: np.ndarray
@@ -61,24 +61,18 @@ class Solver(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in records."""
+        """Return name in records."""
 
     def solve(self, problems: Sequence[Problem], tolerance: float) -> list[Solution]:
-        """Solves all problems; a probe's solution does not depend on what else is solved with it."""
+        """Solve all problems; a probe's solution does not depend on the other problems."""
 
 
 @dataclass(frozen=True)
 class ProbeFit:
-    """K probes with one output each, fitted on one matrix.
+    """K probes with one output each, fitted on one matrix. Attributes as in `Solution`, but for:
 
     Attributes:
-        weights_DK: In the coordinates of the vectors as they were given (standardisation undone).
-        intercepts: [K].
-        gradient_ratio: Gradient norm at the solution over its norm at zero weights [K]; infinite where a column
-            has one class.
-        converged: As in ``Solution`` [K].
-        num_iterations: Newton steps of each probe [K].
-        solver: What ran.
+        gradient_ratio: Infinite where a column has one class.
     """
 
     weights_DK: np.ndarray
@@ -89,21 +83,17 @@ class ProbeFit:
     solver: str = "numpy"
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Log-odds (or predictions, for squared loss) of each vector under each probe [n, K]."""
+        """Return log-odds (or predictions, for squared loss) of each vector under each probe [n, K]."""
         return np.asarray(vectors_nD @ self.weights_DK + self.intercepts)
 
 
 @dataclass(frozen=True)
 class SoftmaxFit:
-    """P multinomial probes with k classes each, fitted on one matrix.
+    """P multinomial probes with k classes each, fitted on one matrix. Attributes as in `Solution`, but for:
 
     Attributes:
-        weights_DPk: In the coordinates of the vectors; zero for a class that no training row has.
+        weights_DPk: Zero for a class that no training row has.
         intercepts_Pk: They sum to 0 over the classes that rows have; -inf for the others.
-        gradient_ratio: As in ``ProbeFit`` [P].
-        converged: [P].
-        num_iterations: [P].
-        solver: What ran.
     """
 
     weights_DPk: np.ndarray
@@ -114,5 +104,80 @@ class SoftmaxFit:
     solver: str = "numpy"
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Log-probabilities up to a constant a row [n, P, k]."""
+        """Return log-probabilities up to a constant a row [n, P, k]."""
         return np.tensordot(vectors_nD, self.weights_DPk, axes=1) + self.intercepts_Pk
+
+
+@dataclass(frozen=True)
+class Loss:
+    """B problems of P probes with k outputs.
+
+    Attributes:
+        targets: [B, n, P, k].
+        scale: C of each probe for a row, 0 for a padding row [B, n, P, 1].
+    """
+
+    name: LossName
+    targets: Array
+    scale: Array
+    backend: Backend
+
+    def take(self, probes: Array) -> Loss:
+        """Return some of the probes."""
+        return replace(self, targets=self.targets[:, :, probes], scale=self.scale[:, :, probes])
+
+    def predict(self, margins: Array) -> Array:
+        """Return predictions of the margins."""
+        xp = self.backend.xp
+        if self.name == "logistic":
+            return 0.5 + 0.5 * xp.tanh(0.5 * margins)
+        if self.name == "softmax":
+            powers = xp.exp(margins - xp.amax(margins, -1)[..., None])
+            return powers / powers.sum(-1)[..., None]
+        return margins
+
+    def residual(self, margins: Array) -> Array:
+        """Return derivative of C times the loss by the margins."""
+        return self.scale * (self.predict(margins) - self.targets)
+
+    def curvature(self, margins: Array) -> Curvature:
+        """Return second derivative at the margins."""
+        predicted = self.predict(margins)
+        if self.name == "logistic":
+            return Curvature(self.scale * predicted * (1 - predicted))
+        if self.name == "softmax":
+            return Curvature(self.scale * predicted, predicted)
+        return Curvature(self.scale + 0 * predicted)
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """Second derivative of the loss of each row by its k margins.
+
+    Attributes:
+        weight: Its diagonal, before the part that classes share [B, n, P, k].
+        shared: Probabilities of the classes (softmax), whose mean is removed from a change; None elsewhere.
+    """
+
+    weight: Array
+    shared: Array | None = None
+
+    def diagonal(self) -> Array:
+        """Return the diagonal [B, n, P, k]."""
+        return self.weight if self.shared is None else self.weight * (1 - self.shared)
+
+    def apply(self, change: Array) -> Array:
+        """Return the change of the residual where the margins change."""
+        if self.shared is not None:
+            change = change - (self.shared * change).sum(-1)[..., None]
+        return self.weight * change
+
+    def take(self, probes: Array) -> Curvature:
+        """Return some of the probes."""
+        shared = None if self.shared is None else self.shared[:, :, probes]
+        return Curvature(self.weight[:, :, probes], shared)
+
+    def cast(self, backend: Backend, single: bool) -> Curvature:
+        """Return the curvature in float32 or float64."""
+        shared = None if self.shared is None else backend.cast(self.shared, single)
+        return Curvature(backend.cast(self.weight, single), shared)

@@ -1,7 +1,8 @@
 """Newton's method for many probes at once: steps by conjugate gradients, mostly in float32, refined in float64.
 
-Gradient, margins and step lengths are in float64, so that float32 decides only how good a step is. A probe that a
-float32 step does not help goes on in float64 with the whole spectrum of the kernel (rank-deficient rows at large C).
+Gradient, margins and step lengths are in float64, so float32 affects only the quality of a step. A probe that a
+float32 step does not improve continues in float64 with the whole spectrum of the kernel (rank-deficient rows at large
+C).
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import numpy as np
 from poolbench.cancellation import check_cancelled
 from poolbench_prober.solver.backend import Array, Backend
 from poolbench_prober.solver.conjugate import Dual, NewtonSystem, Projection, columns
-from poolbench_prober.solver.kernel import Kernel
-from poolbench_prober.solver.losses import Loss
-from poolbench_prober.solver.preconditioner import RitzBasis
+from poolbench_prober.solver.interface import Loss
+from poolbench_prober.solver.kernel import Kernel, RitzBasis
 
 MAX_NEWTON_STEPS = 100
 #: Largest relative error of the weights of a probe that counts as converged.
@@ -27,7 +27,7 @@ _NOISE_FLOOR = 1e-6
 
 
 class Newton:
-    """State of B problems with P probes of k outputs each; ``single`` allows steps in float32."""
+    """State of B problems with P probes of k outputs each; `single` allows steps in float32."""
 
     def __init__(self, kernel: Kernel, loss: Loss, mask_Bn: Array, backend: Backend, single: bool = True) -> None:
         self.backend, self.loss = backend, loss
@@ -55,7 +55,7 @@ class Newton:
         self.double, self.given_up = np.full(shape, not single), np.zeros(shape, dtype=bool)
 
     def solve(self, tolerance: float) -> None:
-        """Steps until every probe has converged, is given up, or the steps are spent."""
+        """Take steps until every probe has converged, is given up, or the steps are spent."""
         for _ in range(MAX_NEWTON_STEPS):
             check_cancelled()
             active = ~self.converged(self.norm, tolerance) & ~self.given_up
@@ -67,7 +67,7 @@ class Newton:
                     self._step(chosen, single)
 
     def converged(self, norm_BP: Array, tolerance: float) -> np.ndarray:
-        """Whether gradients of these norms are small against the gradient at zero, and against the weights [B, P].
+        """Return whether gradients of these norms are small compared with the gradient at zero and the weights [B, P].
 
         Once the intercept is settled the Hessian is at least the identity, so that the gradient's norm bounds the
         distance to the optimum. Where the weights are zero themselves, a gradient that much smaller must do.
@@ -79,23 +79,23 @@ class Newton:
 
     @cached_property
     def spectrum(self) -> RitzBasis:
-        """All of the kernel's spectrum, found when a probe first needs it; gradients are cleaned with it from then."""
+        """All of the kernel's spectrum, computed when a probe first needs it; later gradients are projected with it."""
         spectrum = RitzBasis.spectrum(self.kernel, self.num_rows, self.backend)
         self.project = Projection(spectrum, self.mask)
         return spectrum
 
     def unprojected(self) -> Array:
-        """Dual coordinates of the gradient, less their mean only: convergence is told of the weights as they are."""
+        """Return dual coordinates of the gradient, less their mean only: convergence is judged without projection."""
         rows = self.dual + self.loss.residual(self.margins)
         return (rows - rows.sum(1)[:, None] / self.mask.sum(1)[:, None]) * self.mask
 
     @property
     def ratio(self) -> np.ndarray:
-        """Gradient norm over its norm at zero weights [B, P]."""
+        """Return gradient norm over its norm at zero weights [B, P]."""
         return self.backend.numpy(self.norm / self.start_norm)
 
     def _step(self, chosen_BP: np.ndarray, single: bool) -> None:
-        """One step of the chosen probes."""
+        """Take one step of the chosen probes."""
         probes = np.flatnonzero(chosen_BP.any(axis=0))
         chosen_BP = chosen_BP[:, probes]
         before = self.ratio[:, probes]
@@ -116,9 +116,9 @@ class Newton:
         self._judge(probes, chosen_BP, before, self.backend.numpy(lengths), single)
 
     def _settle(self, probes: np.ndarray) -> None:
-        """Puts the optimum's dual, minus the residual, where K is rounding noise; conjugate gradients do not see it.
+        """Set the dual to the optimum's, minus the residual, where K is rounding noise; CG does not see that part.
 
-        What grew there by rounding is far from nothing once it is multiplied by S': near-duplicate rows differ in it.
+        What grew there by rounding is not negligible once it is multiplied by S': near-duplicate rows differ in it.
         """
         residual = self.loss.take(probes).residual(self.margins[:, :, probes])
         unsettled = self.dual[:, :, probes] + residual
@@ -129,7 +129,7 @@ class Newton:
     def _judge(
         self, probes: np.ndarray, chosen: np.ndarray, before: np.ndarray, lengths: np.ndarray, single: bool
     ) -> None:
-        """Counts the step; changes precision or gives up where it did not help."""
+        """Count the step; change precision or give up where it did not help."""
         self.num_steps[:, probes] += chosen
         stuck = chosen & ~(self.ratio[:, probes] < 0.9 * before)
         if single:
@@ -147,7 +147,7 @@ class Newton:
         return self.kernel.product(columns(rows)).reshape(rows.shape)
 
     def _direction(self, probes: np.ndarray, chosen_BP: np.ndarray, single: bool) -> Dual:
-        """The Newton step of each probe, approximately; its image is exact."""
+        """Return the approximate Newton step of each probe; its image is exact."""
         backend = self.backend
         curvature = self.loss.take(probes).curvature(self.margins[:, :, probes])
         norm_BP = self.norm[:, probes]
@@ -165,9 +165,9 @@ class Newton:
         return Dual(rows, self._product(rows), intercept)
 
     def _lengths(self, probes: np.ndarray, direction: Dual, chosen_BP: np.ndarray) -> Array:
-        """Lengths [B, P] at which the slope along the step has come near 0, by the secant rule from 1.
+        """Return lengths [B, P] at which the slope along the step is near 0, by the secant rule from 1.
 
-        Slopes resolve what differences of the loss cannot near the optimum; the loss is convex, so the slope rises.
+        Near the optimum, slopes are more precise than differences of the loss. The loss is convex, so the slope rises.
         """
         xp, loss = self.backend.xp, self.loss.take(probes)
         margins, step = self.margins[:, :, probes], (direction.image + direction.intercept) * self.mask
@@ -191,7 +191,7 @@ class Newton:
 
 
 def forcing(ratio: Array, backend: Backend, single: bool) -> Array:
-    """Part of the gradient at which the conjugate gradients stop: less near the optimum, for superlinear convergence.
+    """Return the part of the gradient at which the conjugate gradients stop; it shrinks near the optimum.
 
     Reference: Nocedal & Wright, "Numerical optimization", 2nd ed., eq. 7.3; the lower bound is what the precision
     can resolve.

@@ -6,8 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from poolbench_prober.tasks.compression import CodeLengths, Sender, send
-from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost, laplace
+from poolbench_prober.tasks.compression import (
+    CodeLengths,
+    Sender,
+    cheapest,
+    constant_predictor,
+    dealt_folds,
+    held_out_cost,
+    laplace,
+    send,
+)
 from poolbench_prober.tasks.models import Linear, fit_classifiers
 
 
@@ -21,15 +29,12 @@ def code_lengths(
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Code lengths of the labels in one fixed shuffle.
+    """Return code lengths of the labels in one fixed shuffle.
 
     Args:
-        vectors_nD: Vectors, finite.
         codes: Class numbers [n].
-        num_classes: K of the code that knows nothing.
+        num_classes: K of the uniform code.
         c_values: Regularisations to choose from beside the constant predictor.
-        plain_c: The regularisation of the plain probe.
-        tolerance: Of the probes.
         seed: Of the shuffle and the inner folds.
     """
     order = np.random.default_rng(seed).permutation(len(codes))
@@ -42,7 +47,7 @@ def code_lengths(
 
 
 class ClassSender:
-    """What is known of classes after some labels were sent."""
+    """The knowledge of classes after some labels were sent."""
 
     def __init__(
         self, vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, tolerance: float, seed: int
@@ -54,7 +59,7 @@ class ClassSender:
         self.fits: dict[float, Linear] = {}
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """As in ``Sender``. A class that was not seen yet keeps the probability of Laplace's rule."""
+        """Return log-probabilities as `Sender`; a class not seen yet keeps its probability by Laplace's rule."""
         if c is None or not self.converged(c):
             return np.tile(self.constant, (len(block_mD), 1))
         log_p = np.tile(self.frequencies, (len(block_mD), 1))
@@ -63,7 +68,7 @@ class ClassSender:
         return log_p
 
     def converged(self, c: float) -> bool:
-        """As in ``Sender``; with one class there is nothing to fit."""
+        """Return whether the probe converged; with one class there is none."""
         if len(self.seen) < 2:
             return False
         self._fit([c])
@@ -77,7 +82,7 @@ class ClassSender:
             self.fits |= dict(zip(lacking, found, strict=True))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """The regularisation with the shortest code in stratified inner folds; None for the constant predictor."""
+        """Return the C with the shortest code in stratified inner folds; None for the constant predictor."""
         folds = dealt_folds(self.codes, self.seed)
         if folds is None:
             return None

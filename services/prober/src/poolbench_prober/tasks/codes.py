@@ -1,4 +1,4 @@
-"""Measures of code lengths: what the training labels of each seed cost to send."""
+"""Measures of code lengths: the cost of sending the training labels of each seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 def code_measures(
     targets: Targets, matrix_nD: np.ndarray, params: TaskParams, sent: Sequence[Sent], fields: dict[str, Any]
 ) -> list[Measure]:
-    """The metrics ``CODE_METRICS``, means over the seeds; nothing where code lengths are not asked for."""
+    """Return the metrics `CODE_METRICS`, means over the seeds; empty where code lengths are not requested."""
     if not params.compression:
         return []
     lengths = [_lengths(targets, matrix_nD, params, each) for each in sent]

@@ -15,26 +15,31 @@ from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
-from poolbench_prober.tasks.control import control_values
-from poolbench_prober.tasks.models import Linear, fit_classifiers, fit_regressions
-from poolbench_prober.tasks.scores import accuracy, is_constant, macro_f1, weighted_pearson
-from poolbench_prober.tasks.targets import Targets
+from poolbench_prober.tasks.models import (
+    Linear,
+    accuracy,
+    fit_classifiers,
+    fit_regressions,
+    is_constant,
+    macro_f1,
+    weighted_pearson,
+)
+from poolbench_prober.tasks.targets import Targets, control_values
 
 CI_METHOD = "bootstrap over groups of the test split, percentile, conditional on the fits"
 
 
 def task_measures(targets: Targets, vectors: PooledVectors, params: TaskParams) -> list[Measure]:
-    """All figures of one task on one set of vectors.
+    """Return all figures of one task on one set of vectors.
 
     Several seeds draw several splits (where none is given), control labels and shuffles; a value is their mean.
 
     Args:
         targets: What to predict, in the order of the vectors.
-        vectors: One a instance; ``joined`` makes them of the parts of a span pair.
-        params: Parameters.
+        vectors: One row per instance; `joined` concatenates the parts of a span pair.
 
     Returns:
-        The measures named by ``metric_names``, nulls included. One that cannot be computed leaves the others alone.
+        The measures named by `metric_names`, nulls included. One that cannot be computed does not affect the others.
     """
     fields: dict[str, Any] = {"coverage": vectors.coverage, "seed": params.seeds[0], "n": len(targets.ids)}
     names = metric_names(targets, params)
@@ -52,7 +57,7 @@ def task_measures(targets: Targets, vectors: PooledVectors, params: TaskParams) 
 
 
 def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) -> np.ndarray:
-    """Bootstrap weights [1 + R, n] over the groups that any seed tests on; the first row, of ones, gives the value."""
+    """Return bootstrap weights [1 + R, n] over the groups that any seed tests on; row 0, of ones, gives the value."""
     weights_Rn = np.zeros((1 + params.num_bootstrap, len(groups)), dtype=np.float32)
     weights_Rn[0] = 1
     rows = np.isin(groups, tested)
@@ -61,7 +66,7 @@ def _test_weights(groups: np.ndarray, tested: np.ndarray, params: TaskParams) ->
 
 
 def metric_names(targets: Targets, params: TaskParams) -> list[str]:
-    """The metrics of a task, in order."""
+    """Return the metrics of a task, in order."""
     names = ["probe.pearson"] if targets.is_regression else ["probe.macro_f1", "probe.accuracy"]
     names += ["probe.selectivity"] if params.control else []
     names += ["probe.collapsed"]
@@ -76,9 +81,8 @@ class _Found:
         train: Rows that it was fitted on.
         test: Rows that it is scored on.
         truth: Their class numbers or values.
-        predicted: What the probe says of them.
         control_truth: Their control labels; None without control task.
-        control_predicted: What the control probe says; or why there is none, which leaves the probe itself alone.
+        control_predicted: The control probe's predictions, or why there are none; the probe itself is not affected.
         details: C, convergence.
     """
 
@@ -92,11 +96,7 @@ class _Found:
 
     @classmethod
     def of(cls, targets: Targets, matrix_nD: np.ndarray, params: TaskParams, seed: int) -> _Found:
-        """Splits, fits on train, chooses C on dev, and predicts the test rows.
-
-        Raises:
-            CellError: ``too_few``, ``one_class``, ``not_converged``.
-        """
+        """Split, fit on train, choose C on dev, and predict test; raise CellError if a part is impossible."""
         rows = targets.split(seed)
         train, test = rows["train"], rows["test"]
         fits = _fit(matrix_nD[train], targets.values[train], targets, params.choices(len(rows["dev"])), params)
@@ -111,11 +111,6 @@ class _Found:
         predicted = _predict(fit, matrix_nD[test], targets)
         return cls(train, test, targets.values[test], predicted, control_truth, control_predicted, details)
 
-    @property
-    def collapsed(self) -> bool:
-        """Whether the probe says the same of every test instance."""
-        return is_constant(self.predicted)
-
 
 @dataclass(frozen=True)
 class _Fit:
@@ -128,7 +123,7 @@ class _Fit:
 def _fit(
     vectors_nD: np.ndarray, values: np.ndarray, targets: Targets, c_values: Sequence[float], params: TaskParams
 ) -> dict[float, _Fit]:
-    """A fit for each C. A class without training instance is never predicted."""
+    """Return a fit for each C. A class without training instance is never predicted."""
     if targets.is_regression:
         fits, classes = fit_regressions(vectors_nD, values, c_values, params.tolerance), np.zeros(0, dtype=int)
     else:
@@ -158,7 +153,7 @@ def _control(
     c: float,
     params: TaskParams,
 ) -> np.ndarray | CellError:
-    """What the probe of the control labels says of test, or why there is none."""
+    """Return the predictions of the control probe on test, or why there are none."""
     try:
         fit = _fit(matrix_nD[train], values[train], targets, [c], params)[c]
     except CellError as error:
@@ -169,16 +164,14 @@ def _control(
 def _best_on_dev(
     fits: dict[float, _Fit], vectors_mD: np.ndarray, values: np.ndarray, targets: Targets
 ) -> tuple[float, _Fit]:
-    """The C with the best score on dev; the smallest of equals. With one C there is nothing to choose."""
+    """Return the C with the best score on dev; of equal ones the smallest."""
     if len(fits) > 1:
-        score = {c: _score(targets, values, _predict(fit, vectors_mD, targets)) for c, fit in fits.items()}
+        ones = np.ones((1, len(values)))
+        predicted = {c: _predict(fit, vectors_mD, targets) for c, fit in fits.items()}
+        score = {c: float(_samples(targets.is_regression, values, of, ones)[0]) for c, of in predicted.items()}
         best = max(sorted(fits), key=lambda c: np.nan_to_num(score[c], nan=-np.inf))
         return best, fits[best]
     return next(iter(fits.items()))
-
-
-def _score(targets: Targets, truth: np.ndarray, predicted: np.ndarray) -> float:
-    return float(_samples(targets.is_regression, truth, predicted, np.ones((1, len(truth))))[0])
 
 
 def _samples(regression: bool, truth: np.ndarray, predicted: np.ndarray, weights_Rm: np.ndarray) -> np.ndarray:
@@ -186,13 +179,13 @@ def _samples(regression: bool, truth: np.ndarray, predicted: np.ndarray, weights
 
 
 def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, fields: dict[str, Any]) -> list[Measure]:
-    """Scores, selectivity and collapse; entry 0 of each column of samples is the value."""
+    """Return scores, selectivity and collapse; entry 0 of each column of samples is the value."""
     regression = targets.is_regression
     own_RS = np.stack([_samples(regression, f.truth, f.predicted, weights_Rn[:, f.test]) for f in found], axis=1)
     details = {"fits": [each.details for each in found], "values": own_RS[0].tolist()}
-    share = float(np.mean([each.collapsed for each in found]))
+    share = float(np.mean([is_constant(each.predicted) for each in found]))
     said = f"collapsed: the probe predicts one value for all test instances ({share:.0%} of the seeds)"
-    told: dict[str, Any] = {**fields, "reason": said if share else None}
+    noted: dict[str, Any] = {**fields, "reason": said if share else None}
     if regression and share:
         measures = [Measure.null("probe.pearson", Status.COLLAPSED, said, **fields)]
     elif regression and any(np.ptp(each.truth) == 0 for each in found):
@@ -200,10 +193,10 @@ def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, f
         measures = [Measure.null("probe.pearson", Status.ONE_CLASS, reason, **fields)]
     else:
         name = "probe.pearson" if regression else "probe.macro_f1"
-        measures = [_measure(name, own_RS, {**told, "details": _finite(details)})]
+        measures = [_measure(name, own_RS, {**noted, "details": _finite(details)})]
     if not regression:
         hits_RS = np.stack([accuracy(f.truth, f.predicted, weights_Rn[:, f.test]) for f in found], axis=1)
-        measures.append(_measure("probe.accuracy", hits_RS, told))
+        measures.append(_measure("probe.accuracy", hits_RS, noted))
     if found[0].control_truth is not None:
         measures.append(_selectivity(own_RS, found, regression, weights_Rn, fields))
     return [*measures, Measure.of("probe.collapsed", share, **fields)]
@@ -212,7 +205,7 @@ def _scores(found: Sequence[_Found], targets: Targets, weights_Rn: np.ndarray, f
 def _selectivity(
     own_RS: np.ndarray, found: Sequence[_Found], regression: bool, weights_Rn: np.ndarray, fields: dict[str, Any]
 ) -> Measure:
-    """Score minus the score of the control probe, paired over resamples.
+    """Return score minus the score of the control probe, paired over resamples.
 
     A control probe that predicts one value has no Pearson correlation and explains nothing: it counts as 0.
     """
@@ -236,5 +229,5 @@ def _measure(metric: str, samples_RS: np.ndarray, fields: dict[str, Any]) -> Mea
 
 
 def _finite(details: dict[str, Any]) -> dict[str, Any]:
-    """Details without numbers that JSON cannot carry."""
+    """Return details without numbers that JSON cannot represent."""
     return {**details, "values": [value if np.isfinite(value) else None for value in details["values"]]}

@@ -1,4 +1,4 @@
-"""Linear probes of every kind behind one face: two classes, several, or a real value.
+"""Linear probes of every kind with one interface: two classes, several, or a real value.
 
 All are standardised on their training rows, leave the intercept unpenalised, and share the meaning of C: the loss
 summed over rows weighs C, the squared weights 1/2 (so a ridge's alpha is 1 / C).
@@ -17,14 +17,11 @@ from poolbench_prober.solver import ProbeFit, SoftmaxFit, fit_probes, fit_ridge,
 
 @dataclass(frozen=True)
 class Linear:
-    """A fitted linear map from vectors to one score an output.
+    """A fitted linear map from vectors to one score per output. Other attributes as in `Solution`.
 
     Attributes:
         weights_DK: In the coordinates of the vectors; K classes, or one column for a regression.
         intercepts: [K].
-        gradient_ratio: Gradient norm at the solution over its norm at zero weights.
-        converged: Whether the ratio is within the tolerance.
-        num_iterations: Steps of the solver.
     """
 
     weights_DK: np.ndarray
@@ -34,24 +31,21 @@ class Linear:
     num_iterations: int
 
     def scores(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Scores [n, K]."""
+        """Return scores [n, K]."""
         return np.asarray(vectors_nD @ self.weights_DK + self.intercepts)
 
     def log_probabilities(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Natural log of each class's probability [n, K]."""
+        """Return natural log of each class's probability [n, K]."""
         return np.asarray(log_softmax(self.scores(vectors_nD), axis=1))
 
 
 def fit_classifiers(
     vectors_nD: np.ndarray, codes: np.ndarray, num_classes: int, c_values: Sequence[float], tolerance: float
 ) -> list[Linear]:
-    """One L2-logistic classifier for each C.
+    """Return one L2-logistic classifier for each C.
 
     Args:
-        vectors_nD: Training vectors, finite.
-        codes: Class numbers [n]; all ``num_classes`` of them occur.
-        num_classes: K, at least 2.
-        c_values: Inverse regularisations.
+        codes: Class numbers [n]; all `num_classes` of them occur.
         tolerance: Gradient norm over its value at zero weights that counts as converged.
     """
     labels_nC, c_C = _repeated(codes, c_values)
@@ -69,13 +63,13 @@ def fit_classifiers(
 def fit_regressions(
     vectors_nD: np.ndarray, values: np.ndarray, c_values: Sequence[float], tolerance: float
 ) -> list[Linear]:
-    """One ridge regression for each C."""
+    """Return one ridge regression for each C."""
     fit = fit_ridge(vectors_nD, *_repeated(values, c_values), tolerance)
     return [_linear(fit, p, fit.weights_DK[:, [p]], fit.intercepts[[p]]) for p in range(len(c_values))]
 
 
 def _repeated(targets: np.ndarray, c_values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """The targets once for each C, and the values of C."""
+    """Return the targets once for each C, and the values of C."""
     return np.repeat(targets[:, None], len(c_values), axis=1), np.array(c_values, dtype=np.float64)
 
 
@@ -87,3 +81,43 @@ def _linear(fit: ProbeFit | SoftmaxFit, number: int, weights_DK: np.ndarray, int
         converged=bool(fit.converged[number]),
         num_iterations=int(fit.num_iterations[number]),
     )
+
+
+def accuracy(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
+    """Return the share of correct predictions [R]; NaN where all weights are 0."""
+    weights_Rn = weights_Rn.astype(np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(weights_Rn @ (codes == predicted) / weights_Rn.sum(axis=1))
+
+
+def macro_f1(codes: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
+    """Return the mean F1 over the classes that occur among labels or predictions [R].
+
+    Reference: van Rijsbergen (1979), Information retrieval; the mean as in scikit-learn's `average="macro"`.
+    """
+    weights_Rn = weights_Rn.astype(np.float64)
+    classes = np.union1d(codes, predicted)
+    true_nK, found_nK = codes[:, None] == classes, predicted[:, None] == classes
+    both_RK = weights_Rn @ (true_nK & found_nK)
+    either_RK = weights_Rn @ true_nK.astype(float) + weights_Rn @ found_nK.astype(float)
+    present = either_RK > 0  # a resample may lack a class
+    f1_RK = np.divide(2 * both_RK, either_RK, out=np.zeros_like(either_RK), where=present)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(f1_RK.sum(axis=1) / present.sum(axis=1))
+
+
+def weighted_pearson(values: np.ndarray, predicted: np.ndarray, weights_Rn: np.ndarray) -> np.ndarray:
+    """Return Pearson correlation [R]; NaN where a side is constant."""
+    weights_Rn = weights_Rn.astype(np.float64)
+    x, y = values - values.mean(), predicted - predicted.mean()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_x, mean_y, xy, xx, yy = (
+            weights_Rn @ column / weights_Rn.sum(axis=1) for column in (x, y, x * y, x * x, y * y)
+        )
+        spread = np.maximum(xx - mean_x**2, 0) * np.maximum(yy - mean_y**2, 0)
+        return np.where(spread > 0, (xy - mean_x * mean_y) / np.sqrt(spread), np.nan)
+
+
+def is_constant(predicted: np.ndarray) -> bool:
+    """Return whether all predictions are one value, but for rounding."""
+    return bool(np.ptp(predicted) <= 1e-9 * np.abs(predicted).max(initial=0.0))

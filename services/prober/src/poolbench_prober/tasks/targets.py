@@ -1,4 +1,4 @@
-"""What a probing task asks of each instance, and the split into train, dev and test."""
+"""The targets of a probing task, and the split into train, dev and test."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Targets:
         ids: Instance ids [n].
         classes: Names of the classes, sorted; empty for regression.
         values: Class numbers, or the real values to predict [n].
-        groups: Instances that never part [n].
-        splits: ``train``, ``dev`` or ``test`` of each instance [n]; None where no split is given.
+        groups: Group of each instance; a group is in one split [n].
+        splits: `train`, `dev` or `test` of each instance [n]; None where no split is given.
         words: Word type of each instance, for control labels that are constant per type; None without.
     """
 
@@ -40,21 +40,19 @@ class Targets:
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Self:
-        """The instances in ``table`` (PROBE_TARGETS).
-
-        Raises:
-            InputError: If an id is there twice, a split is unknown, given for some only or parts a group, or labels
-                and values are mixed, missing or no numbers.
-        """
+        """Return the instances in `table` (PROBE_TARGETS); raise InputError for a malformed or inconsistent column."""
         require_columns(table, PROBE_TARGETS, "the targets")
         columns: dict[str, list[Any]] = {name: table[name].to_pylist() for name in PROBE_TARGETS.names}
-        _require_unique(columns["instance_id"])
+        ids = columns["instance_id"]
+        if not ids or len(set(ids)) != len(ids):
+            distinct = f"{len(ids)}, {len(set(ids))} of them different"
+            raise InputError(f"instance ids must be present and unique; got {distinct}")
         classes, values = _values(columns["label"], columns["value"])
         groups, splits = connected_groups(columns["group"]), _all_or_none("split", columns["split"], SPLITS)
         if splits is not None:
             _require_whole(groups, splits)
         return cls(
-            ids=tuple(columns["instance_id"]),
+            ids=tuple(ids),
             classes=classes,
             values=values,
             groups=groups,
@@ -64,11 +62,11 @@ class Targets:
 
     @property
     def is_regression(self) -> bool:
-        """Whether real values are predicted."""
+        """Return whether real values are predicted."""
         return not self.classes
 
     def take(self, rows: np.ndarray) -> Self:
-        """The instances at ``rows``."""
+        """Return the instances at `rows`."""
         return replace(
             self,
             ids=tuple(self.ids[row] for row in rows),
@@ -79,11 +77,7 @@ class Targets:
         )
 
     def split(self, seed: int) -> dict[str, np.ndarray]:
-        """Row numbers of train, dev and test: as given, else 70/10/20 of whole groups, drawn with the seed.
-
-        Raises:
-            CellError: ``too_few`` where train or test is empty, ``one_class`` where train has one class.
-        """
+        """Return rows of train, dev, test: given, else 70/10/20 of whole groups by seed; raise CellError if too few."""
         splits = self.splits if self.splits is not None else _drawn(self.groups, seed)
         rows = {name: np.flatnonzero(splits == name) for name in SPLITS}
         for name in ("train", "test"):
@@ -96,7 +90,7 @@ class Targets:
 
 
 def _drawn(groups: np.ndarray, seed: int) -> np.ndarray:
-    """Split of each row: groups in random order, cut where the shares of the rows are reached."""
+    """Return the split of each row: groups in random order, cut where the shares of the rows are reached."""
     _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(sizes))
     middle = np.cumsum(sizes[order]) - sizes[order] / 2  # a group goes where its middle lies
@@ -117,11 +111,6 @@ def _require_variation(values: np.ndarray, classes: tuple[str, ...]) -> None:
         raise CellError(Status.ONE_CLASS, f"all {len(values)} training instances have the value {found[0]}")
 
 
-def _require_unique(ids: list[str]) -> None:
-    if not ids or len(set(ids)) != len(ids):
-        raise InputError(f"instance ids must be present and unique; got {len(ids)}, {len(set(ids))} of them different")
-
-
 def _require_whole(groups: np.ndarray, splits: np.ndarray) -> None:
     pairs = np.unique(np.stack([groups, np.unique(splits, return_inverse=True)[1]]), axis=1)
     parted = pairs.shape[1] - len(np.unique(groups))
@@ -132,7 +121,7 @@ def _require_whole(groups: np.ndarray, splits: np.ndarray) -> None:
 
 
 def _values(labels: list[str | None], values: list[float | None]) -> tuple[tuple[str, ...], np.ndarray]:
-    """Classes and class numbers, or no classes and the real values."""
+    """Return classes and class numbers, or no classes and the real values."""
     if all(label is not None for label in labels) and all(value is None for value in values):
         classes, codes = np.unique(np.array(labels, dtype=object).astype(str), return_inverse=True)
         return tuple(classes.tolist()), codes
@@ -155,3 +144,25 @@ def _all_or_none(name: str, column: list[str | None], known: tuple[str, ...] | N
         allowed = f"one of {', '.join(known)}" if known else "a word"
         raise InputError(f"{name} must be {allowed} for every instance or null for all; got {', '.join(unknown[:5])}")
     return np.array(column)
+
+
+def control_values(targets: Targets, train: np.ndarray, kind: str, seed: int) -> np.ndarray:
+    """Return labels (or values) of the control task for every instance [n].
+
+    Args:
+        kind: `permuted`, labels shuffled within train and true elsewhere, for tasks on texts; `word_type`, one
+            label for each word type, drawn from the labels of train, for tasks on tokens.
+
+    Raises:
+        InputError: If `word_type` is requested without word types.
+    """
+    rng = np.random.default_rng((seed, 1))
+    values = targets.values.copy()
+    if kind == "permuted":
+        values[train] = rng.permutation(values[train])
+        return values
+    if targets.words is None:
+        raise InputError("control labels per word type need the word of every instance; send them or use 'permuted'")
+    types, type_of = np.unique(targets.words, return_inverse=True)
+    drawn: np.ndarray = rng.choice(values[train], size=len(types))
+    return drawn[type_of]

@@ -1,8 +1,8 @@
 """Online code length of real values: bins of equal mass, sent with the mass that a Gaussian puts between their edges.
 
-The bins are known to both sides, as the classes of a classification are: what is sent is which bin a value lies in.
-A ridge regression on all values sent before gives the Gaussian's mean, the error of the same regression in inner folds
-its standard deviation, so that a probe that fits by heart is not trusted.
+The bins are known to sender and receiver, like the classes of a classification; the bin of each value is sent.
+A ridge regression on all values sent before gives the Gaussian's mean. The error of the same regression in inner folds
+gives its standard deviation, so that an overfitted probe is not trusted.
 
 Reference: Voita & Titov (2020), section 3.2, who have classes only; Rissanen (1986), "Stochastic complexity and
 modeling" (predictive codes of regressions).
@@ -17,8 +17,15 @@ from typing import Self
 import numpy as np
 from scipy.special import ndtr
 
-from poolbench_prober.tasks.compression import CodeLengths, Sender, send
-from poolbench_prober.tasks.constant import cheapest, constant_predictor, dealt_folds, held_out_cost
+from poolbench_prober.tasks.compression import (
+    CodeLengths,
+    Sender,
+    cheapest,
+    constant_predictor,
+    dealt_folds,
+    held_out_cost,
+    send,
+)
 from poolbench_prober.tasks.models import Linear, fit_regressions
 
 MAX_BINS = 16
@@ -26,17 +33,13 @@ MAX_BINS = 16
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins of real values.
-
-    Attributes:
-        edges: Inner edges, ascending, no value on one [K - 1].
-    """
+    """Bins of real values; no value lies on one of the inner edges [K - 1], which ascend."""
 
     edges: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray, max_bins: int = MAX_BINS) -> Self:
-        """One bin for each distinct value where they are few, else ``max_bins`` of equal mass, as far as ties allow.
+        """Return one bin for each distinct value if they are few, else `max_bins` of equal mass, as far as ties allow.
 
         Edges lie half-way between neighbouring values, at the ties' ends that are nearest to the quantiles; where one
         value spans several quantiles there are fewer bins.
@@ -52,15 +55,15 @@ class Bins:
 
     @property
     def count(self) -> int:
-        """Number K of bins."""
+        """Return number K of bins."""
         return len(self.edges) + 1
 
     def codes(self, values: np.ndarray) -> np.ndarray:
-        """Bin of each value [n]."""
+        """Return bin of each value [n]."""
         return np.searchsorted(self.edges, values)
 
     def masses(self, means_m: np.ndarray, deviations: np.ndarray | float) -> np.ndarray:
-        """Mass of a Gaussian in each bin [m, K]; the outer bins have no outer edge."""
+        """Return mass of a Gaussian in each bin [m, K]; the outer bins have no outer edge."""
         scaled = (self.edges - means_m[:, None]) / np.broadcast_to(deviations, means_m.shape)[:, None]
         outer = np.full((len(means_m), 1), np.inf)
         low, high = np.hstack([-outer, scaled]), np.hstack([scaled, outer])
@@ -78,14 +81,11 @@ def value_code_lengths(
     tolerance: float,
     seed: int,
 ) -> CodeLengths:
-    """Code lengths of the bins of real values in one fixed shuffle.
+    """Return code lengths of the bins of real values in one fixed shuffle.
 
     Args:
-        vectors_nD: Vectors, finite.
         values: Real values [n], at least two different ones.
         c_values: Regularisations to choose from beside the constant predictor; alpha of the ridge is 1 / C.
-        plain_c: The regularisation of the plain probe.
-        tolerance: Of the probes.
         seed: Of the shuffle and the inner folds.
     """
     order = np.random.default_rng(seed).permutation(len(values))
@@ -100,7 +100,7 @@ def value_code_lengths(
 
 
 class ValueSender:
-    """What is known of real values after some were sent; all regularisations are fitted at once."""
+    """The knowledge of real values after some were sent; all regularisations are fitted at once."""
 
     def __init__(
         self,
@@ -124,11 +124,11 @@ class ValueSender:
         self.fits = dict(zip(self.c_values, fits, strict=True))
 
     def converged(self, c: float) -> bool:
-        """As in ``Sender``; in the inner folds too, which the standard deviation comes from."""
+        """Return whether the probe converged, also in the inner folds, which give the standard deviation."""
         return c in self.fits and self.fits[c].converged and bool(np.isfinite(self.error_nC[:, self._column(c)]).all())
 
     def log_probabilities(self, block_mD: np.ndarray, c: float | None) -> np.ndarray:
-        """As in ``Sender``."""
+        """Return log-probabilities as `Sender` does."""
         if c is None or not self.converged(c):
             return np.tile(self.constant, (len(block_mD), 1))
         deviation = self._deviation(self.error_nC[:, self._column(c)])
@@ -136,9 +136,9 @@ class ValueSender:
         return with_share(masses_mK, self.constant, len(self.values))
 
     def choose(self, c_values: Sequence[float]) -> float | None:
-        """The regularisation with the shortest code in the inner folds; None for the constant predictor.
+        """Return the regularisation with the shortest code in the inner folds; None for the constant predictor.
 
-        A fold is sent with what the others know: their bins, and their errors, each by a probe that had not seen it.
+        A fold is sent with the bins and errors of the other folds, each from a probe that was fitted without it.
         """
         if self.folds is None:
             return None
@@ -147,14 +147,14 @@ class ValueSender:
         cost_nC[:, 0] = held_out_cost(self.codes, self.folds, self.bins.count)
         for fold in np.unique(self.folds):
             held = np.flatnonzero(self.folds == fold)
-            told, rest = self.codes[held], self.folds != fold
+            held_codes, rest = self.codes[held], self.folds != fold
             constant = constant_predictor(self._counts(rest))
             for number, c in enumerate(usable, 1):
                 column = self._column(c)
                 masses_mK = self.bins.masses(
                     self.held_out_nC[held, column], self._deviation(self.error_nC[rest, column])
                 )
-                cost_nC[held, number] = -with_share(masses_mK, constant, rest.sum())[np.arange(len(held)), told]
+                cost_nC[held, number] = -with_share(masses_mK, constant, rest.sum())[np.arange(len(held)), held_codes]
         return cheapest(cost_nC, usable)
 
     def _counts(self, rows: np.ndarray) -> np.ndarray:
@@ -164,12 +164,12 @@ class ValueSender:
         return self.c_values.index(c)
 
     def _deviation(self, errors_n: np.ndarray) -> float:
-        """Root mean square error; never 0, where a Gaussian has no density."""
+        """Return root mean square error; never 0, where a Gaussian has no density."""
         return max(float(np.sqrt(np.square(errors_n).mean())), 1e-9 * float(self.values.std()))
 
 
 def with_share(masses_mK: np.ndarray, constant_K: np.ndarray, num_sent: int) -> np.ndarray:
-    """Natural log of the masses, 1 part in n + 1 given to the constant predictor: an outlier then costs finitely."""
+    """Return the log of the masses, 1 part in n + 1 given to the constant predictor, so that outliers cost finitely."""
     share = 1 / (num_sent + 1)
     return np.asarray(np.log((1 - share) * masses_mK + share * np.exp(constant_K)))
 
@@ -177,7 +177,7 @@ def with_share(masses_mK: np.ndarray, constant_K: np.ndarray, num_sent: int) -> 
 def _held_out(
     vectors_nD: np.ndarray, values: np.ndarray, folds: np.ndarray, c_values: Sequence[float], tolerance: float
 ) -> np.ndarray:
-    """Prediction of each value by the probes of the other folds [n, C]; NaN of a probe that did not converge."""
+    """Return prediction of each value by the probes of the other folds [n, C]; NaN of a probe that did not converge."""
     found = np.full((len(values), len(c_values)), np.nan)
     for fold in np.unique(folds):
         held = folds == fold

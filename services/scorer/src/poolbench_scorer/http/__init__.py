@@ -1,1 +1,1 @@
-"""Requests and answers of the scorer's HTTP verbs, and the scorers that requests make."""
+"""Requests and responses of the scorer's HTTP verbs, and the scorers that requests make."""

@@ -13,11 +13,11 @@ from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
 from poolbench_scorer.models.base import PACKAGED, is_id, locate
 from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
-from poolbench_scorer.training.run import run_training
+from poolbench_scorer.training.imported import run_training
 
 
 def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:
-    """Trains on passages of the body or of the store; the same request again answers from the store."""
+    """Train on passages of the body or of the store; the same request again is answered from the store."""
     params = request.params
     _require_permitted(params.base, params.tokenizer)
     cost.require_training(len(request.passages), params, cost.REQUEST)
@@ -25,7 +25,7 @@ def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> di
 
 
 def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading.Lock) -> dict[str, Any]:
-    """Imports what the source holds now: other weights under the same name are another scorer."""
+    """Import the source's current contents: other weights under the same name are another scorer."""
     refuse_sensitive(request.concept)
     _require_permitted(request.source, request.tokenizer)
     subfolder = request.subfolder.replace("{concept}", request.concept)
@@ -38,7 +38,7 @@ def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading
 
 
 def _require_permitted(*names: str | None) -> None:
-    """Raises ModelError for a folder that requests may not name."""
+    """Raise ModelError for a folder that requests may not name."""
     for name in names:
         if name is not None:
             require_permitted(name, PACKAGED, is_id)
@@ -63,11 +63,7 @@ def _make(
 
 
 def _source(shelf: ScorerShelf, request: TrainRequest | ImportRequest, concept: str) -> str | None:
-    """Key of the passages that a request names or carries; None where it does neither.
-
-    Raises:
-        RestrictedError: For a sensitive concept, or passages of one.
-    """
+    """Return the key of a request's passages, None without any; raise RestrictedError for a sensitive concept."""
     refuse_sensitive(concept)
     if request.passages_key is not None and is_restricted(request.passages_key):
         raise RestrictedError("passages of sensitive concepts are used by no ad-hoc request")

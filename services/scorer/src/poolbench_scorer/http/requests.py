@@ -1,4 +1,4 @@
-"""Bodies of the HTTP verbs."""
+"""Bodies and responses of the HTTP verbs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poolbench.steps.local import TABLE, PassagesParams
 from poolbench.steps.scorer import TrainParams
 
 MAX_TEXTS = 10_000
-#: A scorer: its concept, ``concept@base``, the id or folder it was imported from, or its artifact key.
+#: A scorer: its concept, `concept@base`, the id or folder it was imported from, or its artifact key.
 ScorerName = Annotated[str, Field(min_length=1, max_length=1_200, pattern=PRINTABLE)]
 Text = Annotated[str, Field(max_length=100_000)]
 
@@ -24,8 +24,8 @@ Text = Annotated[str, Field(max_length=100_000)]
 class ScoreRequest(StrictModel):
     """Texts to score, and by what.
 
-    A scorer is named by its concept (the latest one), as ``concept@base``, by the id or folder it was imported
-    from, or by its artifact key; ``GET /scorer/scorers`` lists them. Give ``scorer``, or ``scorers`` for
+    A scorer is named by its concept (the latest one), as `concept@base`, by the id or folder it was imported
+    from, or by its artifact key; `GET /scorer/scorers` lists them. Give `scorer`, or `scorers` for
     several at once: those on one base share a pass.
     """
 
@@ -50,7 +50,7 @@ class ScoreRequest(StrictModel):
 class TrainPassage(StrictModel):
     """One passage: label 1 expresses the concept, 0 does not.
 
-    ``doc_id`` and ``pair_id`` keep passages of one document, and a passage and its rewrite, on one side of
+    `doc_id` and `pair_id` keep passages of one document, and a passage and its rewrite, on one side of
     the validation split.
     """
 
@@ -79,11 +79,11 @@ class ImportRequest(StrictModel):
 
     Attributes:
         source: Hugging Face id, or a folder that requests may name.
-        subfolder: Place inside; ``{concept}`` stands for the concept's id. Empty: the root.
+        subfolder: Place inside; `{concept}` stands for the concept's id. Empty: the root.
         positive_label: Label, or index of it, that means the concept; needed where there are several.
-        tokenizer: Base whose tokenizer it reads with, where it brings none.
-        passages: To calibrate on; without any its probabilities are taken as they are.
-        passages_key: The same, as an artifact of split ``scorer``.
+        tokenizer: Base whose tokenizer is used, if the classifier has none.
+        passages: To calibrate on; without passages the probabilities are not calibrated.
+        passages_key: The same, as an artifact of split `scorer`.
     """
 
     concept: Name
@@ -103,7 +103,7 @@ class ImportRequest(StrictModel):
 
 
 def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.Table]:
-    """The passages of a request as PASSAGES of split ``scorer``, with the key that their content determines."""
+    """Return the passages of a request as PASSAGES of split `scorer`, after the key that their content determines."""
     key = PASSAGES_STEP.key(TABLE(), PassagesParams(concept=concept, split="scorer", rows=digest(rows)), {})
     names = [f"request/{digest(rows, 8)}-{index}" for index in range(len(rows))]
     filled = [
@@ -111,3 +111,77 @@ def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.
         for name, row in zip(names, rows, strict=True)
     ]
     return key, table_from_rows(filled, PASSAGES)
+
+
+class ScoredTexts(StrictModel):
+    """P(concept) of each text, by one scorer."""
+
+    scorer: str = Field(description="artifact key of the scorer")
+    concept: str
+    scores: list[float]
+
+
+class ScoredByMany(StrictModel):
+    """The same by each of several scorers."""
+
+    scorers: list[ScoredTexts]
+
+
+class ListedScorer(StrictModel):
+    """A scorer that requests can name. Figures that it does not have are left out."""
+
+    id: str
+    concept: str
+    base: str
+    scorer: str = Field(description="artifact key")
+    made_at: str = Field(description="date and time, ISO 8601")
+    status: str
+    kind: str | None = Field(None, description="head, full or import")
+    auroc: float | None = None
+    ece_after: float | None = None
+    brier_after: float | None = None
+    reason: str | None = None
+    note: str | None = None
+
+
+class ScorerList(StrictModel):
+    """All scorers of the store."""
+
+    scorers: list[ListedScorer]
+
+
+class EpochReport(StrictModel):
+    """One pass over the windows."""
+
+    train_loss: float
+    validation_auroc: float
+    validation_nll: float
+
+
+class ScorerReport(StrictModel):
+    """Figures on held-out windows. Those that a scorer does not have are left out."""
+
+    temperature: float
+    calibrated: bool
+    auroc: float | None
+    auroc_ci: tuple[float | None, float | None] | None = None
+    ece_before: float | None = None
+    ece_after: float | None = None
+    brier_before: float | None = None
+    brier_after: float | None = None
+    reason: str | None = Field(None, description="why there are no figures")
+    num_train: int | None = None
+    num_validation: int | None = None
+    best_epoch: int | None = None
+    epochs: list[EpochReport] | None = None
+    positive_label: str | None = Field(None, description="label of an imported classifier that means the concept")
+    note: str | None = None
+
+
+class MadeScorer(StrictModel):
+    """A scorer that was trained or imported, and is now its concept's latest."""
+
+    id: str | None = Field(None, description="name of an imported scorer, for requests")
+    scorer: str = Field(description="artifact key")
+    concept: str
+    report: ScorerReport

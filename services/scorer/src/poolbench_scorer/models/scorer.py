@@ -8,20 +8,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load as load_tensors
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoTokenizer, BertForSequenceClassification, PreTrainedModel
+from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 from poolbench.errors import InputError, ModelError
 from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.encoder import Encoder, Head
-from poolbench_scorer.models.windows import Tokens
+from poolbench_scorer.models.windows import BaseTokenizer
 
 FORMAT_VERSION = 1
-#: Files of a scorer artifact; an imported one holds ``model/...`` instead of weights over a base.
+#: Files of a scorer artifact; an imported scorer has `model/...` instead of weights on top of a base.
 WEIGHTS, CONFIG, REPORT = "weights.safetensors", "config.json", "report.json"
 IMPORTED = "model/"
 
@@ -31,11 +32,9 @@ class Scorer:
     """One concept's classifier.
 
     Attributes:
-        concept: Concept id.
-        encoder: Token ids and mask to states; shared by scorers of equal ``encoder_id``.
+        encoder: Token ids and mask to states; shared by scorers of equal `encoder_id`.
         encoder_id: Weights, depth and device of the encoder.
         head: States and mask to two logits: absent, present.
-        tokens: Tokenizer of the base.
         temperature: Divides the difference of the logits.
     """
 
@@ -43,19 +42,19 @@ class Scorer:
     encoder: nn.Module
     encoder_id: str
     head: nn.Module
-    tokens: Tokens
+    tokens: BaseTokenizer
     temperature: float
 
 
 class TokenIds(nn.Module):
-    """The encoder of a classifier that shares nothing: hands the token ids on."""
+    """The encoder of a classifier that shares nothing: it returns the token ids."""
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         return ids_BT
 
 
 class WholeClassifier(nn.Module):
-    """Any Hugging Face sequence classifier as a head over token ids; see ``labels.Positive``."""
+    """Any Hugging Face sequence classifier as a head over token ids; see `imported.Positive`."""
 
     def __init__(self, model: PreTrainedModel, positive: int, independent: bool):
         super().__init__()
@@ -64,7 +63,7 @@ class WholeClassifier(nn.Module):
         self.independent = independent
 
     def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Logits [B, 2]: 0, and the log odds of the positive label, against all others together where they compete."""
+        """Return logits [B, 2]: 0, and the log odds of the positive label against the competing ones."""
         logits_BL = self.model(input_ids=ids_BT, attention_mask=mask_BT.long()).logits
         if self.independent:
             odds_B = logits_BL[:, self.positive]
@@ -75,34 +74,28 @@ class WholeClassifier(nn.Module):
 
 
 def pick_device() -> torch.device:
-    """The GPU where there is one."""
+    """Return the GPU where there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @lru_cache(maxsize=8)
-def load_tokens(base: Base) -> Tokens:
-    """The tokenizer of a base, kept."""
+def load_tokens(base: Base) -> BaseTokenizer:
+    """Return the tokenizer of a base, cached."""
     return read_tokens(base)
 
 
-def read_tokens(base: Base) -> Tokens:
-    """The tokenizer of a base.
-
-    Raises:
-        ModelError: If it has none that Transformers reads.
-    """
+def read_tokens(base: Base) -> BaseTokenizer:
+    """Return the tokenizer of a base; raise ModelError if Transformers cannot read one."""
     try:
-        return Tokens(AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False))
+        return BaseTokenizer(
+            AutoTokenizer.from_pretrained(str(base.folder), local_files_only=True, trust_remote_code=False)
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
 def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
-    """The frozen and the trained part of a BERT classifier, ``depth`` layers in the former.
-
-    Raises:
-        ModelError: If the architecture is not BERT, or no layer is left to train.
-    """
+    """Return the frozen part (`depth` layers) and the trained part; raise ModelError if it is no BERT or too small."""
     if model.config.model_type != "bert":
         raise ModelError(
             f"scorer base of type {model.config.model_type!r}: training takes BERT (model_type bert); "
@@ -117,22 +110,12 @@ def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
 
 @lru_cache(maxsize=4)
 def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
-    """The frozen layers of a base, loaded once for all scorers above them."""
+    """Return the frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
 
 
 def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:
-    """A scorer from its stored files.
-
-    Args:
-        read: File name to bytes.
-        names: Names of the files.
-        device: Where it shall score.
-
-    Raises:
-        InputError: If the files are no scorer of a known format.
-        ModelError: If its base is not here, or has other weights than it was trained on.
-    """
+    """Return a scorer from its files; raise InputError for an unknown format, ModelError if the base differs."""
     if CONFIG not in names:
         raise InputError(f"scorer artifact without {CONFIG}; it has {', '.join(names)}")
     config = json.loads(read(CONFIG))
@@ -173,3 +156,70 @@ def _imported(files: Mapping[str, bytes], config: Mapping[str, Any], device: tor
         tokens = read_tokens(base)
     encoder_id = f"{base.revision}/ids/{id(head)}"
     return Scorer(config["concept"], TokenIds(), encoder_id, head.eval(), tokens, config["temperature"])
+
+
+class Encoder(nn.Module):
+    """Embeddings and the lowest layers of a BERT, always in evaluation mode and without gradients."""
+
+    def __init__(self, bert: BertModel, depth: int):
+        super().__init__()
+        self.embeddings = bert.embeddings
+        self.layers = nn.ModuleList(bert.encoder.layer[:depth])
+        self.requires_grad_(False)
+        self.eval()
+
+    def forward(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return states after the frozen layers, [B, T, D]."""
+        hidden_BTD = self.embeddings(input_ids=ids_BT)
+        bias_B11T = attention_bias(mask_BT, hidden_BTD)
+        for layer in self.layers:
+            hidden_BTD = layer(hidden_BTD, bias_B11T)
+        return hidden_BTD
+
+
+class Head(nn.Module):
+    """The upper layers, the pooler and the classification head: what one concept trains.
+
+    The pooler reads the first token only, so the topmost layer is computed for that token alone, which gives
+    the same logits at about a sixth of the cost.
+    """
+
+    def __init__(self, model: BertForSequenceClassification, depth: int):
+        super().__init__()
+        layers, pooler = model.bert.encoder.layer, model.bert.pooler
+        assert depth < len(layers) and pooler is not None, "the head needs a layer and a pooler"
+        self.layers = nn.ModuleList(layers[depth:-1])
+        self.last = cast(BertLayer, layers[-1])
+        self.pooler = pooler
+        self.dropout = model.dropout
+        self.classifier = model.classifier
+
+    def forward(self, hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Return logits, [B, L]."""
+        bias_B11T = attention_bias(mask_BT, hidden_BTD)
+        for layer in self.layers:
+            hidden_BTD = layer(hidden_BTD, bias_B11T)
+        first_B1D = first_token(self.last, hidden_BTD, bias_B11T)
+        return self.classifier(self.dropout(self.pooler(first_B1D)))
+
+
+def attention_bias(mask_BT: Tensor, like: Tensor) -> Tensor | None:
+    """Return additive attention bias that hides padding; None when nothing is padded."""
+    if bool(mask_BT.all()):
+        return None
+    hidden = (~mask_BT.bool()).to(like.dtype) * -1e9
+    return hidden[:, None, None, :]
+
+
+def first_token(layer: BertLayer, hidden_BTD: Tensor, bias_B11T: Tensor | None) -> Tensor:
+    """Return the output of one BERT layer at position 0, [B, 1, D]: one query attends to all keys."""
+    attend = layer.attention.self
+    heads = (attend.num_attention_heads, attend.attention_head_size)
+    first_B1D = hidden_BTD[:, :1]
+    query = attend.query(first_B1D).unflatten(-1, heads).transpose(1, 2)
+    key = attend.key(hidden_BTD).unflatten(-1, heads).transpose(1, 2)
+    value = attend.value(hidden_BTD).unflatten(-1, heads).transpose(1, 2)
+    dropout = attend.dropout.p if layer.training else 0.0
+    mixed = scaled_dot_product_attention(query, key, value, attn_mask=bias_B11T, dropout_p=dropout)
+    attended = layer.attention.output(mixed.transpose(1, 2).flatten(2), first_B1D)
+    return layer.output(layer.intermediate(attended), attended)

@@ -1,4 +1,4 @@
-"""Scoring: many texts by several scorers, with one pass of the layers that the scorers share."""
+"""Score many texts by several scorers, with one pass of the layers that the scorers share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from scipy.special import expit
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import SCORES
 from poolbench.steps.scorer import ScoreParams
-from poolbench_scorer.models.batches import Window, length_batches, pad_ids
 from poolbench_scorer.models.scorer import Scorer
-from poolbench_scorer.models.windows import scoring_windows
+from poolbench_scorer.models.windows import Window, length_batches, pad_ids, scoring_windows
 
 Progress = Callable[[int, int, str], None]
 
@@ -26,16 +25,14 @@ def score_texts(
     params: ScoreParams = ScoreParams(),  # noqa: B008 (frozen)
     progress: Progress | None = None,
 ) -> dict[str, np.ndarray]:
-    """P(concept) of each text by each scorer.
+    """Return P(concept) of each text by each scorer.
 
     A text longer than 128 tokens is cut into even windows whose probabilities are averaged. Equal texts are
     scored once (weak steering often leaves a text as it was). Float32 throughout: scores agree across batch
     sizes, orders and machines to rounding.
 
     Args:
-        scorers: Scorers by name.
-        texts: Texts, empty ones included: an empty text has the score of an empty window.
-        params: Batch size.
+        texts: An empty text has the score of an empty window.
         progress: Called with windows done, windows in all, and a note.
 
     Returns:
@@ -56,7 +53,7 @@ def score_texts(
 def _score_group(
     scorers: Mapping[str, Scorer], texts: Sequence[str], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Scores [len(texts)] of scorers that share an encoder."""
+    """Return scores [len(texts)] of scorers that share an encoder."""
     if not texts:
         return {name: np.zeros(0) for name in scorers}
     tokens = next(iter(scorers.values())).tokens
@@ -78,7 +75,7 @@ def _score_group(
 def _margins(
     scorers: Mapping[str, Scorer], windows: Sequence[Window], params: ScoreParams, progress: Progress | None
 ) -> dict[str, np.ndarray]:
-    """Logit differences [len(windows)] of scorers that share an encoder."""
+    """Return logit differences [len(windows)] of scorers that share an encoder."""
     first = next(iter(scorers.values()))
     device = next(first.head.parameters()).device
     found = {name: np.zeros(len(windows)) for name in scorers}

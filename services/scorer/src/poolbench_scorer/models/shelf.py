@@ -1,4 +1,4 @@
-"""The scorers of an object store: which there are, which one a name means, and the last few in memory."""
+"""The scorers of an object store: names, keys, and a cache of the last few."""
 
 from __future__ import annotations
 
@@ -23,18 +23,13 @@ from poolbench.storage.base import ObjectInfo, ObjectStore
 from poolbench_scorer.models.scorer import CONFIG, REPORT, Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
-#: What an artifact key of ours begins with; no concept or base does.
+#: Beginnings of artifact keys; no concept or base begins so.
 _KEYS = ("scorer.", "restricted.")
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """The latest scorer of a concept on a base.
-
-    Attributes:
-        key: Its artifact.
-        made_s: When the pointer was written, in seconds since the epoch.
-    """
+    """The latest scorer of a concept on a base; `made_s` is its time in seconds since the epoch."""
 
     concept: str
     base: str
@@ -43,12 +38,12 @@ class Pointer:
 
     @property
     def id(self) -> str:
-        """The name that requests may give."""
+        """Return the name that requests may give."""
         return f"{self.concept}@{self.base}"
 
 
 class ScorerShelf:
-    """Scorers of an object store, the last few kept in memory for ad-hoc requests."""
+    """Scorers of an object store, with the last few cached for ad-hoc requests."""
 
     def __init__(self, artifacts: Artifacts, capacity: int = 6) -> None:
         self.artifacts = artifacts
@@ -59,15 +54,15 @@ class ScorerShelf:
         return load_scorer(lambda name: self.artifacts.read(key, name), names, pick_device())
 
     def report(self, key: str) -> dict[str, Any]:
-        """What training or import reported."""
+        """Return the report of training or import."""
         return dict(json.loads(self.artifacts.read(key, REPORT)))
 
     def concept(self, key: str) -> str:
-        """The concept that a stored scorer scores, read without loading it."""
+        """Return the concept that a stored scorer scores, read without loading it."""
         return str(json.loads(self.artifacts.read(key, CONFIG))["concept"])
 
     def resolve(self, name: str) -> str:
-        """The artifact key that a name means: a concept, ``concept@base``, an imported id, or a key.
+        """Return the artifact key that a name means: a concept, `concept@base`, an imported id, or a key.
 
         Raises:
             RestrictedError: For a scorer of a sensitive concept.
@@ -97,7 +92,7 @@ class ScorerShelf:
         return max(found, key=lambda one: (one.made_s, one.base))
 
     def listing(self) -> list[dict[str, Any]]:
-        """Every scorer that ad-hoc requests can name, with what was reported when it was made."""
+        """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
         return [self._entry(one) for one in pointers(self.artifacts.store)]
 
     def _entry(self, pointer: Pointer) -> dict[str, Any]:
@@ -115,25 +110,23 @@ class ScorerShelf:
 
 
 def _key(name: str) -> str:
-    """The name, if it is an artifact key: it becomes a path in the store. Raises NotFoundError."""
+    """Return the name if it is an artifact key, which becomes a path; raise NotFoundError otherwise."""
     if re.fullmatch(KEY_PATTERN, name, re.ASCII) is None:
         raise NotFoundError(f"{shown(name)} is no artifact key; GET /scorer/scorers lists the scorers")
     return name
 
 
 def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
-    """Makes ``key`` the concept's latest scorer on this base: ``scorers/<concept>/<base>.json``.
-
-    Scorers of sensitive concepts get no pointer: they answer no ad-hoc request.
-    """
+    """Make `key` the concept's latest scorer in `scorers/<concept>/<base>.json`, unless the concept is sensitive."""
     if CONCEPTS.get(params.concept).sensitive:
         return
     body: Mapping[str, str] = {"concept": params.concept, "base": params.base, "scorer": key}
-    store.put(f"{scorers_path(params.concept)}{_file_name(params.base)}.json", json.dumps(body).encode())
+    file_name = re.sub(r"[^\w.-]+", "-", params.base).strip("-.") or "base"
+    store.put(f"{scorers_path(params.concept)}{file_name}.json", json.dumps(body).encode())
 
 
 def pointers(store: ObjectStore, concept: str = "") -> list[Pointer]:
-    """The pointers of a concept, or of all; a damaged one is logged and left out."""
+    """Return the pointers of a concept, or of all; a damaged one is logged and left out."""
     found = []
     for info in store.list(scorers_path(concept)):
         try:
@@ -149,7 +142,7 @@ def _pointer(info: ObjectInfo, data: bytes) -> Pointer:
 
 
 def refuse_sensitive(concept: str) -> None:
-    """Raises RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
+    """Raise RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
     if CONCEPTS.get(concept).sensitive:
         raise RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
@@ -160,7 +153,3 @@ def _absent(store: ObjectStore, name: str) -> NotFoundError:
         f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
         "one (POST /scorer/import)"
     )
-
-
-def _file_name(base: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", base).strip("-.") or "base"

@@ -1,22 +1,24 @@
-"""Cutting texts into windows of tokens: short ones to train on, even ones to score, one length to gate."""
+"""Windows of tokens: short ones for training, even ones for scoring, one length for the gate; and their batches."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from poolbench.steps.scorer import WINDOW_TOKENS
-from poolbench_scorer.models.batches import Window
 
 
 @dataclass(frozen=True)
-class Tokens:
+class BaseTokenizer:
     """A base's tokenizer: content tokens of texts, and the special tokens around a window."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -30,18 +32,18 @@ class Tokens:
         object.__setattr__(self, "suffix", wrapped[start + len(plain) :])
 
     def content(self, texts: Sequence[str]) -> list[Window]:
-        """Token ids of each text without special tokens, however long."""
+        """Return token ids of each text without special tokens, however long."""
         if not texts:
             return []
         encoded = self.tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)
         return [tuple(ids) for ids in encoded["input_ids"]]
 
     def wrap(self, content: Window) -> Window:
-        """A window as the encoder reads it."""
+        """Return a window as the encoder reads it."""
         return self.prefix + content + self.suffix
 
     def cut(self, text: str, start: float, length: int) -> str:
-        """The stretch of ``text`` that covers ``length`` tokens, at relative position ``start`` in [0, 1)."""
+        """Return the stretch of `text` that covers `length` tokens, at relative position `start` in [0, 1)."""
         encoded = self.tokenizer(
             text, add_special_tokens=False, truncation=False, verbose=False, return_offsets_mapping=True
         )
@@ -53,22 +55,19 @@ class Tokens:
 
 
 def scoring_windows(content: Window) -> list[Window]:
-    """Consecutive windows of at most 128 tokens whose lengths differ by at most one.
-
-    Even, so that a short rest does not weigh as much as 128 tokens. An empty text is one empty window.
-    """
+    """Return even windows of at most 128 tokens, so that no short rest has too much weight; empty texts give one."""
     num_windows = max(1, math.ceil(len(content) / WINDOW_TOKENS))
     bounds = np.linspace(0, len(content), num_windows + 1).round().astype(int).tolist()
     return [content[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def place(start: float, num_tokens: int, length: int) -> int:
-    """Index of the first token of a window of ``length`` at relative position ``start`` in [0, 1)."""
+    """Return the index of the first token of a window of `length` at relative position `start` in [0, 1)."""
     return int(start * (max(0, num_tokens - length) + 1))
 
 
 def draw(seed: int, name: str) -> np.random.Generator:
-    """A generator of its own for each name, whatever else is drawn."""
+    """Return a generator for each name, independent of other draws."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
@@ -76,28 +75,25 @@ def draw(seed: int, name: str) -> np.random.Generator:
 def training_windows(
     content: Window, rng: np.random.Generator, num_windows: int, window_tokens: tuple[int, int]
 ) -> list[Window]:
-    """Windows of one passage: one of 128 tokens, then ``num_windows`` of generation-like length.
+    """Return windows of one passage: one of 128 tokens, then `num_windows` of generation-like length.
 
-    Lengths and relative positions come from ``rng`` alone, so the two members of a matched pair, given the
+    Lengths and relative positions come from `rng` alone, so the two members of a matched pair, given the
     same generator, are cut at the same places and differ in the concept only.
     """
-    lengths = [
-        WINDOW_TOKENS,
-        *rng.integers(window_tokens[0], window_tokens[1] + 1, size=num_windows).tolist(),
-    ]
+    lengths = [WINDOW_TOKENS, *rng.integers(window_tokens[0], window_tokens[1] + 1, size=num_windows).tolist()]
     starts = rng.random(num_windows + 1).tolist()
     firsts = [place(start, len(content), length) for start, length in zip(starts, lengths, strict=True)]
     return [content[first : first + length] for first, length in zip(firsts, lengths, strict=True)]
 
 
 def shuffle_words(text: str, rng: np.random.Generator) -> str:
-    """The words of ``text`` in random order."""
+    """Return the words of `text` in random order."""
     words = text.split()
     return " ".join(words[index] for index in rng.permutation(len(words)))
 
 
 def loop_words(text: str, rng: np.random.Generator, phrase_words: tuple[int, int] = (3, 8)) -> str:
-    """A phrase of ``text`` of a few words, repeated to the length of ``text`` in words."""
+    """Return a phrase of a few words of `text`, repeated to the length of `text` in words."""
     words = text.split()
     if not words:
         return text
@@ -105,3 +101,33 @@ def loop_words(text: str, rng: np.random.Generator, phrase_words: tuple[int, int
     first = int(rng.integers(0, len(words) - length + 1))
     phrase = words[first : first + length]
     return " ".join((phrase * math.ceil(len(words) / length))[: len(words)])
+
+
+Window = tuple[int, ...]
+
+
+def length_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return indices grouped to at most `max_tokens` after padding, shortest first, by the lengths alone."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda position: (lengths[position], position)):
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def pad_ids(windows: Sequence[Window], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return token ids [B, T] padded on the right with 0, and the mask of real positions [B, T]."""
+    ids_BT = pad_sequence([torch.tensor(window, dtype=torch.long) for window in windows], batch_first=True)
+    return ids_BT.to(device), _real_positions(windows).to(device)
+
+
+def pad_states(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return cached states [T_i, D] as one batch [B, T, D] with its mask [B, T]."""
+    return pad_sequence(list(states), batch_first=True), _real_positions(states).to(states[0].device)
+
+
+def _real_positions(rows: Sequence[Sized]) -> Tensor:
+    lengths = torch.tensor([len(row) for row in rows])
+    return torch.arange(int(lengths.max())) < lengths[:, None]

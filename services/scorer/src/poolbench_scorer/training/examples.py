@@ -1,4 +1,4 @@
-"""From passages to what is trained on: a validation part, windows, couples, and degenerate negatives."""
+"""From passages to training examples: a validation part, windows, couples, and degenerate negatives."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError, InputError
 from poolbench.statuses import Status
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.batches import Window
-from poolbench_scorer.models.windows import Tokens, draw, loop_words, shuffle_words, training_windows
+from poolbench_scorer.models.windows import BaseTokenizer, Window, draw, loop_words, shuffle_words, training_windows
 from poolbench_scorer.training.fit import Examples
 
 MIN_CLASS = 10
 
 
 @dataclass(frozen=True)
-class Passages:
-    """Scorer passages as columns; ``pairs`` holds None where a passage has no rewrite."""
+class LabelledPassages:
+    """Passages of one split as columns; `pairs` holds None where a passage has no rewrite."""
 
     ids: list[str]
     texts: list[str]
@@ -33,20 +32,20 @@ class Passages:
     pairs: list[str | None]
     groups: np.ndarray
 
-    def take(self, rows: np.ndarray) -> Passages:
-        """Some of the passages."""
+    def take(self, rows: np.ndarray) -> LabelledPassages:
+        """Return some of the passages."""
         picked = rows.tolist()
         ids, texts, pairs = ([column[row] for row in picked] for column in (self.ids, self.texts, self.pairs))
-        return Passages(ids, texts, self.labels[rows], pairs, self.groups[rows])
+        return LabelledPassages(ids, texts, self.labels[rows], pairs, self.groups[rows])
 
 
-def read_passages(table: pa.Table, split: str) -> Passages:
-    """The passages of a table.
+def read_passages(table: pa.Table, split: str) -> LabelledPassages:
+    """Return the passages of a table.
 
     Raises:
         InputError: If columns are missing, or a passage is of another split: a scorer judges texts of the
-            other splits and must not have seen them.
-        CellError: ``no_scorer`` without any scorer passage, ``one_class``, or ``too_few`` (under 10 of a class).
+            other splits, so it must not be trained on them.
+        CellError: `no_scorer` without any scorer passage, `one_class`, or `too_few` (under 10 of a class).
     """
     require_columns(table, PASSAGES, "passages")
     splits = sorted(set(table["split"].to_pylist()))
@@ -61,16 +60,16 @@ def read_passages(table: pa.Table, split: str) -> Passages:
         raise CellError(status, f"{counts[1]} positive and {counts[0]} negative passages; need {MIN_CLASS} of each")
     columns = (table[name].to_pylist() for name in ("passage_id", "text", "pair_id"))
     ids, texts, pairs = columns
-    return Passages(ids, texts, labels, pairs, connected_groups(table["doc_id"].to_pylist(), pairs))
+    return LabelledPassages(ids, texts, labels, pairs, connected_groups(table["doc_id"].to_pylist(), pairs))
 
 
-def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows to train on and rows to validate on; a group (document, pair) lies on one side.
+def split_validation(passages: LabelledPassages, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows to train on and rows to validate on; a group (document, pair) lies on one side.
 
     Groups are drawn within strata of the classes they hold, so both sides have both classes.
 
     Raises:
-        CellError: ``too_few`` where a stratum's groups cannot be split.
+        CellError: `too_few` where a stratum's groups cannot be split.
     """
     classes: dict[int, set[int]] = defaultdict(set)
     for group, label in zip(passages.groups.tolist(), passages.labels.tolist(), strict=True):
@@ -90,11 +89,11 @@ def split_validation(passages: Passages, share: float, seed: int) -> tuple[np.nd
     return np.flatnonzero(~inside), np.flatnonzero(inside)
 
 
-def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> Examples:
-    """Windows and couples to train on, degenerate negatives included.
+def build_examples(passages: LabelledPassages, tokens: BaseTokenizer, params: TrainParams) -> Examples:
+    """Return windows and couples to train on, degenerate negatives included.
 
     Of a matched pair only windows that show the rewrite are used: where both windows read the same, the
-    labels would contradict each other. What is learnt is whether a window shows the concept.
+    labels would contradict each other.
     """
     contents = tokens.content(passages.texts)
     windows: list[Window] = []
@@ -121,12 +120,12 @@ def build_examples(passages: Passages, tokens: Tokens, params: TrainParams) -> E
 
 
 def differs(window: Window, rewrite: Window) -> bool:
-    """Whether a window shows what its rewrite changed: two adjacent tokens that the rewrite never has."""
+    """Return whether a window shows what its rewrite changed: two adjacent tokens that the rewrite never has."""
     return not set(pairwise(window)) <= set(pairwise(rewrite))
 
 
 def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) -> list[tuple[int, int]]:
-    """(positive, negative) rows: true pairs first, the rest at random; the smaller class is used again."""
+    """Return (positive, negative) rows: true pairs first, the rest at random; the smaller class is used again."""
     by_pair: dict[str, dict[int, int]] = defaultdict(dict)
     for row, pair in enumerate(pairs):
         if pair is not None:
@@ -142,8 +141,8 @@ def couple_passages(labels: np.ndarray, pairs: Sequence[str | None], seed: int) 
     return couples
 
 
-def degenerate(tokens: Tokens, window: Window, *, looping: bool, seed: int) -> Window:
-    """A window of the same words as a loop, or in random order, not longer than it."""
+def degenerate(tokens: BaseTokenizer, window: Window, *, looping: bool, seed: int) -> Window:
+    """Return a window of the same words as a loop, or in random order, not longer than it."""
     text = str(tokens.tokenizer.decode(list(window)))
     spoil = loop_words if looping else shuffle_words
     return tokens.content([spoil(text, draw(seed, text))])[0][: len(window)]

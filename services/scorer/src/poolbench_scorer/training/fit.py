@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from poolbench.cancellation import check_cancelled
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.batches import Window, length_batches, pad_ids, pad_states
+from poolbench_scorer.models.windows import Window, length_batches, pad_ids, pad_states
 
 #: Couples are sorted by length in chunks of this many batches, so that batches pad little yet stay random.
 _CHUNK_BATCHES = 8
@@ -26,10 +26,10 @@ Batcher = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Examples:
-    """Windows with labels; ``couples`` pairs a positive with a negative window, always in one batch.
+    """Windows with labels; `couples` pairs a positive with a negative window, always in one batch.
 
-    Where the two are cut from a passage and its rewrite, everything but the concept cancels out of the
-    batch's gradient; without this, a few hundred passages do not teach a concept carried by single words.
+    If the two are cut from a passage and its rewrite, everything but the concept cancels out of the batch's
+    gradient; without this, a few hundred passages do not teach a concept carried by single words.
     """
 
     windows: list[Window]
@@ -39,7 +39,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Epoch:
-    """What an epoch came to: mean training loss, and validation figures."""
+    """The results of an epoch: mean training loss, and validation figures."""
 
     train_loss: float
     validation_auroc: float
@@ -47,7 +47,7 @@ class Epoch:
 
 
 def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Batches of states that the frozen encoder computes once, here."""
+    """Return batches of states that the frozen encoder computes once, here."""
     states: list[Tensor] = [torch.empty(0)] * len(windows)
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
@@ -59,7 +59,7 @@ def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.
 
 
 def trained_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Batches of states computed again each time, with gradients through an encoder that has any."""
+    """Return batches of states computed again each time, with gradients through an encoder that has any."""
 
     def states(batch: Sequence[int]) -> tuple[Tensor, Tensor]:
         ids_BT, mask_BT = pad_ids([windows[index] for index in batch], device)
@@ -76,14 +76,12 @@ def fit(
     validate: Callable[[], tuple[float, float]],
     params: TrainParams,
 ) -> list[Epoch]:
-    """Trains what has gradients in ``model`` and leaves it at its best epoch, in evaluation mode.
+    """Train what has gradients in `model` and leave it at its best epoch, in evaluation mode.
 
     Args:
         model: All modules of the classifier; parameters without gradients stay as they are.
-        head: States to logits.
         batcher: Indices of windows to states and mask.
-        examples: Windows to train on.
-        validate: Gives (AUROC, NLL) of the head as it stands.
+        validate: Returns (AUROC, NLL) of the head's current state.
         params: Resolved settings (epochs and learning rate filled in).
 
     Reference: AdamW of Loshchilov & Hutter (2019); linear warm-up and decay as in Devlin et al. (2019).
@@ -109,17 +107,17 @@ def fit(
 
 
 def best_epoch(epochs: Sequence[Epoch]) -> Epoch:
-    """The epoch of highest validation AUROC to three decimals; of several, the one of lowest NLL."""
+    """Return the epoch of highest validation AUROC to three decimals; of several, the one of lowest NLL."""
     return max(epochs, key=lambda epoch: (round(epoch.validation_auroc, 3), -epoch.validation_nll))
 
 
 def stale_epochs(epochs: Sequence[Epoch]) -> int:
-    """How many epochs have passed since the best one."""
+    """Return how many epochs have passed since the best one."""
     return len(epochs) - 1 - epochs.index(best_epoch(epochs))
 
 
 def warmup_then_decay(num_steps: int, warmup_share: float) -> Callable[[int], float]:
-    """Factor on the learning rate at each step: a linear rise over the warm-up, then a linear fall to 0."""
+    """Return the factor on the learning rate by step: a linear rise over the warm-up, then a linear fall to 0."""
     warmup = max(1, round(warmup_share * num_steps))
 
     def factor(step: int) -> float:
@@ -129,7 +127,7 @@ def warmup_then_decay(num_steps: int, warmup_share: float) -> Callable[[int], fl
 
 
 def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator) -> list[list[int]]:
-    """One epoch's batches of window indices: couples in random order, of similar length within a batch."""
+    """Return one epoch's batches of window indices: couples in random order, of similar length within a batch."""
     lengths = [max(len(examples.windows[index]) for index in couple) for couple in examples.couples]
     order = rng.permutation(len(examples.couples)).tolist()
     num_couples = batch_size // 2
@@ -143,7 +141,7 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
 
 
 def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
-    """Logit of the concept minus logit of its absence for each window [n]."""
+    """Return logit of the concept minus logit of its absence for each window [n]."""
     found = np.zeros(len(windows))
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
@@ -162,7 +160,7 @@ def _epoch(
     schedule: torch.optim.lr_scheduler.LambdaLR,
     trained: list[nn.Parameter],
 ) -> float:
-    """One pass over the couples; returns the mean loss."""
+    """Make one pass over the couples; return the mean loss."""
     head.train()
     losses = []
     for batch in couple_batches(examples, batch_size, rng):

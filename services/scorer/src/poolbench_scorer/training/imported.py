@@ -5,76 +5,66 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import torch
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
+from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import MEASURES, table_from_rows
-from poolbench.errors import CellError, ModelError
+from poolbench.errors import CellError, InputError, ModelError
 from poolbench.statuses import Status
 from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
+from poolbench_scorer.models import scorer as checkpoints
 from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
-from poolbench_scorer.models.scorer import (
-    CONFIG,
-    FORMAT_VERSION,
-    IMPORTED,
-    REPORT,
-    TokenIds,
-    WholeClassifier,
-    read_tokens,
-)
-from poolbench_scorer.models.windows import Tokens
-from poolbench_scorer.training.calibrate import fit_temperature
-from poolbench_scorer.training.examples import Passages, read_passages
+from poolbench_scorer.models.scorer import pick_device
+from poolbench_scorer.models.scoring import Progress
+from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.training.examples import LabelledPassages, read_passages
 from poolbench_scorer.training.fit import margins, trained_batcher
-from poolbench_scorer.training.labels import Positive, positive_output
-from poolbench_scorer.training.report import Report, build_validation, report_on, to_json
-from poolbench_scorer.training.train import Trained
+from poolbench_scorer.training.report import Report, build_validation, fit_temperature, report_on, to_json
+from poolbench_scorer.training.train import Trained, artifact_config, train_scorer
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "tokenizer.model", "spiece.model")
 
 
 def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.device) -> Trained:
-    """A published classifier as the scorer of ``params.concept``.
+    """Return a published classifier as the scorer of `params.concept`.
 
-    Its weights are taken as they are; only the temperature is fitted, on windows of all given passages, and
-    the figures are reported on the same. Without enough passages it stays 1 and the figures are null.
+    Its weights are not changed; only the temperature is fitted, on windows of all given passages, and the figures are
+    reported on the same. Without enough passages it stays 1 and the figures are null.
 
     Args:
-        table: PASSAGES of split ``scorer``; may be empty or None.
-        params: ``base`` names the folder or Hugging Face id, ``subfolder`` a place inside, ``positive_label``
+        table: PASSAGES of split `scorer`; may be empty or None.
+        params: `base` names the folder or Hugging Face id, `subfolder` a place inside, `positive_label`
             the label that means the concept.
-        device: Where to score.
 
     Raises:
-        LabelNeededError: If it has several labels and ``positive_label`` is not given.
+        LabelNeededError: If it has several labels and `positive_label` is not given.
         ModelError: If it is no complete sequence classifier, has no such label, or reads fewer than 130 tokens.
         InputError: If passages are of another split.
     """
     base = locate(params.base, params.revision, params.subfolder)
     _require_head(base)
-    tokens = read_tokens(tokenizer_of(base, params))
+    tokens = checkpoints.read_tokens(tokenizer_of(base, params))
     model = load_classifier(base, complete=True)
     _require_fit(model, tokens, params.base)
     positive = positive_output(model.config, params.positive_label, params.concept)
-    head = WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
+    head = checkpoints.WholeClassifier(model, positive.index, positive.independent).to(device).requires_grad_(False)
     temperature, report = _calibrate(head, tokens, table, params, device)
-    files = {**_published(base, model, tokens), CONFIG: to_json(_config(base, params, positive, temperature))}
+    own = {"positive": positive.index, "independent": positive.independent}
+    config = artifact_config(base, params, temperature, **own)
+    files = {**_published(base, model, tokens), checkpoints.CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
-    files[REPORT] = to_json(summary | _doubt(report, positive))
+    files[checkpoints.REPORT] = to_json(summary | _doubt(report, positive))
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
 def tokenizer_of(base: Base, params: TrainParams) -> Base:
-    """The base whose tokenizer the classifier reads with: the named one, its own, or the one above its folder.
-
-    Raises:
-        ModelError: If there is none.
-    """
+    """Return the base of the tokenizer: named, its own, or above its folder; raise ModelError if there is none."""
     if params.tokenizer is not None:
         return Base(params.tokenizer, locate_tokenizer(params.tokenizer), base.revision)
     for folder in (base.folder, base.folder.parent)[: 1 + bool(params.subfolder)]:
@@ -84,39 +74,28 @@ def tokenizer_of(base: Base, params: TrainParams) -> Base:
 
 
 def _calibrate(
-    head: WholeClassifier, tokens: Tokens, table: pa.Table | None, params: TrainParams, device: torch.device
+    head: checkpoints.WholeClassifier,
+    tokens: BaseTokenizer,
+    table: pa.Table | None,
+    params: TrainParams,
+    device: torch.device,
 ) -> tuple[float, Report]:
-    """The temperature, and the figures on the same windows."""
+    """Return the temperature, and the figures on the same windows."""
     try:
         if table is None:
             raise CellError(Status.NO_SCORER, "imported without passages: neither calibrated nor measured")
-        passages: Passages = read_passages(table, "scorer")
+        passages: LabelledPassages = read_passages(table, "scorer")
     except CellError as error:
         names = ("scorer.auroc", "scorer.ece", "scorer.brier")
         return 1.0, Report([Measure.failed(name, error, scorer=params.concept) for name in names])
     validation = build_validation(passages, tokens, params)
-    found = margins(head, trained_batcher(TokenIds(), validation.windows, device), validation.windows)
+    found = margins(head, trained_batcher(checkpoints.TokenIds(), validation.windows, device), validation.windows)
     temperature = fit_temperature(found, validation.labels)
     return temperature, report_on(found, validation, temperature, params)
 
 
-def _config(base: Base, params: TrainParams, positive: Positive, temperature: float) -> dict[str, Any]:
-    return {
-        "format": FORMAT_VERSION,
-        "kind": "import",
-        "concept": params.concept,
-        "base": params.base,
-        "base_commit": params.revision,
-        "base_revision": base.revision,
-        "positive": positive.index,
-        "independent": positive.independent,
-        "temperature": temperature,
-        "params": params.model_dump(mode="json"),
-    }
-
-
-def _published(base: Base, model: PreTrainedModel, tokens: Tokens) -> Mapping[str, bytes]:
-    """The classifier's files; pickled weights become safetensors, so that nobody unpickles them again."""
+def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Mapping[str, bytes]:
+    """Return the classifier's files; pickled weights become safetensors, so that they are not unpickled again."""
     with tempfile.TemporaryDirectory(prefix="poolbench-import-") as scratch:
         tokens.tokenizer.save_pretrained(scratch)
         if weight_files(base.folder, base.name)[0].suffix == ".safetensors":
@@ -125,7 +104,7 @@ def _published(base: Base, model: PreTrainedModel, tokens: Tokens) -> Mapping[st
             model.save_pretrained(scratch)
             folders = [Path(scratch)]
         return {
-            f"{IMPORTED}{path.name}": path.read_bytes()
+            f"{checkpoints.IMPORTED}{path.name}": path.read_bytes()
             for folder in folders
             for path in sorted(folder.iterdir())
             if path.suffix in {".json", ".txt", ".safetensors", ".model"} and path.is_file()
@@ -133,7 +112,7 @@ def _published(base: Base, model: PreTrainedModel, tokens: Tokens) -> Mapping[st
 
 
 def _require_head(base: Base) -> None:
-    """Raises ModelError for an encoder without a classification head."""
+    """Raise ModelError for an encoder without a classification head."""
     published = json.loads((base.folder / "config.json").read_text("utf-8")).get("architectures") or []
     if not any(architecture.endswith("ForSequenceClassification") for architecture in published):
         raise ModelError(
@@ -142,8 +121,8 @@ def _require_head(base: Base) -> None:
         )
 
 
-def _require_fit(model: PreTrainedModel, tokens: Tokens, name: str) -> None:
-    """Raises ModelError for a classifier that our windows or its tokenizer's ids do not fit into."""
+def _require_fit(model: PreTrainedModel, tokens: BaseTokenizer, name: str) -> None:
+    """Raise ModelError for a classifier whose window or vocabulary is too small."""
     room, needed = getattr(model.config, "max_position_embeddings", None), len(tokens.wrap(())) + WINDOW_TOKENS
     if room is not None and room < needed:
         raise ModelError(f"{name!r} reads {room} tokens; windows have up to {needed}")
@@ -155,8 +134,69 @@ def _require_fit(model: PreTrainedModel, tokens: Tokens, name: str) -> None:
 
 
 def _doubt(report: Report, positive: Positive) -> dict[str, str]:
-    """A note where the classifier works, but the other way round."""
+    """Return a note if the classifier works with the opposite label."""
     auroc = report.measures[0]
     if auroc.ci_high is None or auroc.ci_high >= 0.5:
         return {}
     return {"note": f"AUROC {auroc.value:.3f}, below chance: is {positive.label} really the label of the concept?"}
+
+
+class LabelNeededError(ModelError):
+    """A published classifier has several labels, and none was stated as the concept's."""
+
+    code = "label_needed"
+
+
+@dataclass(frozen=True)
+class Positive:
+    """The output that means the concept.
+
+    Attributes:
+        independent: Whether its logit alone is the log odds (one output, or several that do not exclude one
+            another); else the labels exclude one another and it competes with all others.
+    """
+
+    index: int
+    label: str
+    independent: bool
+
+
+def positive_output(config: PretrainedConfig, stated: str | None, concept: str) -> Positive:
+    """Return the output that `stated` names by label, index or `{concept}`; raise LabelNeededError or ModelError."""
+    labels = {int(index): str(name) for index, name in (config.id2label or {}).items()}
+    if config.problem_type == "regression":
+        raise ModelError("the classifier is a regression: its output is no probability of a concept")
+    if stated is None:
+        if len(labels) > 1:
+            raise LabelNeededError(
+                f"the classifier has the labels {_listed(labels)}; state which one means {concept} as positive_label"
+            )
+        return Positive(0, labels[0], independent=True)
+    index = _index(labels, stated.replace("{concept}", concept))
+    independent = len(labels) == 1 or config.problem_type == "multi_label_classification"
+    return Positive(index, labels[index], independent)
+
+
+def _index(labels: dict[int, str], wanted: str) -> int:
+    """Return the one label of that name, in any case; else the label with that index."""
+    exact = [index for index, name in labels.items() if name == wanted]
+    named = exact or [index for index, name in labels.items() if name.lower() == wanted.lower()]
+    if len(named) == 1:
+        return named[0]
+    if not named and wanted.isdecimal() and int(wanted) in labels:
+        return int(wanted)
+    raise ModelError(f"the classifier has no label {wanted!r}; it has {_listed(labels)}")
+
+
+def _listed(labels: dict[int, str]) -> str:
+    return ", ".join(f"{name} ({index})" for index, name in sorted(labels.items()))
+
+
+def run_training(passages: pa.Table | None, params: TrainParams, progress: Progress | None = None) -> Trained:
+    """Train or import a scorer on this process's device; raise InputError for training without passages."""
+    CONCEPTS.get(params.concept)
+    if params.mode == "import":
+        return import_scorer(passages, params, pick_device())
+    if passages is None:
+        raise InputError(f"a scorer of {params.concept} needs passages to be trained on")
+    return train_scorer(passages, params, pick_device(), progress)

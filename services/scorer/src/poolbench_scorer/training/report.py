@@ -1,21 +1,21 @@
-"""What is reported of a scorer: AUROC, and calibration before and after its temperature."""
+"""The report of a scorer: AUROC, and calibration before and after its temperature."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
+from poolbench.statistics import auroc, auroc_resamples, group_weights, percentile_interval
 from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import Measure
-from poolbench_scorer.models.windows import Tokens, draw, training_windows
-from poolbench_scorer.training.auroc import CI_METHOD, grouped_auroc
-from poolbench_scorer.training.calibrate import brier_score, expected_calibration_error
-from poolbench_scorer.training.examples import Passages
+from poolbench_scorer.models.windows import BaseTokenizer, draw, training_windows
+from poolbench_scorer.training.examples import LabelledPassages
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class Validation:
 
 @dataclass(frozen=True)
 class Report:
-    """Measures of a scorer; ``scorer.auroc`` comes first."""
+    """Measures of a scorer; `scorer.auroc` comes first."""
 
     measures: list[Measure]
 
     def summary(self) -> dict[str, Any]:
-        """The figures by short names, for ``report.json`` and HTTP; null where there is none, with the reason."""
+        """Return the figures by short names, for `report.json` and HTTP; null with the reason if there are none."""
         auroc = self.measures[0]
         if auroc.value is None:
             return {"auroc": None, "calibrated": False, "reason": auroc.reason}
@@ -45,8 +45,8 @@ class Report:
         return figures
 
 
-def build_validation(passages: Passages, tokens: Tokens, params: TrainParams) -> Validation:
-    """Generation-like windows of passages; a text as short as they are gives one window."""
+def build_validation(passages: LabelledPassages, tokens: BaseTokenizer, params: TrainParams) -> Validation:
+    """Return generation-like windows of passages; a text as short as they are gives one window."""
     windows, rows = [], []
     for row, content in enumerate(tokens.content(passages.texts)):
         rng = draw(params.seed, passages.pairs[row] or passages.ids[row])
@@ -57,14 +57,7 @@ def build_validation(passages: Passages, tokens: Tokens, params: TrainParams) ->
 
 
 def report_on(found: np.ndarray, validation: Validation, temperature: float, params: TrainParams) -> Report:
-    """``scorer.auroc`` with its interval, then ``scorer.ece`` and ``scorer.brier`` before and after calibration.
-
-    Args:
-        found: Margins of the validation windows [n], not yet divided by the temperature.
-        validation: The windows.
-        temperature: What was fitted on them.
-        params: Seed and number of resamples.
-    """
+    """Return AUROC, and ECE and Brier score before and after calibration, of margins without the temperature."""
     labels = validation.labels
     auroc = grouped_auroc(found, labels, validation.groups, num_bootstrap=params.num_bootstrap, seed=params.seed)
     fields: dict[str, Any] = {
@@ -80,7 +73,7 @@ def report_on(found: np.ndarray, validation: Validation, temperature: float, par
 def calibration_measures(
     found: np.ndarray, labels: np.ndarray, temperature: float, fields: dict[str, Any]
 ) -> Iterable[Measure]:
-    """Calibration error and Brier score of ``found`` [n] without and with the temperature."""
+    """Yield calibration error and Brier score of `found` [n] without and with the temperature."""
     for calibrated, divisor in ((False, 1.0), (True, temperature)):
         probabilities, params = expit(found / divisor), {"calibrated": calibrated}
         yield Measure.of("scorer.ece", expected_calibration_error(probabilities, labels), params=params, **fields)
@@ -88,5 +81,69 @@ def calibration_measures(
 
 
 def to_json(value: Any) -> bytes:
-    """Readable JSON with sorted keys."""
+    """Return readable JSON with sorted keys."""
     return json.dumps(value, indent=2, sort_keys=True).encode()
+
+
+CI_METHOD = "bootstrap over groups, percentile"
+
+
+class Auroc(NamedTuple):
+    """An AUROC with its interval; `interval` is None where too few resamples hold both classes."""
+
+    value: float
+    interval: tuple[float, float] | None
+    num_groups: int
+
+
+def grouped_auroc(
+    scores: np.ndarray, labels: np.ndarray, groups: np.ndarray, *, num_bootstrap: int, seed: int
+) -> Auroc:
+    """Return the AUROC with a percentile interval over `groups` [n]; copies of a group are not compared."""
+    samples = auroc_resamples(labels, scores, group_weights(groups, num_bootstrap, seed), groups=groups)
+    return Auroc(auroc(labels, scores), percentile_interval(samples), int(np.unique(groups).size))
+
+
+#: Bounds of the temperature. Without the lower one, a separable validation set leads to unbounded confidence.
+TEMPERATURES = (0.5, 10.0)
+
+
+def fit_temperature(margins: np.ndarray, labels: np.ndarray) -> float:
+    """Return the temperature that minimises the NLL of `sigmoid(margin / T)`; 1 where that would raise the ECE.
+
+    Args:
+        margins: Logit of the concept minus logit of its absence [n], on texts not trained on.
+
+    Reference: Guo et al. (2017), "On Calibration of Modern Neural Networks", section 4.2.
+    """
+    signed = margins * np.where(labels == 1, 1.0, -1.0)
+    found = minimize_scalar(
+        lambda log_t: np.logaddexp(0, -signed / np.exp(log_t)).mean(),
+        bounds=tuple(np.log(TEMPERATURES)),
+        method="bounded",
+    )
+    temperature = float(np.exp(found.x))
+    before = expected_calibration_error(expit(margins), labels)
+    after = expected_calibration_error(expit(margins / temperature), labels)
+    return temperature if after <= before else 1.0
+
+
+def expected_calibration_error(probabilities: np.ndarray, labels: np.ndarray, num_bins: int = 10) -> float:
+    """Return the mean gap between P(concept) and frequency over bins of equal count, weighted by their size.
+
+    Reference: Naeini et al. (2015), "Obtaining well calibrated probabilities using Bayesian binning"; bins of
+    equal count instead of equal width, because trained classifiers leave the middle bins nearly empty.
+    """
+    order = np.argsort(probabilities, kind="stable")
+    bins = np.array_split(order, min(num_bins, len(order)))
+    gaps = [len(one) * abs(probabilities[one].mean() - labels[one].mean()) for one in bins]
+    return float(sum(gaps) / len(order))
+
+
+def brier_score(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean squared distance of P(concept) [n] from the label, 1 or 0 [n].
+
+    Reference: Brier (1950), "Verification of forecasts expressed in terms of probability"; half of his figure,
+    as is usual for two classes.
+    """
+    return float(np.mean((probabilities - labels) ** 2))

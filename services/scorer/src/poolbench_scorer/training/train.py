@@ -18,14 +18,12 @@ from poolbench.statistics import auroc
 from poolbench.steps.scorer import TrainParams
 from poolbench.suites.measure import to_rows
 from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.encoder import Head
-from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, cut_model, load_tokens
+from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, Head, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress
-from poolbench_scorer.models.windows import Tokens
-from poolbench_scorer.training.calibrate import fit_temperature
-from poolbench_scorer.training.examples import Passages, build_examples, read_passages, split_validation
+from poolbench_scorer.models.windows import BaseTokenizer
+from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation
 from poolbench_scorer.training.fit import Batcher, Epoch, best_epoch, fit, frozen_batcher, margins, trained_batcher
-from poolbench_scorer.training.report import Validation, build_validation, report_on, to_json
+from poolbench_scorer.training.report import Validation, build_validation, fit_temperature, report_on, to_json
 
 
 @dataclass(frozen=True)
@@ -39,20 +37,19 @@ class Trained:
 def train_scorer(
     table: pa.Table, params: TrainParams, device: torch.device, progress: Progress | None = None
 ) -> Trained:
-    """Trains the scorer of ``params.concept``.
+    """Train the scorer of `params.concept`.
 
     Args:
-        table: PASSAGES of split ``scorer``.
-        params: Settings; mode ``head`` or ``full``, or ``auto``, which takes the device's.
-        device: Where to train.
-        progress: Told (epochs done, epochs in all, note).
+        table: PASSAGES of split `scorer`.
+        params: Settings; mode `head` or `full`, or `auto`, which takes the device's.
+        progress: Called with epochs done, epochs in all, and a note.
 
     Returns:
-        Files (weights of what was trained, config, report) and the measures ``scorer.auroc``, ``scorer.ece``,
-        ``scorer.brier``.
+        Files (weights of what was trained, config, report) and the measures `scorer.auroc`, `scorer.ece`,
+        `scorer.brier`.
 
     Raises:
-        CellError: ``one_class`` or ``too_few`` passages.
+        CellError: `one_class` or `too_few` passages.
         ModelError: If the base is unknown or no BERT.
 
     Reference: the PoolBench card, Classifier B. Departures in mode head: learning rate and epochs (TrainParams).
@@ -69,7 +66,7 @@ def train_scorer(
             base, passages.take(train_rows), tokens, validation, params, device, progress
         )
     temperature = fit_temperature(found, validation.labels)
-    config = _config(base, depth, temperature, params)
+    config = artifact_config(base, params, temperature, depth=depth)
     counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
     history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
     report = report_on(found, validation, temperature, params)
@@ -78,16 +75,16 @@ def train_scorer(
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
-def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> dict[str, Any]:
-    """What a scorer must know to be loaded again."""
+def artifact_config(base: Base, params: TrainParams, temperature: float, **own: object) -> dict[str, Any]:
+    """Return the settings that loading a scorer needs; `own` are those of its kind."""
     return {
+        **own,
         "format": FORMAT_VERSION,
         "kind": params.mode,
         "concept": params.concept,
         "base": params.base,
         "base_commit": params.revision,
         "base_revision": base.revision,
-        "depth": depth,
         "temperature": temperature,
         "params": params.model_dump(mode="json"),
     }
@@ -95,14 +92,14 @@ def _config(base: Base, depth: int, temperature: float, params: TrainParams) -> 
 
 def _train(
     base: Base,
-    passages: Passages,
-    tokens: Tokens,
+    passages: LabelledPassages,
+    tokens: BaseTokenizer,
     validation: Validation,
     params: TrainParams,
     device: torch.device,
     progress: Progress | None,
 ) -> tuple[dict[str, torch.Tensor], list[Epoch], int, np.ndarray]:
-    """Trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
+    """Return trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
     model = load_classifier(base, num_labels=2)
     frozen = params.mode == "head"
     depth = model.config.num_hidden_layers - params.trained_layers if frozen else 0

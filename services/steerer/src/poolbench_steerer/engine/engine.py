@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -14,14 +15,15 @@ from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.concurrency import OnDone, run_all
-from poolbench_steerer.engine.launch import timed_launch
-from poolbench_steerer.engine.limits import Limits
-from poolbench_steerer.engine.overflow import check_counts, check_logprobs
+from poolbench_steerer.engine.launch import launch
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
+    Limits,
     Piece,
     Take,
+    check_counts,
+    check_logprobs,
     sampling_params,
     unsteered_wire,
 )
@@ -55,8 +57,10 @@ class SteeringEngine:
 
     @classmethod
     async def start(cls, model: ModelRef, config: SteererSettings, bank: VectorBank | None = None) -> Self:
-        """Starts an engine; ``bank`` is what an earlier engine of the same model held."""
-        llm, start_s = timed_launch(model, config)
+        """Start an engine; `bank` is that of an earlier engine of the same model."""
+        began = time.monotonic()
+        llm = launch(model, config)
+        start_s = time.monotonic() - began
         info = (await llm.collective_rpc("steering_info"))[0]
         bank = bank or VectorBank(info["width"], info["num_slots"])
         engine = cls(model, llm, info, bank, start_s)
@@ -64,40 +68,38 @@ class SteeringEngine:
         return engine
 
     def close(self) -> None:
-        """Ends the engine process."""
+        """End the engine process."""
         self.llm.shutdown()
 
     @property
     def dead(self) -> bool:
-        """Whether the engine process is gone."""
+        """Return whether the engine process is gone."""
         return bool(self.llm.errored)
 
     @property
     def num_layers(self) -> int:
-        """Blocks of the model."""
+        """Return blocks of the model."""
         return self.limits.num_layers
 
     @property
     def rows_in_use(self) -> int:
-        """Requests for texts inside the engine."""
+        """Return requests for texts inside the engine."""
         return self._rows.in_use
 
     async def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> list[str]:
-        """Puts vectors into the device bank; known ones are not copied again. Returns their ids."""
+        """Put vectors into the device bank; return their ids. Known vectors are not copied again."""
         async with self._registering:
             ids, added = self.bank.register(vectors, confidential=confidential)
-            # Who gives up meanwhile must not leave a slot that is taken but holds another vector's numbers.
+            # Without the shield, a cancelled upload leaves a taken slot with another vector's numbers.
             await asyncio.shield(self._upload(added))
         return ids
 
     async def generate(
         self, requests: Sequence[GenerationRequest], on_done: OnDone | None = None, *, confidential: bool = False
     ) -> list[Generation]:
-        """Generates all texts, as many at once as the engine takes.
+        """Generate all texts, as many at once as the engine takes.
 
         Args:
-            requests: What to generate.
-            on_done: Told after each text.
             confidential: Whether they may be steered by vectors that were registered as confidential.
 
         Raises:
@@ -117,22 +119,19 @@ class SteeringEngine:
     async def follow(
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool = True
     ) -> Receipt | None:
-        """Generates one text and hands over its pieces; returns the receipt of a steered one.
+        """Generate one text and pass on its pieces; return the receipt of a steered text. Errors as in `generate`.
 
         Args:
             slots: Bank slots of its vectors, in use until this returns.
-            take: Gets every piece on the engine's event loop.
+            take: Called with every piece on the engine's event loop.
             in_steps: Whether a piece comes with every step, or the whole text in one.
-
-        Raises:
-            As ``generate``.
         """
         self.limits.check(request, 0, spare=0)
         self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
     async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
-        """Unsteered log-probability of each token but the first, given those before it."""
+        """Return unsteered log-probability of each token but the first, given those before it."""
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
@@ -143,7 +142,7 @@ class SteeringEngine:
         return logprobs
 
     async def head_logprobs(self, vector_id: str) -> list[float]:
-        """Next-token log-probabilities of a residual stream that is the vector alone (for the self-test)."""
+        """Return next-token log-probabilities of a residual stream that is the vector alone (for the self-test)."""
         return (await self.llm.collective_rpc("steering_head", args=(self.bank.entry(vector_id).slot,)))[0]
 
     async def _whole(self, request: GenerationRequest, slots: dict[str, int]) -> Generation:
@@ -170,7 +169,7 @@ class SteeringEngine:
             num_new, cut = await self._run(request.prompt_ids, params, salt, take)
             count = await self._rows.count(row)
             if cut and steering is not None:
-                # The engine may have been steps ahead of who ended the text: what it computed is what counts.
+                # The engine may have computed steps after the end of the text; they count too.
                 num_new = await self._rows.reached(row) - num_prompt + 1
         check_counts(count, self.dtype)
         if steering is None:
@@ -181,7 +180,7 @@ class SteeringEngine:
     async def _run(
         self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None, take: Take
     ) -> tuple[int, bool]:
-        """Number of tokens handed over, and whether the text was ended by ``take``."""
+        """Return the number of tokens passed on, and whether `take` ended the text."""
         num_new = 0
         async with aclosing(self._outputs(prompt_ids, params, salt)) as outputs:
             async for output in outputs:
@@ -196,7 +195,7 @@ class SteeringEngine:
     async def _outputs(
         self, prompt_ids: Sequence[int], params: SamplingParams, salt: str | None
     ) -> AsyncGenerator[RequestOutput, None]:
-        """What vLLM hands out for one request; closing the iterator before its end aborts the request."""
+        """Yield vLLM's outputs for one request; closing the iterator before its end aborts the request."""
         from vllm.inputs import tokens_input
 
         prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), uuid.uuid4().hex
@@ -207,14 +206,14 @@ class SteeringEngine:
                     num_new += len(output.outputs[0].token_ids)
                     yield output
         except asyncio.CancelledError:
-            # vLLM aborts what it waits for; one cancelled while it was being sent would go on, in a row given back.
+            # vLLM aborts what it waits for; a request cancelled while it is sent would go on, in a row given back.
             await self.llm.abort(request_id)
             raise
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
 
     def _check_change(self, request: GenerationRequest) -> None:
-        """Refuses a change that is too large; its vectors are in use, so the caller may use them."""
+        """Refuse a change that is too large; its vectors are in use, so the caller may use them."""
         if request.steering is not None:
             check_change(request.steering, lambda key: self.bank.entry(key, confidential=True), self.dtype)
 

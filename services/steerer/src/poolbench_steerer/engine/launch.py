@@ -1,16 +1,15 @@
-"""Starts vLLM with the steering worker: engine arguments and process environment."""
+"""Start vLLM with the steering worker: engine arguments and process environment."""
 
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 from poolbench.settings import ProcessSettings, SteererSettings
 from poolbench_steerer.plugin import WIRE_KEY
-from poolbench_steerer.plugin.supported import check_vllm_version
+from poolbench_steerer.plugin.internals import check_vllm_version
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -25,14 +24,16 @@ _CPU_KV_CACHE_GIB = 1.0
 
 
 def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
-    """Sets what vLLM reads from the environment; must run before vllm is imported. Never overrides a user."""
+    """Set vLLM's environment before vllm is imported; settings of the user are kept."""
     os.environ[ProcessSettings.variable("engine_owner")] = str(os.getpid())
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    if _built_for_cuda():
+    import torch
+
+    if torch.version.cuda is not None:
         # A forked engine fails when anything in this process has touched CUDA before.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     if config.num_threads is not None:
@@ -41,14 +42,8 @@ def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def _built_for_cuda() -> bool:
-    import torch
-
-    return torch.version.cuda is not None
-
-
 def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
-    """Imports vllm with its environment prepared; returns the error that its dead engines raise."""
+    """Import vllm with its environment prepared; return the error that its dead engines raise."""
     prepare_environment(model, config)
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: F401
     from vllm.v1.engine.exceptions import EngineDeadError
@@ -57,11 +52,7 @@ def import_vllm(model: ModelRef, config: SteererSettings) -> type[Exception]:
 
 
 def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
-    """Starts an engine; takes seconds to minutes. Call it on the event loop that will use it.
-
-    Raises:
-        ModelError: When vLLM refuses the model or its configuration.
-    """
+    """Start an engine on the event loop that will use it; raise ModelError if vLLM refuses the model. Takes minutes."""
     prepare_environment(model, config)
     import vllm
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -75,7 +66,7 @@ def launch(model: ModelRef, config: SteererSettings) -> AsyncLLM:
 
 
 def device(config: SteererSettings) -> str:
-    """``cpu`` or ``cuda``, as configured or as vLLM's platform says."""
+    """Return `cpu` or `cuda`, as configured or by vLLM's platform."""
     from vllm.platforms import current_platform
 
     found = "cpu" if current_platform.is_cpu() else "cuda"
@@ -85,7 +76,7 @@ def device(config: SteererSettings) -> str:
 
 
 def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str) -> dict[str, Any]:
-    """The arguments of vLLM's engine."""
+    """Return the arguments of vLLM's engine."""
     on_cpu = device_type == "cpu"
     arguments: dict[str, Any] = {
         "model": model.source,
@@ -119,9 +110,3 @@ def engine_arguments(model: ModelRef, config: SteererSettings, device_type: str)
     if cache_gib is not None:
         arguments["kv_cache_memory_bytes"] = int(cache_gib * 2**30)
     return arguments
-
-
-def timed_launch(model: ModelRef, config: SteererSettings) -> tuple[AsyncLLM, float]:
-    """An engine and the seconds its start took."""
-    began = time.monotonic()
-    return launch(model, config), time.monotonic() - began

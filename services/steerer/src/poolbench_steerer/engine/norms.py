@@ -13,11 +13,7 @@ from poolbench_steerer.tokens import Tokens
 
 
 async def measure_norms(engine: SteeringEngine, tokens: Tokens) -> list[float]:
-    """Mean residual norm after every block; nothing else may run in the engine meanwhile.
-
-    Raises:
-        InputError: When the engine runs captured or compiled graphs, where it cannot be measured.
-    """
+    """Return mean residual norms in an engine without other work; raise InputError unless it runs eagerly."""
     if not engine.eager:
         raise InputError("this engine does not run eagerly: give mean_residual_norm with strength, or alpha")
     texts = load_calibration().column("text").to_pylist()

@@ -1,4 +1,4 @@
-"""How likely the unsteered model finds a text: mean negative log-likelihood, batched in the engine."""
+"""Mean negative log-likelihood of texts under the unsteered model, batched in the engine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ from poolbench_steerer.errors import StateOverflowError
 
 @dataclass(frozen=True)
 class Scored:
-    """Mean negative log-likelihood in nats a token, over ``num_tokens`` scored tokens."""
+    """Mean negative log-likelihood in nats per token, over `num_tokens` scored tokens."""
 
     mean_nll: float
     num_tokens: int
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean negative log-likelihood.
-
-        Raises:
-            StateOverflowError: When that is beyond the largest float.
-        """
+        """Return exp of the mean negative log-likelihood; raises StateOverflowError beyond the largest float."""
         try:
             return math.exp(self.mean_nll)
         except OverflowError:
@@ -36,19 +32,9 @@ class Scored:
 
 
 async def score_continuations(
-    engine: SteeringEngine,
-    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
-    on_done: OnDone | None = None,
+    engine: SteeringEngine, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], on_done: OnDone | None = None
 ) -> list[Scored]:
-    """Scores each continuation given its prefix; without a prefix the first token is not scored.
-
-    Args:
-        pairs: (prefix token ids, continuation token ids).
-
-    Raises:
-        InputError: When there is no token to score.
-        PromptTooLongError: When a text does not fit into the window.
-    """
+    """Score each continuation given its prefix, in token ids; raise InputError or PromptTooLongError if impossible."""
     for index, (prefix, continuation) in enumerate(pairs):
         if not continuation or len(prefix) + len(continuation) < 2:
             raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")

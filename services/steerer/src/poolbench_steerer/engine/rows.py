@@ -1,4 +1,4 @@
-"""Rows of the worker's table as the engine sees them: lent to a steered request, read when it is done."""
+"""Rows of the worker's table: lent to a steered request, and read when it is done."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import ReceiptError
-from poolbench_steerer.plugin.counts import RowCount
+from poolbench_steerer.plugin.receipts import RowCount
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
 class Rows:
-    """Lends each row to one request at a time; who finds none free waits. Belongs to the engine's event loop."""
+    """Lend each row to one request at a time; further requests wait. Belongs to the engine's event loop."""
 
     def __init__(self, llm: AsyncLLM, num_rows: int) -> None:
         self._llm = llm
@@ -28,12 +28,12 @@ class Rows:
 
     @property
     def in_use(self) -> int:
-        """Steered requests inside the engine."""
+        """Return steered requests inside the engine."""
         return self._num_lent
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[int]:
-        """A row that is its holder's alone until the block ends."""
+        """Yield a row that is its holder's alone until the block ends."""
         row = await self._free.get()
         self._num_lent += 1
         try:
@@ -43,11 +43,7 @@ class Rows:
             self._free.put_nowait(row)
 
     async def count(self, row: int) -> RowCount:
-        """What the worker counted for the request that holds ``row``.
-
-        Raises:
-            ReceiptError: Tensor-parallel workers counted differently.
-        """
+        """Return the worker's counts for the request of `row`; raise ReceiptError if parallel workers disagree."""
         future: asyncio.Future[RowCount] = asyncio.get_running_loop().create_future()
         self._unread.append((row, future))
         if self._reader is None or self._reader.done():
@@ -55,18 +51,20 @@ class Rows:
         return await future
 
     async def reached(self, row: int) -> int:
-        """The first position that was not computed for the request that holds ``row``."""
+        """Return the first position that was not computed for the request that holds `row`."""
         replies = await self._llm.collective_rpc("steering_reached", args=(row,))
         return int(replies[0])
 
     async def _read(self) -> None:
-        # Whatever finishes while one call is under way is read by the next: about one call a step.
+        # Requests that finish during one call are read by the next: about one call per step.
         while self._unread:
             batch, self._unread = self._unread, []
             try:
                 replies = await self._llm.collective_rpc("steering_counts", args=([row for row, _ in batch],))
             except Exception as error:
-                _fail([future for _, future in batch], error)
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
                 continue
             for index, (_, future) in enumerate(batch):
                 if not future.done():
@@ -74,14 +72,8 @@ class Rows:
 
 
 def settle(future: asyncio.Future[RowCount], replies: Sequence[dict[str, Any]]) -> None:
-    """Gives a future the count that all tensor-parallel workers agree on, or the error that they don't."""
+    """Set the count that all tensor-parallel workers agree on, or an error if they do not."""
     if any(reply != replies[0] for reply in replies):
         future.set_exception(ReceiptError(f"tensor-parallel workers disagree about what was steered: {replies}"))
     else:
         future.set_result(RowCount.from_wire(replies[0]))
-
-
-def _fail(futures: Sequence[asyncio.Future[RowCount]], error: Exception) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Proves at start-up that steering works in this engine, with this model, on this device."""
+"""Prove at start-up that steering works in this engine, with this model, on this device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NUM_LOGPROBS = 5
 
 
 async def self_test(engine: SteeringEngine) -> dict[str, float]:
-    """Steers one token overwhelmingly after the last block, in every way, and compares with the head by hand.
+    """Steer one token overwhelmingly after the last block, in every way, and compare with the head by hand.
 
-    The final norm forgets the scale, so next-token log-probabilities must be those of the norm and head on one
+    The final norm removes the scale, so next-token log-probabilities must be those of the norm and head on one
     vector alone, whatever the prompt. A coefficient of 0 must change nothing. Receipts are checked too.
 
     Returns:
         The largest differences found, in nats.
 
     Raises:
-        ReceiptError: When the hook does not fire, or does not do what was asked.
+        ReceiptError: When the hook does not run, or does not do what was requested.
     """
-    kept, other = _orthogonal(engine.bank.width)
-    kept_id, other_id = await engine.register([kept, other])
+    basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((engine.bank.width, 2)))  # orthogonal
+    kept_id, other_id = await engine.register([basis[:, 0], basis[:, 1]])
     layer = engine.num_layers - 1
     ways = _ways(kept_id, other_id, layer, engine.limits.num_edits, _overwhelming(engine, kept_id, other_id))
     unchanged = Steering((Edit(kept_id, layer, 0.0),))
@@ -49,13 +49,13 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
 
 
 def _overwhelming(engine: SteeringEngine, *vector_ids: str) -> float:
-    """The coefficient, or what the bound on changes leaves of it in float16, where two edits share the bound."""
+    """Return the coefficient; in float16 the bound on changes limits it, which two edits share."""
     peak = sum(engine.bank.entry(vector_id).peak for vector_id in vector_ids)
     return min(_OVERWHELMING, 0.99 * max_change(engine.dtype) / peak)
 
 
 def _ways(kept_id: str, other_id: str, layer: int, num_edits: int, alpha: float) -> dict[str, Steering]:
-    """Ways to make the stream the kept vector alone; the last erases what was added of another, orthogonal one."""
+    """Return ways to make the stream the kept vector alone; the last erases another, orthogonal vector."""
     kept, other = Edit(kept_id, layer, alpha), Edit(other_id, layer, alpha)
     ways = {
         "add": (kept,),
@@ -66,19 +66,13 @@ def _ways(kept_id: str, other_id: str, layer: int, num_edits: int, alpha: float)
     return {way: Steering(edits) for way, edits in ways.items() if len(edits) <= num_edits}
 
 
-def _orthogonal(width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two orthogonal unit vectors, float64 [width]."""
-    basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((width, 2)))
-    return basis[:, 0], basis[:, 1]
-
-
 def _request(steering: Steering | None) -> GenerationRequest:
     prompt = (1, 2, 3)  # any tokens do: the outcome must not depend on them
     return GenerationRequest(prompt, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True)
 
 
 def _gap(found: dict[int, float] | None, reference: dict[int, float] | None) -> float:
-    """Largest absolute difference over the tokens of ``found``; infinite for a token ``reference`` lacks."""
+    """Return the largest absolute difference over the tokens of `found`; infinite if `reference` lacks one."""
     if not found or not reference:
         return float("inf")
     return max(abs(value - reference.get(token, float("inf"))) for token, value in found.items())

@@ -1,8 +1,8 @@
-"""Owns the engine: which model is loaded, who may use it, and its restart after a death.
+"""The owner of the engine: which model is loaded, who may use it, and its restart after a death.
 
 Handlers are synchronous and called from worker threads, HTTP routes run on another event loop; both reach the
-engine through the loop that a host runs in a thread of its own (``loop``). On it ``keeper`` loads one model at a
-time and lends it to jobs, ``failover`` repeats what a death has interrupted.
+engine through the loop that a host runs in a thread of its own. On it `keeper` loads one model at a time and lends
+it to jobs, `failover` repeats what a death has interrupted.
 """
 
 from poolbench_steerer.host.host import EngineHost

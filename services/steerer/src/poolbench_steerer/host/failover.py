@@ -1,4 +1,4 @@
-"""What the death of an engine interrupts is noticed, and done again on the next one: generation is repeatable."""
+"""Notice the death of an engine, and repeat what it interrupted on the next one: generation is repeatable."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn, TypeVar
 
 from poolbench.config import ModelRef
+from poolbench.errors import InputError, PoolbenchError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.engine.border import as_ours
 from poolbench_steerer.engine.launch import import_vllm
 from poolbench_steerer.errors import EngineDiedError, EngineError
 
@@ -22,24 +22,24 @@ _ALIVE_INTERVAL_S = 1.0
 async def retry_on_engine_death(
     model: ModelRef, config: SteererSettings, attempt: Callable[[], Awaitable[_T]], is_dead: Callable[[], bool]
 ) -> _T:
-    """Makes the attempt again after every death of the engine, on a new one.
+    """Make the attempt again after every death of the engine, on a new one.
 
     Args:
-        attempt: Takes whatever engine there is, or starts one.
+        attempt: Uses the current engine, or starts one.
         is_dead: Whether the engine that the attempt used has died.
 
     Raises:
-        EngineDiedError: It died more often than ``max_restarts``.
-        EngineError, InputError: In the place of an error that is vLLM's own, or another package's.
+        EngineDiedError: It died more often than `max_restarts`.
+        EngineError, InputError: In place of an error of vLLM or another package.
     """
-    # In another thread: vllm takes seconds to import, and what it keeps of failed optional imports would
-    # hold on to the frames, and so the engines, of its importers.
+    # In another thread: vllm takes seconds to import, and the errors of its failed optional imports keep
+    # the frames, and so the engines, of its importers alive.
     dead_error = await asyncio.to_thread(import_vllm, model, config)
     for _ in range(config.max_restarts + 1):
         try:
             return await attempt()
         except Exception as error:
-            # What a death looks like depends on what was under way; an engine may die in its self-test too.
+            # The error of a death depends on what was running; an engine may die in its self-test too.
             if not (isinstance(error, dead_error) or is_dead()):
                 _raise_as_ours(error)
             logger.warning("the engine of %s died (%s); restarting it", model.id, error)
@@ -50,7 +50,7 @@ async def retry_on_engine_death(
 
 
 def _raise_as_ours(error: Exception) -> NoReturn:
-    """Raise the error that may leave the replica; the trace of a failure that is not ours stays in the log."""
+    """Raise the error that may leave the replica; the traceback of another package's failure is logged."""
     ours = as_ours(error)
     if ours is error:
         raise error
@@ -60,11 +60,7 @@ def _raise_as_ours(error: Exception) -> NoReturn:
 
 
 async def while_alive(engine: SteeringEngine, work: Awaitable[_T]) -> _T:
-    """The result of ``work``, which is given up when the engine has died: vLLM leaves calls to a dead worker open.
-
-    Raises:
-        EngineDiedError: The engine died, and ``work`` did not notice.
-    """
+    """Return the result of `work`; raise EngineDiedError after a death, as vLLM leaves calls to dead workers open."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():
@@ -76,3 +72,22 @@ async def while_alive(engine: SteeringEngine, work: Awaitable[_T]) -> _T:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+#: vLLM's errors for requests that it refuses: the base class of 0.32, and the one class of 0.25.
+_REFUSALS = ("VLLMClientError", "VLLMValidationError")
+
+
+def as_ours(error: Exception) -> Exception:
+    """Return the error that leaves the engine's process for `error`: our errors and Python's own are not changed.
+
+    An exception is pickled where it leaves a replica of Ray Serve, and loaded in the HTTP proxy of all services. There
+    the class of a foreign one imports its whole package, which takes seconds and hundreds of megabytes.
+    """
+    kind = type(error)
+    if isinstance(error, PoolbenchError) or kind.__module__ == "builtins":
+        return error
+    if any(base.__name__ in _REFUSALS for base in kind.__mro__):
+        return InputError(f"the engine refuses the request: {error}")
+    reason = error.__cause__ or error  # vLLM's own EngineGenerateError says nothing itself
+    return EngineError(f"the engine failed at this request: {type(reason).__name__}: {reason}")

@@ -1,8 +1,10 @@
-"""The engine as the service's threads and routes see it: jobs to run on it, and its state."""
+"""The engine for the service's threads and routes: jobs to run on it, and its state; and the event loop it runs on."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from poolbench.config import ModelRef, resolve_model
@@ -10,10 +12,70 @@ from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.host.keeper import EngineKeeper, Job
-from poolbench_steerer.host.loop import Emit, LoopThread
 from poolbench_steerer.plugin.bank import VectorBank
+from poolbench_steerer.tokens import Tokens, loaded_tokens
 
 _T = TypeVar("_T")
+Emit = Callable[[Any], None]
+_CHECK_INTERVAL_S = 1.0
+_END = object()
+
+
+class LoopThread:
+    """Run coroutines on a loop in a thread of its own; a caller that stops waiting for one cancels it."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it was not stopped."""
+        return self._thread.is_alive()
+
+    def run(self, work: Coroutine[Any, Any, _T], check: Callable[[], None] | None = None) -> _T:
+        """Run `work` for a synchronous caller; an error of `check`, called every second or two, cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            while check is not None:
+                try:
+                    return future.result(timeout=_CHECK_INTERVAL_S)
+                except TimeoutError:
+                    if future.done():  # the work's own TimeoutError
+                        raise
+                    check()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def run_async(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run `work` for a caller on any other event loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def stream(self, start: Callable[[Emit], Coroutine[Any, Any, None]]) -> AsyncGenerator[Any, None]:
+        """Yield what the work that `start` makes emits, for a caller on any other event loop."""
+        loop, emitted = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def emit(item: Any) -> None:
+            loop.call_soon_threadsafe(emitted.put_nowait, item)
+
+        future = asyncio.run_coroutine_threadsafe(start(emit), self._loop)
+        future.add_done_callback(lambda _: emit(_END))
+        try:
+            while (item := await emitted.get()) is not _END:
+                yield item
+            future.result()
+        finally:
+            future.cancel()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+
+
 StreamJob = Callable[[SteeringEngine, Emit], Awaitable[None]]
 
 
@@ -26,26 +88,22 @@ class EngineHost:
         self._loop = LoopThread("steering-engine")
 
     def run(self, model: ModelRef, job: Job[_T], check: Callable[[], None] | None = None) -> _T:
-        """Runs a job on the engine from a synchronous caller.
-
-        Args:
-            check: Called every second or two meanwhile; what it raises cancels the job.
-        """
+        """Run a job on the engine for a synchronous caller; an error of `check`, called once a second, cancels it."""
         return self._loop.run(self.keeper.run(model, job), check)
 
     async def run_async(self, model: ModelRef, job: Job[_T]) -> _T:
-        """Runs a job on the engine from any other event loop; cancelling the caller cancels the job."""
+        """Run a job on the engine from any other event loop; cancelling the caller cancels the job."""
         return await self._loop.run_async(self.keeper.run(model, job))
 
     def stream(self, model: ModelRef, job: StreamJob) -> AsyncGenerator[Any, None]:
-        """What a job emits, as it emits it, on any other event loop; closing the iterator cancels the job.
+        """Return what a job emits, for any other event loop; closing the iterator cancels the job.
 
         After the death of an engine the job is called again with a new one: it must skip what it had emitted.
         """
         return self._loop.stream(lambda emit: self.keeper.run(model, lambda engine: job(engine, emit)))
 
     async def look(self, model: ModelRef, view: Callable[[VectorBank | None], _T]) -> _T:
-        """What ``view`` says of a model's bank, None if it never had one; loads nothing."""
+        """Return `view` of a model's bank, or of None if it never had one; load nothing."""
 
         async def on_loop() -> _T:
             return view(self.keeper.bank_of(model))
@@ -53,19 +111,19 @@ class EngineHost:
         return await self._loop.run_async(on_loop())
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
+        """Return mean residual norm after every block, measured once; other jobs wait meanwhile."""
         return await self._loop.run_async(self.keeper.residual_norms(model))
 
-    def load(self) -> None:
-        """Loads the configured model and waits for it.
+    async def tokens(self, model: ModelRef) -> Tokens:
+        """Return the tokenizer of a model."""
+        return await loaded_tokens(model, trust_remote_code=self.config.trust_remote_code)
 
-        Raises:
-            ModelError, ReceiptError: It cannot be loaded, or fails its self-test.
-        """
+    def load(self) -> None:
+        """Load the configured model; raise ModelError or ReceiptError if it cannot be loaded or fails its self-test."""
         self.run(resolve_model(self.config.model), _nothing)
 
     def health(self) -> dict[str, Any]:
-        """State of the engine, for ``/health``."""
+        """Return state of the engine, for `/health`."""
         keeper, engine = self.keeper, self.keeper.engine
         state = EngineState.DEAD if engine is not None and engine.dead else keeper.state
         report: dict[str, Any] = {"state": state, "restarts": keeper.num_restarts, "jobs": keeper.num_jobs}
@@ -87,7 +145,7 @@ class EngineHost:
         return report
 
     def in_use(self) -> dict[str, int]:
-        """What requests hold; all zero when none is under way."""
+        """Return what requests hold; all zero when none is running."""
         engine = self.keeper.engine
         return {
             "jobs": self.keeper.num_jobs,
@@ -96,13 +154,8 @@ class EngineHost:
             "engine_requests": engine.llm.get_num_unfinished_requests() if engine is not None else 0,
         }
 
-    @property
-    def num_restarts(self) -> int:
-        """Engines started after the death of another."""
-        return self.keeper.num_restarts
-
     def close(self) -> None:
-        """Ends the engine and its thread; a second call does nothing."""
+        """End the engine and its thread; a second call does nothing."""
         if self._loop.alive:
             self._loop.run(self.keeper.unload())
             self._loop.stop()

@@ -1,4 +1,4 @@
-"""Which engine is loaded: one model at a time, lent to any number of jobs, changed when none is under way."""
+"""The loaded engine: one model at a time, lent to any number of jobs, changed when none is running."""
 
 from __future__ import annotations
 
@@ -29,12 +29,9 @@ class EngineKeeper:
     """One engine with one model; a job for another model waits, then reloads. Belongs to one event loop.
 
     Attributes:
-        engine: The one that is loaded, alive or dead.
-        state: Where the engine stands; `failed` where the configured model could not be loaded.
-        failure: Why it failed.
-        checks: What the self-test of the latest engine found.
-        num_restarts: Engines started after the death of another.
-        num_jobs: Jobs under way.
+        engine: The loaded engine, alive or dead.
+        state: State of the engine; `failed` where the configured model could not be loaded.
+        checks: Results of the latest engine's self-test.
     """
 
     def __init__(self, config: SteererSettings) -> None:
@@ -51,11 +48,11 @@ class EngineKeeper:
         self._idle.set()
 
     def bank_of(self, model: ModelRef) -> VectorBank | None:
-        """The bank of a model that was loaded before."""
+        """Return the bank of a model that was loaded before."""
         return self._banks.get(_identity(model))
 
     async def run(self, model: ModelRef, job: Job[_T]) -> _T:
-        """Runs a job on an engine with this model, again on a new engine when one dies."""
+        """Run a job on an engine with this model, again on a new engine when one dies."""
 
         async def attempt() -> _T:
             async with self._lease(model) as engine:
@@ -64,11 +61,11 @@ class EngineKeeper:
         return await retry_on_engine_death(model, self._config, attempt, self._is_dead)
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Mean residual norm after every block, measured once; other jobs wait meanwhile."""
+        """Return mean residual norm after every block, measured once; other jobs wait meanwhile."""
         return await retry_on_engine_death(model, self._config, lambda: self._measure_norms(model), self._is_dead)
 
     async def unload(self) -> None:
-        """Ends the engine, if there is one."""
+        """End the engine, if there is one."""
         engine, self.engine, self.state = self.engine, None, EngineState.IDLE
         if engine is not None:
             engine.close()
@@ -100,7 +97,7 @@ class EngineKeeper:
             return engine.residual_norms
 
     async def _loaded(self, model: ModelRef) -> SteeringEngine:
-        """The engine with this model; only for who holds the gate."""
+        """Return the engine with this model; the caller must hold the gate."""
         engine = self.engine
         if engine is None or engine.dead or not _serves(engine.model, model):
             await self._idle.wait()
@@ -134,7 +131,7 @@ class EngineKeeper:
 
 
 def _serves(loaded: ModelRef, wanted: ModelRef) -> bool:
-    """Whether a request for ``wanted`` can use ``loaded``; one that names no revision takes what is there."""
+    """Return whether a request for `wanted` can use `loaded`; without a revision any is accepted."""
     same = (loaded.source, loaded.dtype) == (wanted.source, wanted.dtype)
     return same and wanted.revision in (None, loaded.revision)
 

@@ -1,5 +1,5 @@
-"""The steerer over HTTP: ``verbs`` (texts, perplexities), ``vectors``, ``tokenizer``, ``completions`` (the OpenAI API).
+"""The steerer over HTTP: `verbs` (texts, perplexities), `vectors`, `tokenizer`, `completions` (the OpenAI API).
 
-``steering`` is what a request may say of steering, ``bounds`` how much a request may hold, ``admission`` how many
-texts may wait, ``values`` how messages quote what was received.
+`steering` is the part of a request about steering, `bounds` limits the size of a request, `admission` the number of
+waiting texts.
 """

@@ -1,4 +1,4 @@
-"""What the steerer's own verbs answer, for the OpenAPI document and for readers of it."""
+"""Responses of the steerer's own verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds of what a request may hold; all of them stand in the OpenAPI documents."""
+"""Bounds of a request's contents, which the OpenAPI documents show, and how messages quote values."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ class RequestBody(StrictModel):
 
 
 def valid_unicode(value: Any) -> Any:
-    """Return the value unless it is a text that UTF-8 cannot hold.
-
-    Raises:
-        ValueError: It contains a lone surrogate.
-    """
+    """Return the value; raise ValueError for a text with a lone surrogate, which UTF-8 cannot hold."""
     if isinstance(value, str):
         try:
             value.encode()
@@ -80,3 +76,16 @@ def check_new_tokens(num_texts: int, max_tokens: int) -> None:
             f"{num_texts} texts of up to {max_tokens} new tokens are {num_texts * max_tokens}, at most "
             f"{MAX_NEW_TOKENS} are generated for one request; send fewer texts at a time, or lower max_tokens"
         )
+
+
+_MAX_CHARS = 60
+
+
+def shortened(value: Any) -> str:
+    """Return a value in ASCII, cut to the length of a message; containers are shown by kind and size."""
+    if isinstance(value, (list, tuple, dict, bytes)) and len(value) > 4:
+        return f"a {type(value).__name__} of {len(value)}"
+    if isinstance(value, str):
+        value = value[: _MAX_CHARS + 1]
+    text = ascii(value)
+    return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}..."

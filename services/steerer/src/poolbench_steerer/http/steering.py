@@ -1,4 +1,4 @@
-"""How a request over HTTP says what to steer with, and the steering that it means."""
+"""The part of a request about steering, and the steering that it means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef
+from poolbench.config import ModelRef, resolve_model
+from poolbench.runtime.folders import requested_model
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
@@ -24,9 +25,9 @@ Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
 class EditBody(RequestBody):
     """One edit: a vector at a layer.
 
-    ``alpha`` is the coefficient itself; ``strength`` is in mean residual norms of the layer, which are
-    measured on the calibration texts unless ``mean_residual_norm`` is given. ``erase`` needs neither: there
-    ``alpha`` is the share of the projection that goes, 1 if it is left out.
+    `alpha` is the coefficient itself; `strength` is in mean residual norms of the layer, which are
+    measured on the calibration texts unless `mean_residual_norm` is given. `erase` needs neither: there
+    `alpha` is the share of the projection that goes, 1 if it is left out.
     """
 
     vector: Vector | None = None
@@ -51,9 +52,9 @@ class EditBody(RequestBody):
 
 
 class SteeringBody(RequestBody):
-    """How to steer: ``edits``, or the fields of a single edit in their place; and at which positions.
+    """How to steer: `edits`, or the fields of a single edit in their place; and at which positions.
 
-    ``positions``: ``generated`` (from the last prompt position on), ``all``, ``prompt``, or the number of the
+    `positions`: `generated` (from the last prompt position on), `all`, `prompt`, or the number of the
     first position.
     """
 
@@ -70,7 +71,7 @@ class SteeringBody(RequestBody):
 
 
 async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None) -> list[float]:
-    """The alpha of strength 1 for every edit; 1 where none is needed."""
+    """Return the alpha of strength 1 for every edit; 1 where none is needed."""
     edits = body.edits if body is not None else []
     measured: list[float] = []
     if any(edit.strength is not None and edit.mean_residual_norm is None for edit in edits):
@@ -79,11 +80,7 @@ async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None)
 
 
 async def resolve(engine: SteeringEngine, body: SteeringBody | None, units: list[float]) -> Steering | None:
-    """The steering that a body means; vectors in it are registered.
-
-    Raises:
-        LayerError, VectorError, BankFullError, StrengthError, InputError: Naming what is wrong.
-    """
+    """Return the steering that a body means; register its vectors. Errors come from the engine's limits and bank."""
     if body is None:
         return None
     for edit in body.edits:
@@ -114,3 +111,9 @@ def _alpha(edit: EditBody, unit: float) -> float:
             "useful ones are below the layer's mean residual norm"
         )
     return alpha
+
+
+def model_of(host: EngineHost, name: str | None) -> ModelRef:
+    """Return the model of a request, by default the configured one; raise UnknownModelError or ModelError."""
+    configured = host.config.model
+    return resolve_model(configured) if name in (None, "", configured) else requested_model(name)

@@ -13,8 +13,8 @@ from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import DetokenizeAnswer, TokenizeAnswer, TokenizerInfo
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.http.steering import model_of
+from poolbench_steerer.tokens import Tokens
 
 
 class TokenizeBody(RequestBody):
@@ -33,7 +33,7 @@ class DetokenizeBody(RequestBody):
 
 
 class TokenizerVerbs:
-    """``/tokenize``, ``/detokenize`` and ``/tokenizer_info``; none of them loads a model."""
+    """`/tokenize`, `/detokenize` and `/tokenizer_info`; none of them loads a model."""
 
     def __init__(self, host: EngineHost) -> None:
         self.host = host
@@ -52,14 +52,14 @@ class TokenizerVerbs:
         )
 
     async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
-        """Token ids of a text."""
+        """Return token ids of a text."""
         tokens = await self._tokens(body.model)
         encode = tokens.encode if body.add_special_tokens else tokens.encode_plain
         ids = await asyncio.to_thread(encode, body.prompt)
         return {"tokens": list(ids), "count": len(ids)}
 
     async def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
-        """Text of token ids."""
+        """Return text of token ids."""
         tokens = await self._tokens(body.model)
         wrong = next((token for token in body.tokens if token >= tokens.size), None)
         if wrong is not None:
@@ -67,9 +67,8 @@ class TokenizerVerbs:
         return {"prompt": await asyncio.to_thread(tokens.decode_all, body.tokens)}
 
     async def info(self, model: Name | None = None) -> dict[str, Any]:
-        """Class, size, special tokens and chat template of the tokenizer."""
+        """Return class, size, special tokens and chat template of the tokenizer."""
         return (await self._tokens(model)).info
 
     async def _tokens(self, name: str | None) -> Tokens:
-        model = model_of(self.host, name)
-        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
+        return await self.host.tokens(model_of(self.host, name))

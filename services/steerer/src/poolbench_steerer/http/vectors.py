@@ -1,4 +1,4 @@
-"""Registering and listing steering vectors over HTTP, as JSON or safetensors."""
+"""Register and list steering vectors over HTTP, as JSON or safetensors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from poolbench.runtime.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList
-from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.http.values import shortened
+from poolbench_steerer.http.bounds import MAX_VECTORS, Label, Name, RequestBody, Vector, shortened
+from poolbench_steerer.http.steering import model_of
 from poolbench_steerer.plugin.bank import VectorBank
 
 MAX_JSON_MIB = 32  # parsing more holds up every other request
@@ -40,32 +39,29 @@ class VectorsBody(RequestBody):
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
-        "content": {
-            JSON_TYPE: {"schema": VectorsBody.model_json_schema()},
-            **dict.fromkeys(SAFETENSORS_TYPES, BINARY),
-        },
+        "content": {JSON_TYPE: {"schema": VectorsBody.model_json_schema()}, **dict.fromkeys(SAFETENSORS_TYPES, BINARY)},
     }
 }
 
 
 class VectorVerbs:
-    """``POST /vectors`` and ``GET /vectors``."""
+    """`POST /vectors` and `GET /vectors`."""
 
     def __init__(self, host: EngineHost) -> None:
         self.host = host
         self._labels: dict[str, dict[str, str]] = {}  # by model: the latest label of every id
 
     def add_to(self, router: APIRouter) -> None:
-        """Registers the verbs."""
+        """Register the verbs."""
         router.post("/vectors", response_model=RegisteredVectors, responses=errors(404, 415), openapi_extra=_BODY)(
             self.register
         )
         router.get("/vectors", response_model=VectorList, responses=errors(400, 404, 422, body=False))(self.vectors)
 
     async def register(self, request: Request, model: Name | None = None) -> dict[str, Any]:
-        """Registers vectors once; the ids stay valid until they are evicted as least recently used.
+        """Register vectors once; the ids stay valid until they are evicted as least recently used.
 
-        The body is JSON, or safetensors (``application/octet-stream``, ``application/vnd.safetensors``): tensors
+        The body is JSON, or safetensors (`application/octet-stream`, `application/vnd.safetensors`): tensors
         [width] or [vectors, width] of any float type, whose names become labels.
         """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -86,7 +82,7 @@ class VectorVerbs:
         return {"model": ref.id, "vector_ids": ids, "labels": named}
 
     async def vectors(self, model: Name | None = None) -> dict[str, Any]:
-        """The registered vectors of a model, least recently used first; loads no model."""
+        """Return the registered vectors of a model, least recently used first; loads no model."""
         ref = model_of(self.host, model)
         labels: Mapping[str, str] = self._labels.get(ref.id, {})
         capacity = self.host.config.bank_slots
@@ -122,12 +118,7 @@ class VectorVerbs:
 
 
 def parse_safetensors(data: bytes) -> tuple[list[str], list[np.ndarray]]:
-    """Labels and float32 vectors of a safetensors file; the rows of a matrix are labelled ``name/0``, ``name/1`` ...
-
-    Raises:
-        InputError: The bytes are no safetensors, or hold no tensor.
-        VectorError: A tensor is no vector or matrix of floats.
-    """
+    """Return labels (`name`, or `name/0` ... of a matrix) and float32 vectors; raise InputError or VectorError."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 

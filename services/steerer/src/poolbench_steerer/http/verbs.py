@@ -1,71 +1,60 @@
-"""HTTP verbs for ad-hoc requests; they call what the queue handlers call."""
+"""HTTP verbs for ad-hoc requests, by the same functions as the queue's handlers."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fastapi import Request
 from pydantic import Field, model_validator
 
-from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
+from poolbench_steerer.errors import ClientGoneError, OverloadedError
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.admission import Admission, until_disconnect
+from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
-from poolbench_steerer.http.bounds import (
-    MAX_NEW_TOKENS,
-    Name,
-    RequestBody,
-    Seed,
-    Temperature,
-    Texts,
-    TopP,
-    check_new_tokens,
-    check_total_chars,
-)
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.http.steering import SteeringBody, resolve, units_of
+from poolbench_steerer.http.steering import SteeringBody, model_of, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
-from poolbench_steerer.repetition import repeated_4grams
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.tokens import Tokens, repeated_4grams
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
 
-class GenerateBody(RequestBody):
+class GenerateBody(bounds.RequestBody):
     """Prompts to continue, steered or not."""
 
-    prompts: Texts
+    prompts: bounds.Texts
     steering: SteeringBody | None = None
-    max_tokens: int = Field(default=40, gt=0, le=MAX_NEW_TOKENS)
-    temperature: Temperature = 0.0
-    top_p: TopP = 1.0
-    seed: Seed = 0
-    model: Name | None = None
+    max_tokens: int = Field(default=40, gt=0, le=bounds.MAX_NEW_TOKENS)
+    temperature: bounds.Temperature = 0.0
+    top_p: bounds.TopP = 1.0
+    seed: bounds.Seed = 0
+    model: bounds.Name | None = None
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        check_total_chars(self.prompts)
-        check_new_tokens(len(self.prompts), self.max_tokens)
+        bounds.check_total_chars(self.prompts)
+        bounds.check_new_tokens(len(self.prompts), self.max_tokens)
         return self
 
 
-class PerplexityBody(RequestBody):
+class PerplexityBody(bounds.RequestBody):
     """Texts to score under the unsteered model, each given the prompt of the same index, if any."""
 
-    texts: Texts
-    prompts: Texts | None = None
-    model: Name | None = None
+    texts: bounds.Texts
+    prompts: bounds.Texts | None = None
+    model: bounds.Name | None = None
 
     @model_validator(mode="after")
     def _together(self) -> Self:
-        check_total_chars([*self.texts, *(self.prompts or ())])
+        bounds.check_total_chars([*self.texts, *(self.prompts or ())])
         return self
 
 
@@ -77,7 +66,7 @@ class Verbs:
         self.admission = admission
 
     def add_to(self, router: APIRouter) -> None:
-        """Registers the verbs."""
+        """Register the verbs."""
         router.post(
             "/generate",
             response_model=GenerateAnswer,
@@ -92,18 +81,18 @@ class Verbs:
         )(self.perplexity)
 
     async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
-        """Continues prompts, each with a receipt when steered."""
+        """Continue prompts, each with a receipt when steered."""
         with self.admission.texts(len(body.prompts)):
             return await until_disconnect(request, self._generate(body))
 
     async def perplexity(self, body: PerplexityBody, request: Request) -> dict[str, Any]:
-        """Mean negative log-likelihood (nats a token) and perplexity under the unsteered model."""
+        """Return mean negative log-likelihood (nats a token) and perplexity under the unsteered model."""
         with self.admission.texts(len(body.texts)):
             return await until_disconnect(request, self._perplexity(body))
 
     async def _generate(self, body: GenerateBody) -> dict[str, Any]:
-        model = self._model(body.model)
-        tokens = await self._tokens(model)
+        model = model_of(self.host, body.model)
+        tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
         units = await units_of(self.host, model, body.steering)
 
@@ -118,40 +107,24 @@ class Verbs:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
         if len(prompts) != len(body.texts):
             raise InputError(f"{len(body.texts)} texts need as many prompts, got {len(prompts)}")
-        model = self._model(body.model)
-        tokens = await self._tokens(model)
+        model = model_of(self.host, body.model)
+        tokens = await self.host.tokens(model)
         texts = list(zip(prompts, body.texts, strict=True))
-        pairs = await asyncio.to_thread(lambda: [_split(tokens, prompt, text) for prompt, text in texts])
+        # Without a prompt the tokenizer's own special tokens are the prefix.
+        pairs = await asyncio.to_thread(lambda: [(tokens.encode(p), tokens.encode_plain(text)) for p, text in texts])
         scored = await self.host.run_async(model, lambda engine: score_continuations(engine, pairs))
         rows = [{"mean_nll": s.mean_nll, "perplexity": s.perplexity, "num_tokens": s.num_tokens} for s in scored]
         return {"model": model.id, "texts": rows}
 
-    def _model(self, name: str | None) -> ModelRef:
-        return model_of(self.host, name)
-
-    async def _tokens(self, model: ModelRef) -> Tokens:
-        return await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
-
 
 def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | None) -> GenerationRequest:
     return GenerationRequest(
-        prompt,
-        body.max_tokens,
-        steering,
-        temperature=body.temperature,
-        top_p=body.top_p,
-        seed=body.seed,
+        prompt, body.max_tokens, steering, temperature=body.temperature, top_p=body.top_p, seed=body.seed
     )
 
 
-def _split(tokens: Tokens, prompt: str, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Prefix and scored ids: without a prompt the tokenizer's own special tokens are the prefix."""
-    prefix = tokens.encode(prompt)
-    return prefix, tokens.encode_plain(text)
-
-
 def receipt_body(receipt: Receipt | None) -> dict[str, Any] | None:
-    """A receipt as JSON; None for an unsteered text."""
+    """Return a receipt as JSON; None for an unsteered text."""
     return None if receipt is None else receipt.to_json()
 
 
@@ -163,3 +136,49 @@ def _answer(made: Generation, tokens: Tokens) -> dict[str, Any]:
         "repeated_4grams": repeated_4grams(made.token_ids),
         "receipt": receipt_body(made.receipt),
     }
+
+
+_T = TypeVar("_T")
+
+
+class Admission:
+    """Counts the texts that HTTP requests wait for; one event loop uses it."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.num_pending = 0
+
+    @contextmanager
+    def texts(self, count: int) -> Iterator[None]:
+        """Take `count` places until the block ends; raise OverloadedError when there are fewer."""
+        if self.num_pending + count > self.capacity:
+            raise OverloadedError(
+                f"{self.num_pending} texts are waiting and {count} more would exceed {self.capacity} "
+                "(POOLBENCH_STEERER_MAX_PENDING_TEXTS); try again later, or send fewer at a time"
+            )
+        self.num_pending += count
+        try:
+            yield
+        finally:
+            self.num_pending -= count
+
+
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of `work`; cancel it and raise ClientGoneError as soon as the client has gone."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError("the client has gone")
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    # The body has been read, so the only message left to come is the end of the connection.
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

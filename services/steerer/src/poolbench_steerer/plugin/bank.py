@@ -1,4 +1,4 @@
-"""Which device slot holds which vector: registered once, evicted least recently used, never while in use."""
+"""The vectors in device slots: registered once, evicted least recently used, never while in use."""
 
 from __future__ import annotations
 
@@ -29,25 +29,22 @@ class Entry:
 
     @cached_property
     def length(self) -> float:
-        """The Euclidean norm."""
+        """Return the Euclidean norm."""
         return float(np.linalg.norm(self.vector.astype(np.float64)))
 
     @cached_property
     def peak(self) -> float:
-        """The largest element in size."""
+        """Return the largest element in size."""
         return float(np.abs(self.vector).max())
 
 
 def vector_id(vector: np.ndarray) -> str:
-    """The id of a vector: hash of its little-endian float32 bytes."""
+    """Return the id of a vector: hash of its little-endian float32 bytes."""
     return hashlib.sha256(np.ascontiguousarray(vector, dtype="<f4").tobytes()).hexdigest()[:32]
 
 
 class VectorBank:
-    """Bookkeeping of the device bank; slot 0 stays zero and means "no vector".
-
-    Host copies are kept, so that a restarted engine is filled again. Not thread-safe: one event loop owns it.
-    """
+    """Bookkeeping of the device bank for one event loop; slot 0 is "no vector". Host copies fill a restarted engine."""
 
     def __init__(self, width: int, capacity: int) -> None:
         self.width = width
@@ -60,26 +57,24 @@ class VectorBank:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The registered vectors that may be told of, least recently used first."""
+        """Return the registered vectors that are not confidential, least recently used first."""
         return tuple(entry for entry in self._entries.values() if not entry.confidential)
 
     @property
     def resident(self) -> tuple[Entry, ...]:
-        """All that the device holds."""
+        """Return all that the device holds."""
         return tuple(self._entries.values())
 
     @property
     def num_in_use(self) -> int:
-        """Vectors that a running request refers to."""
+        """Return vectors that a running request refers to."""
         return sum(entry.users > 0 for entry in self._entries.values())
 
     def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> tuple[list[str], list[Entry]]:
-        """Gives every vector a slot; all of one call stay resident together.
+        """Give every vector a slot; all of one call stay resident together.
 
-        Args:
-            vectors: Float [width] each.
-            confidential: They steer toward a sensitive concept. Who sends such a vector himself has it anyway, and
-                may use it from then on.
+        A confidential vector steers toward a sensitive concept. A client that sends the same vector has it anyway, and
+        may use it from then on.
 
         Returns:
             The ids in order, and the entries that are new and must be copied to the device.
@@ -103,7 +98,7 @@ class VectorBank:
         return ids, added
 
     def entry(self, key: str, *, confidential: bool = False) -> Entry:
-        """The entry of an id. Raises UnknownVectorError, also for a confidential one that is not asked for as such."""
+        """Return the entry of an id; raise UnknownVectorError, also for a confidential one without `confidential`."""
         try:
             entry = self._entries[key]
             if entry.confidential and not confidential:
@@ -117,7 +112,7 @@ class VectorBank:
 
     @contextmanager
     def in_use(self, keys: Iterable[str], *, confidential: bool = False) -> Iterator[dict[str, int]]:
-        """Protects vectors from eviction; yields the slot of each."""
+        """Protect vectors from eviction; yields the slot of each."""
         entries = [self.entry(key, confidential=confidential) for key in set(keys)]
         for entry in entries:
             entry.users += 1

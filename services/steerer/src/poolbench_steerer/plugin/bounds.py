@@ -1,8 +1,8 @@
-"""How much a request may ask to change: checked before the engine sees it, for every operation.
+"""Bounds on the change of a request, checked before the engine gets it, for every operation.
 
-A coefficient alone says nothing: what reaches the model's states is the coefficient times the vector, in the model's
-number type. A change that is not finite there, or too large for the norms of the model, would break the states of
-the request. The bounds are far above any use: mean residual norms are about 1 to 1,000.
+The model's states get the coefficient times the vector, in the model's number type. A change that is not finite
+there, or too large for the norms of the model, would break the states of the request. The bounds are far above any
+use: mean residual norms are about 1 to 1,000.
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ MAX_SHARE = 100.0
 
 
 def max_change(dtype: str) -> float:
-    """The bound for a model whose states have this type, such as ``bfloat16``."""
+    """Return the bound for a model whose states have this type, such as `bfloat16`."""
     return MAX_CHANGE_FLOAT16 if dtype == "float16" else MAX_CHANGE
 
 
 def check_change(steering: Steering, entry_of: Callable[[str], Entry], dtype: str) -> None:
-    """Refuses steering whose edits could make a state overflow.
-
-    Raises:
-        StrengthError: Naming the size of the change and the bound.
-    """
+    """Raise StrengthError, with the size and the bound, for edits that could make a state overflow."""
     changes = {edit: _change(edit, entry_of(edit.vector_id)) for edit in steering.edits}
     # An addition that preserves the norm is computed in float32, and leaves the state as large as it was.
     stored = sum(change for edit, change in changes.items() if edit.operation != "add_preserving_norm")
@@ -51,7 +47,7 @@ def check_change(steering: Steering, entry_of: Callable[[str], Entry], dtype: st
 
 
 def _change(edit: Edit, entry: Entry) -> float:
-    """The most that an edit adds to an element, apart from what the state itself brings."""
+    """Return the most that an edit adds to an element, apart from the state's own part."""
     if edit.operation == "erase":
         return 0.0
     scale = entry.length if edit.operation == "clamp" else 1.0

@@ -1,4 +1,4 @@
-"""Everything of vLLM's insides that the plug-in touches, as a table that is checked against its source.
+"""The supported vLLM releases, and the internals of vLLM that the plug-in uses, checked against its source.
 
 A release that renamed one of them would steer wrong tokens, or none, without an error of its own. The check
 reads vLLM's files and imports nothing, so that a CPU machine can check what only GPUs run.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,10 @@ class Internal:
 
     Attributes:
         file: Relative to the package.
-        name: Class or function; of a class, ``members`` are attributes and methods.
+        name: Class or function; of a class, `members` are attributes and methods.
         members: Names that must exist; of a function, parameters.
         signatures: Parameters that a method must have, by method.
-        calls: What a method must call, by method: otherwise hooking the callee has no effect.
+        calls: Functions that a method must call, by method: otherwise hooking the callee has no effect.
     """
 
     file: str
@@ -57,7 +58,7 @@ INTERNALS = (
     ),
     Internal("v1/worker/gpu_input_batch.py", "InputBatch", ("req_ids", "num_reqs", "num_computed_tokens_cpu")),
     Internal("v1/utils.py", "CpuGpuBuffer", ("np",)),
-    # The second builds a batch a step.
+    # The second builds one batch per step.
     Internal(
         "v1/worker/gpu/model_runner.py",
         "GPUModelRunner",
@@ -102,7 +103,7 @@ INTERNALS = (
 
 
 def check_internals() -> None:
-    """Raises RuntimeError when the installed vLLM lacks what the plug-in relies on."""
+    """Raise RuntimeError when the installed vLLM lacks what the plug-in relies on."""
     spec = find_spec("vllm")
     assert spec is not None and spec.origin is not None
     missing = list(missing_internals(Path(spec.origin).parent))
@@ -111,7 +112,7 @@ def check_internals() -> None:
 
 
 def missing_internals(package: Path) -> Iterator[str]:
-    """What the vLLM in folder ``package`` lacks, in words."""
+    """Yield what the vLLM in folder `package` lacks, in words."""
     for internal in INTERNALS:
         found = _definition(package / internal.file, internal.name)
         if found is None:
@@ -158,7 +159,7 @@ def _methods(node: ast.ClassDef) -> Iterator[tuple[str, ast.FunctionDef | ast.As
 
 
 def _member_names(node: ast.ClassDef) -> Iterator[str]:
-    """Fields and methods in the class body, and what its methods assign to ``self``."""
+    """Yield fields and methods in the class body, and what its methods assign to `self`."""
     for child in ast.walk(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield child.name
@@ -176,3 +177,32 @@ def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 def _called(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     calls = (child.func for child in ast.walk(node) if isinstance(child, ast.Call))
     return {function.attr for function in calls if isinstance(function, ast.Attribute)}
+
+
+#: vLLM releases whose internals this plug-in knows: the pinned one, and those that pair with torch 2.11.
+SUPPORTED_VLLM = ("0.32.0", "0.25.0", "0.25.1")
+
+
+def check_vllm_version(version: str) -> None:
+    """Raise RuntimeError, with the supported ones, for another version of vLLM."""
+    release = version.partition("+")[0]
+    if release not in SUPPORTED_VLLM:
+        raise RuntimeError(
+            f"vLLM {version} is not supported by the steering plug-in, which relies on its internals; "
+            f"install one of {', '.join(SUPPORTED_VLLM)}"
+        )
+
+
+def refuse_unsupported(config: Any) -> None:
+    """Raise RuntimeError for features of vLLM that steering does not support."""
+    parallel = config.parallel_config
+    passes = getattr(config.compilation_config, "pass_config", None)
+    reasons = {
+        "speculative decoding (rejected positions would count)": config.speculative_config is not None,
+        "pipeline parallelism (a worker holds only some of the blocks)": parallel.pipeline_parallel_size > 1,
+        "micro-batches (tokens of a batch run apart)": bool(parallel.use_ubatching),
+        "sequence parallelism (a worker holds only some of the tokens)": bool(getattr(passes, "enable_sp", False)),
+    }
+    refused = [reason for reason, found in reasons.items() if found]
+    if refused:
+        raise RuntimeError(f"steering does not support {'; '.join(refused)}; turn it off")

@@ -1,9 +1,9 @@
-"""Steering on GPUs: one kernel a layer, captured once in a CUDA graph whatever the requests ask for.
+"""Steering on GPUs: one kernel per layer, captured once in a CUDA graph for all requests.
 
-One program a token. It reads the token's row and leaves at once where there is none, so that a layer without
-edits costs a launch; otherwise it applies the row's edits in registers, exactly as ``arithmetic`` does, and
-writes and counts the result. Behind the last block it looks at every token that somebody owns: a state that broke
-is counted and set to zero, as after each edit. Nothing is asked of the host.
+There is one program per token. It reads the token's row and returns at once where there is none, so that a layer
+without edits costs one launch; otherwise it applies the row's edits in registers, exactly as `arithmetic` does, and
+writes and counts the result. Behind the last block it checks every token that a request owns: a state that broke is
+counted and set to zero, as after each edit. The host is not involved.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from poolbench_steerer.plugin.finite import state_limit
 from poolbench_steerer.plugin.spec import OPERATION_CODES
-from poolbench_steerer.plugin.state import SteeringState
+from poolbench_steerer.plugin.state import SteeringState, state_limit
 
 _PRESERVING = tl.constexpr(OPERATION_CODES["add_preserving_norm"])
 _CLAMP = tl.constexpr(OPERATION_CODES["clamp"])
@@ -22,7 +21,7 @@ _TINY = tl.constexpr(float(torch.finfo(torch.float32).tiny))
 
 
 def steer_on_gpu(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steers all tokens at ``layer`` in place, and counts those that changed and those that all edits met."""
+    """Steer all tokens at `layer` in place, and count those that changed and those that all edits met."""
     num_tokens, width = hidden_TD.shape
     if num_tokens == 0:
         return

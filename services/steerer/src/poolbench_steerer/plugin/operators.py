@@ -1,12 +1,12 @@
 """The custom op that steers hidden states in place and counts, per request and layer, what it changed.
 
 All state lies in buffers that are allocated once, so the op can be captured in a CUDA graph: a step only
-rewrites ``token_rows``. The counts are taken from the hidden states themselves (before against after), not from
-the plan: a hook that was compiled away, a slot that was never filled or a coefficient lost in rounding shows.
+rewrites `token_rows`. The counts compare the hidden states before and after, so they reveal a hook that was
+compiled away, a slot that was never filled or a coefficient lost in rounding.
 
 A state that an edit made too large is set to zero and counted as broken; so is any state behind the last block.
 Only these places are guarded, because a guard on every layer costs several percent. A state that breaks in between
-reaches the cache blocks of its own request alone, and ``cache`` clears blocks before another request gets them.
+reaches the cache blocks of its own request alone, and `runner` clears blocks before another request gets them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ from typing import Any
 
 import torch
 
-from poolbench_steerer.plugin.arithmetic import edit_stream
-from poolbench_steerer.plugin.finite import state_limit
-from poolbench_steerer.plugin.state import LayerWork, SteeringState
+from poolbench_steerer.plugin.spec import OPERATION_CODES
+from poolbench_steerer.plugin.state import LayerWork, SteeringState, state_limit
 
 
 def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: SteeringState, layer: int) -> None:
-    """Steers the tokens of a batch at ``layer`` in place, and counts those that changed.
+    """Steer the tokens of a batch at `layer` in place, and count those that changed.
 
     Args:
-        hidden: What the block returned, [T, D], or [1, T, D] from models that vLLM runs with Transformers' own
+        hidden: Output of the block, [T, D], or [1, T, D] from models that vLLM runs with Transformers' own
             code; padding may follow the batch's tokens.
-        residual: The other half of a fused pair: the residual stream is the sum of both. None: it is ``hidden``
-            alone.
+        residual: The other half of a fused pair, whose sum is the residual stream; None if `hidden` is all of it.
     """
     hidden_TD = hidden.view(-1, hidden.shape[-1])
     residual_TD = None if residual is None else residual.view(-1, residual.shape[-1])
@@ -44,7 +42,7 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
 
 
 def guard(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState) -> None:
-    """Counts every broken state behind the last block, and clears it."""
+    """Count every broken state behind the last block, and clears it."""
     if _surely_sound(hidden_TD) and (residual_TD is None or _surely_sound(residual_TD)):
         return
     stream_TD = hidden_TD.float() if residual_TD is None else hidden_TD.float() + residual_TD.float()
@@ -57,13 +55,13 @@ def guard(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: Stee
 
 
 def _surely_sound(half_TD: torch.Tensor) -> bool:
-    """Whether the sum of all squares shows that no element is large: a third of the time of a look at each."""
+    """Return whether the sum of all squares shows that no element is large, in a third of the time of a full check."""
     flat = half_TD.reshape(-1)
     return half_TD.dtype == torch.float32 and torch.dot(flat, flat).item() <= (state_limit(half_TD.dtype) / 2) ** 2
 
 
 def _add(hidden_TD: torch.Tensor, state: SteeringState, layer: int, work: LayerWork) -> None:
-    """The common case: one vector a token, which needs no look at the residual stream."""
+    """Apply one vector per token, the common case, which does not read the residual stream."""
     assert work.additions_N is not None and work.addition_rows_N is not None
     before_ND = hidden_TD.index_select(0, work.additions_N)
     after_ND = (before_ND + work.delta(state, layer)).to(hidden_TD.dtype)  # rounded once, from float32
@@ -74,7 +72,7 @@ def _add(hidden_TD: torch.Tensor, state: SteeringState, layer: int, work: LayerW
 def _edit(
     hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, state: SteeringState, layer: int, work: LayerWork
 ) -> None:
-    """All other edits, in float32 on the residual stream."""
+    """Apply all other edits, in float32 on the residual stream."""
     assert work.general_N is not None and work.general_rows_N is not None
     rows_N = work.general_rows_N
     before_ND = hidden_TD.index_select(0, work.general_N)
@@ -96,7 +94,7 @@ def _write(
     hidden_TD: torch.Tensor, state: SteeringState, layer: int, tokens_and_rows: tuple[torch.Tensor, torch.Tensor],
     before_ND: torch.Tensor, after_ND: torch.Tensor, met_N: torch.Tensor,
 ) -> None:  # fmt: skip
-    """Writes edited tokens, counts those that changed and those that were met; a broken one is zero and counted."""
+    """Write edited tokens, and count changed and met ones; a broken one is set to zero and counted."""
     tokens_N, rows_N = tokens_and_rows
     gaps_N = (after_ND - before_ND).abs_().amax(dim=1)  # NaN where one of both is: comparisons with it are false
     least, most = torch.aminmax(gaps_N)
@@ -119,13 +117,13 @@ _STATE: list[SteeringState] = []
 
 
 def bind(state: SteeringState) -> None:
-    """Makes ``state`` the one that the op of this process works on."""
+    """Make `state` the one that the op of this process works on."""
     _STATE[:] = [state]
 
 
 @torch.library.custom_op("poolbench_steerer::steer", mutates_args=("hidden_TD",))
 def steer(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, layer: int) -> None:
-    """Steers ``hidden_TD`` in place; opaque to torch.compile, which would otherwise trace state away."""
+    """Steer `hidden_TD` in place; opaque to torch.compile, which would otherwise trace state away."""
     steer_tokens(hidden_TD, residual_TD, _STATE[0], layer)
 
 
@@ -135,7 +133,7 @@ def _(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, layer: int) -> 
 
 
 def steer_output(layer: int) -> Any:
-    """A forward hook for block ``layer``.
+    """Return a forward hook for block `layer`.
 
     A block returns its output, or the fused pair (output, residual) whose sum is the residual stream. Changing
     the first changes the sum exactly once.
@@ -149,3 +147,64 @@ def steer_output(layer: int) -> Any:
             steer_tokens(hidden, residual, _STATE[0], layer)
 
     return hook
+
+
+_PRESERVING = OPERATION_CODES["add_preserving_norm"]
+_CLAMP = OPERATION_CODES["clamp"]
+_ERASE = OPERATION_CODES["erase"]
+
+
+def edit_stream(
+    stream_ND: torch.Tensor,
+    table_SD: torch.Tensor,
+    slots_EN: torch.Tensor,
+    operations_EN: torch.Tensor,
+    coefficients_EN: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the edits of each token add to its residual stream, applied one after the other.
+
+    Args:
+        stream_ND: float32 residual stream of N tokens.
+        table_SD: float32 vectors by slot.
+        slots_EN, operations_EN, coefficients_EN: Edit e of token n; operation 0 is none.
+
+    Returns:
+        The change, float32 [N, D], and whether every edit of a token had a vector that is not zero and gave a
+        finite result, bool [N]. The sum of the additions is exact: it is never rounded to the stream's scale.
+    """
+    delta_ND = torch.zeros_like(stream_ND)
+    met_N = torch.ones(len(stream_ND), dtype=torch.bool, device=stream_ND.device)
+    for slots_N, operations_N, coefficients_N in zip(slots_EN, operations_EN, coefficients_EN, strict=True):
+        vectors_ND = table_SD.index_select(0, slots_N)
+        squares_N = (vectors_ND * vectors_ND).sum(dim=1)
+        factors_N = _factors(stream_ND + delta_ND, vectors_ND, squares_N, operations_N, coefficients_N)
+        added_ND = delta_ND + factors_N.unsqueeze(1) * vectors_ND
+        delta_ND = _with_norm(stream_ND, delta_ND, added_ND, operations_N == _PRESERVING)
+        met_N &= (operations_N == 0) | (squares_N > 0)
+    return delta_ND, met_N & (delta_ND.abs().amax(dim=1) < torch.inf)
+
+
+def _factors(
+    stream_ND: torch.Tensor,
+    vectors_ND: torch.Tensor,
+    squares_N: torch.Tensor,
+    operations_N: torch.Tensor,
+    coefficients_N: torch.Tensor,
+) -> torch.Tensor:
+    """Return how much of its vector each token gets; 0 for a vector that is zero."""
+    dots_N = (stream_ND * vectors_ND).sum(dim=1)
+    safe_N = squares_N.clamp_min(torch.finfo(torch.float32).tiny)
+    clamped_N = (coefficients_N * squares_N.sqrt() - dots_N) / safe_N
+    erased_N = -coefficients_N * dots_N / safe_N
+    projected_N = torch.where(operations_N == _CLAMP, clamped_N, erased_N)
+    return torch.where(operations_N >= _CLAMP, projected_N, coefficients_N)
+
+
+def _with_norm(
+    stream_ND: torch.Tensor, before_ND: torch.Tensor, after_ND: torch.Tensor, preserving_N: torch.Tensor
+) -> torch.Tensor:
+    """Return the change after an edit; to preserve the norm, the edited stream is scaled back to it."""
+    norms_N = torch.linalg.vector_norm(stream_ND + before_ND, dim=1)
+    edited_ND = stream_ND + after_ND
+    scales_N = norms_N / torch.linalg.vector_norm(edited_ND, dim=1).clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.where(preserving_N.unsqueeze(1), edited_ND * scales_N.unsqueeze(1) - stream_ND, after_ND)

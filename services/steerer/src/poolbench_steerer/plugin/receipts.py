@@ -1,21 +1,30 @@
 """Proof that a text was steered: positions that the op really met and changed, against the number expected.
 
-Three counts a layer. *Expected* follows from prompt, new tokens and positions asked for. *Applied* are the positions
-at which the op ran for this request with vectors that are not zero and a finite result. *Changed* are those whose
-hidden state differs afterwards, bit for bit. An addition changes every position, so all three must be equal; a
-clamp or an erasure finds some positions at their target already, so there *applied* must equal *expected* and
-*changed* is what it is.
+There are three counts per layer. *Expected* follows from prompt, new tokens and requested positions. *Applied* are the
+positions at which the op ran for this request with vectors that are not zero and a finite result. *Changed* are those
+whose hidden state differs afterwards, bit for bit. An addition changes every position, so all three must be equal. A
+clamp or an erasure finds some positions at their target already, so there only *applied* must equal *expected*.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
 
 from poolbench.errors import ReceiptError
 from poolbench_steerer.errors import NoEffectError
-from poolbench_steerer.plugin.counts import LayerCount, RowCount
+from poolbench_steerer.plugin.rows import NUM_COPIES, UNSTEERED
 from poolbench_steerer.plugin.spec import Edit, Steering
+
+if TYPE_CHECKING:
+    from poolbench_steerer.plugin.state import SteeringState
+
+
+_TOTALS = ("positions_changed", "positions_applied", "positions_expected")
 
 
 @dataclass(frozen=True)
@@ -31,12 +40,11 @@ class LayerReceipt:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The proof that travels with a steered text.
+    """The proof of a steered text.
 
     Attributes:
-        vector_ids, layers, alphas, operations: Of every edit asked for, in the order given.
+        vector_ids, layers, alphas, operations: Of every requested edit, in the order given.
         positions_changed, positions_applied, positions_expected: Sums over layers with live edits.
-        by_layer: The same for each of these layers.
     """
 
     vector_ids: tuple[str, ...]
@@ -49,31 +57,24 @@ class Receipt:
     by_layer: tuple[LayerReceipt, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As services send it: totals, and each edit with the counts of its layer."""
+        """Return as services send it: totals, and each edit with the counts of its layer."""
         counts = {each.layer: each for each in self.by_layer}
         edits = zip(self.vector_ids, self.layers, self.alphas, self.operations, strict=True)
-        return {
-            "vector_ids": list(self.vector_ids),
-            "layers": list(self.layers),
-            "alphas": list(self.alphas),
-            "operations": list(self.operations),
-            "positions_changed": self.positions_changed,
-            "positions_applied": self.positions_applied,
-            "positions_expected": self.positions_expected,
-            "edits": [
-                {"vector_id": vector_id, "layer": layer, "alpha": alpha, "operation": operation}
-                | _positions(counts.get(layer))
-                for vector_id, layer, alpha, operation in edits
-            ],
-        }
+        lists = {name: list(getattr(self, name)) for name in ("vector_ids", "layers", "alphas", "operations")}
+        each_edit = [
+            {"vector_id": vector_id, "layer": layer, "alpha": alpha, "operation": operation}
+            | {name: getattr(counts.get(layer), name, 0) for name in _TOTALS}  # 0 at a layer without live edits
+            for vector_id, layer, alpha, operation in edits
+        ]
+        return lists | {name: getattr(self, name) for name in _TOTALS} | {"edits": each_edit}
 
 
 def check(steering: Steering, count: RowCount, num_prompt_tokens: int, num_new_tokens: int) -> Receipt:
-    """The receipt of a finished request.
+    """Return the receipt of a finished request.
 
     Raises:
         ReceiptError: When a layer was not steered at exactly the expected positions, another layer was, or
-            tokens of nobody were.
+            tokens of no request were.
         NoEffectError: When all positions were met as expected, but an addition was lost in rounding at some.
     """
     expected = steering.num_positions(num_prompt_tokens, num_new_tokens)
@@ -117,7 +118,7 @@ def _right(edits: tuple[Edit, ...], counts: LayerCount, expected: int, repeated:
 
 
 def _met(counts: LayerCount, expected: int, repeated: int) -> bool:
-    """Whether every position was met, and none changed that should not have been."""
+    """Return whether every position was met, and none changed that should not have been."""
     met = (counts.applied, counts.applied_again) == (expected, repeated)
     return met and counts.changed <= expected and counts.changed_again <= repeated
 
@@ -140,11 +141,67 @@ def _applied(edits: tuple[Edit, ...], counts: LayerCount) -> tuple[int, int]:
     return counts.applied, counts.applied_again
 
 
-def _positions(counts: LayerReceipt | None) -> dict[str, int]:
-    if counts is None:  # nothing was asked for at this layer: a coefficient of 0
-        return {"positions_changed": 0, "positions_applied": 0, "positions_expected": 0}
+@dataclass(frozen=True)
+class LayerCount:
+    """Counts for one request at one layer; `again` are positions computed once more.
+
+    Attributes:
+        changed, changed_again: Positions whose hidden state changed.
+        applied, applied_again: Positions at which all edits of the layer ran.
+    """
+
+    changed: int = 0
+    changed_again: int = 0
+    applied: int = 0
+    applied_again: int = 0
+
+
+@dataclass(frozen=True)
+class RowCount:
+    """Counts for one request.
+
+    Attributes:
+        layers: Counts by layer; layers without any are absent.
+        repeated: Positions steered again because the request had been preempted.
+        skipped: Positions in the steered range that were never computed for this request.
+        stray: Changes at tokens that belong to no request since the engine started, and at tokens of this request that
+            are not to be steered.
+        broken: By layer, positions whose state became too large or was not finite.
+    """
+
+    layers: dict[int, LayerCount]
+    repeated: int
+    skipped: int
+    stray: int
+    broken: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_wire(cls, values: dict[str, Any]) -> RowCount:
+        """Return the counts that `counts_of` wrote."""
+        layers = {int(layer): LayerCount(*map(int, counts)) for layer, counts in values["layers"]}
+        broken = {int(layer): int(count) for layer, count in values["broken"]}
+        return cls(layers, int(values["repeated"]), int(values["skipped"]), int(values["stray"]), broken)
+
+
+def counts_of(state: SteeringState, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the counts of the requests that own `rows`, as JSON values, by one transfer from the device."""
+    columns = [row + copy * state.rows.num_rows for row in (0, *rows) for copy in range(NUM_COPIES)]
+    tables = (state.changed_LR, state.applied_LR, state.broken_LR)
+    found = torch.stack([table_LR[:, columns] for table_LR in tables]).cpu().numpy()
+    # [0 and requests, layers, (changed, applied, broken), copies of the row]
+    counted = found.reshape(len(tables), len(found[0]), -1, NUM_COPIES).transpose(2, 1, 0, 3)
+    unowned = int(counted[0, :, 0].sum())
+    return [_reply(counts, state.rows.account(row), unowned) for row, counts in zip(rows, counted[1:], strict=True)]
+
+
+def _reply(counts: np.ndarray, account: tuple[int, int], unowned: int) -> dict[str, Any]:
+    """Return the counts of one request, [layers, (changed, applied, broken), copies of its row]."""
+    steered, broken = counts[:, :2, :UNSTEERED], counts[:, 2].sum(axis=1)
+    layers = np.flatnonzero(steered.any(axis=(1, 2)))
     return {
-        "positions_changed": counts.positions_changed,
-        "positions_applied": counts.positions_applied,
-        "positions_expected": counts.positions_expected,
+        "layers": [[int(layer), steered[layer].reshape(-1).tolist()] for layer in layers],
+        "repeated": account[0],
+        "skipped": account[1],
+        "stray": unowned + int(counts[:, 0, UNSTEERED].sum()),
+        "broken": [[int(layer), int(broken[layer])] for layer in np.flatnonzero(broken)],
     }

@@ -1,13 +1,13 @@
-"""Worker side: which request every token of a batch belongs to, and what was asked to be steered.
+"""Worker side: the request of every token of a batch, and its steering.
 
 A request that generates a text owns a *row* from admission until its counts are read. A row holds, per layer, the
-edits of the request; row 0 belongs to nobody. Per step the host writes one row index per token, whatever the
-number of layers and settings. Each row exists three times, ``num_rows`` apart:
+edits of the request; row 0 belongs to no request. Per step the host writes one row index per token, whatever the
+number of layers and settings. Each row exists three times, `num_rows` apart:
 
 1. Tokens that are steered for the first time carry the row itself.
 2. Tokens that a preempted request computes again carry its twin, which has the same edits: they are steered alike
    but counted apart.
-3. Tokens that are not steered carry a copy without edits, so that a broken state is known to be this request's.
+3. Tokens that are not steered carry a copy without edits, so that a broken state can be assigned to this request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RowTable:
         self._batch: tuple[list[str], np.ndarray] = ([], np.zeros(0, dtype=np.int64))
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> int | None:
-        """Fills the row of a new request; returns it, or None when a preempted request comes back."""
+        """Fill the row of a new request; return it, or None when a preempted request comes back."""
         row = int(wire["row"])
         if self._row_of.get(request_id) == row:
             return None
@@ -77,21 +77,17 @@ class RowTable:
         return row
 
     def release(self, request_ids: Iterable[str]) -> None:
-        """Forgets finished requests; their rows keep the counts until another request takes them."""
+        """Forget finished requests; their rows keep the counts until another request takes them."""
         for request_id in request_ids:
             self._row_of.pop(request_id, None)
         self._batch = ([], self._batch[1])
 
     def assign(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> np.ndarray:
-        """The row of every token of a batch, in the copy that says how it is steered; 0 where nobody owns it.
+        """Return the row of every token of a batch, int64 [tokens], in the copy for its steering; 0 without an owner.
 
         Args:
-            request_ids: Requests in batch order.
             query_start: [requests + 1], first token of each request in the batch.
             num_computed: [requests], position of each request's first token.
-
-        Returns:
-            int64 [tokens].
         """
         rows = self._rows_of(request_ids)
         num_tokens = np.diff(query_start).astype(np.int64)
@@ -108,11 +104,11 @@ class RowTable:
         return token_rows
 
     def account(self, row: int) -> tuple[int, int]:
-        """Positions of a row that were steered more than once, and that were skipped."""
+        """Return positions of a row that were steered more than once, and that were skipped."""
         return int(self._repeated[row]), int(self._skipped[row])
 
     def reached(self, row: int) -> int:
-        """The first position of a row's request that was not computed yet."""
+        """Return the first position of a row's request that was not computed yet."""
         return int(self._frontier[row])
 
     def _add_edit(self, layer: int, row: int, edit: tuple[int, int, float]) -> None:
@@ -131,7 +127,7 @@ class RowTable:
         return rows
 
     def _account(self, rows: np.ndarray, begin: np.ndarray, end: np.ndarray) -> bool:
-        """Moves the frontiers; returns whether any position is steered again."""
+        """Move the frontiers; returns whether any position is steered again."""
         # Row 0 may occur many times; its start is never reached, so it only ever receives zeros.
         first = np.maximum(begin, self._start[rows])
         end = np.minimum(end, self._stop[rows])

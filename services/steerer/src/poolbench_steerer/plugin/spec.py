@@ -1,4 +1,4 @@
-"""What a request asks for: which edits of the residual stream, at which layers, at which positions."""
+"""The steering of a request: edits of the residual stream, their layers and positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poolbench.errors import InputError
 
 Operation = Literal["add", "add_preserving_norm", "clamp", "erase"]
 Positions = Literal["generated", "all", "prompt"] | int
-MAX_ALPHA = 1e8  # far beyond any use; ``bounds`` limits what it makes of a vector
+MAX_ALPHA = 1e8  # far beyond any use; `bounds` limits what it makes of a vector
 
 #: Codes of the operations on the device; 0 is no edit.
 OPERATION_CODES: dict[Operation, int] = {"add": 1, "add_preserving_norm": 2, "clamp": 3, "erase": 4}
@@ -21,12 +21,11 @@ _NAMED_POSITIONS = ("generated", "all", "prompt")
 
 @dataclass(frozen=True)
 class Edit:
-    """One change of the residual stream h after block ``layer`` by a registered vector v, u = v / |v|.
+    """One change of the residual stream h after block `layer` by a registered vector v, u = v / |v|.
 
     Attributes:
-        alpha: The coefficient.
-        operation: ``add``: h + alpha v. ``add_preserving_norm``: (h + alpha v) |h| / |h + alpha v|.
-            ``clamp``: h + (alpha - h.u) u, so that the projection on u is alpha. ``erase``: h - alpha (h.u) u,
+        operation: `add`: h + alpha v. `add_preserving_norm`: (h + alpha v) |h| / |h + alpha v|.
+            `clamp`: h + (alpha - h.u) u, so that the projection on u is alpha. `erase`: h - alpha (h.u) u,
             so that 1 removes the projection.
     """
 
@@ -46,12 +45,12 @@ class Edit:
 
     @property
     def live(self) -> bool:
-        """Whether it asks for any change: with coefficient 0 only a clamp does."""
+        """Return whether it can change anything: with coefficient 0 only a clamp can."""
         return self.alpha != 0.0 or self.operation == "clamp"
 
     @property
     def additive(self) -> bool:
-        """Whether it changes every position it meets; a projection may be at its target already."""
+        """Return whether it changes every position it meets; a projection may be at its target already."""
         return _STAGES[self.operation] == 0
 
 
@@ -62,8 +61,8 @@ class Steering:
     Attributes:
         edits: At one layer additive edits are applied first, then clamps, then erasures, each group in the
             order given.
-        positions: ``generated``: the last prompt position, so that the first new token is steered, and all
-            later ones. ``all``: every position. ``prompt``: every prompt position, the last one included,
+        positions: `generated`: the last prompt position, so that the first new token is steered, and all
+            later ones. `all`: every position. `prompt`: every prompt position, the last one included,
             and none later. A number n: position n (the first token has 0) and all later ones.
     """
 
@@ -83,23 +82,23 @@ class Steering:
 
     @property
     def applied(self) -> tuple[Edit, ...]:
-        """The edits in the order in which they act."""
+        """Return the edits in the order in which they act."""
         return tuple(sorted(self.edits, key=lambda edit: (edit.layer, _STAGES[edit.operation])))
 
     @property
     def live_by_layer(self) -> dict[int, tuple[Edit, ...]]:
-        """The edits that ask for a change, by layer, in the order in which they act."""
+        """Return the live edits by layer, in the order in which they act."""
         live = [edit for edit in self.applied if edit.live]
         return {layer: tuple(e for e in live if e.layer == layer) for layer in dict.fromkeys(e.layer for e in live)}
 
     @property
     def max_edits_per_layer(self) -> int:
-        """The largest number of edits at one layer."""
+        """Return the largest number of edits at one layer."""
         layers = [edit.layer for edit in self.edits]
         return max(layers.count(layer) for layer in layers)
 
     def span(self, num_prompt_tokens: int) -> tuple[int, int | None]:
-        """The first steered position, and the first one after it that is not; None: there is none."""
+        """Return the first steered position, and the first one after it that is not, or None."""
         if isinstance(self.positions, int):
             return self.positions, None
         if self.positions == "prompt":
@@ -107,28 +106,25 @@ class Steering:
         return (0 if self.positions == "all" else num_prompt_tokens - 1), None
 
     def first_position(self, num_prompt_tokens: int) -> int:
-        """The first position that is steered."""
+        """Return the first position that is steered."""
         return self.span(num_prompt_tokens)[0]
 
     def steers_prompt(self, num_prompt_tokens: int) -> bool:
-        """Whether a prompt position before the last is steered.
+        """Return whether a prompt position before the last is steered.
 
-        Such a position could come from the prefix cache (the last one never does): right in value, but steered
-        for another request, so that this one could not prove it.
+        Such a position could come from the prefix cache (the last one never does). Its value would be right, but it was
+        steered for another request, so that this one could not prove it.
         """
         return self.first_position(num_prompt_tokens) < num_prompt_tokens - 1
 
     def num_positions(self, num_prompt_tokens: int, num_new_tokens: int) -> int:
-        """How many positions a finished request must have steered.
-
-        The last sampled token is never fed back, so positions 0 .. prompt + new - 2 are computed.
-        """
+        """Return the number of positions that a finished request must have steered; the last token is not fed back."""
         start, stop = self.span(num_prompt_tokens)
         computed = num_prompt_tokens + num_new_tokens - 1
         return max(0, min(computed, computed if stop is None else stop) - start)
 
     def cache_salt(self, num_prompt_tokens: int) -> str:
-        """Salt of the prefix cache: states are shared only between requests steered identically.
+        """Return the salt of the prefix cache: only requests steered identically share states.
 
         The span is part of it: the same tokens are a steered answer in one request and an unsteered prompt in
         the next.
@@ -137,7 +133,7 @@ class Steering:
         return digest({"edits": edits, "span": list(self.span(num_prompt_tokens))})
 
     def wire(self, row: int, slots: dict[str, int], num_prompt_tokens: int) -> dict[str, Any]:
-        """The instructions that travel to the worker in ``SamplingParams.extra_args``."""
+        """Return the instructions for the worker in `SamplingParams.extra_args`."""
         start, stop = self.span(num_prompt_tokens)
         edits = [
             [edit.layer, slots[edit.vector_id], OPERATION_CODES[edit.operation], edit.alpha]

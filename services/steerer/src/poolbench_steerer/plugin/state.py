@@ -10,7 +10,7 @@ import torch
 
 from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, ONE_ADDITION, RowTable
 
-#: (hidden, residual or None, state, layer): steers in place and counts, without a look at the host's plan.
+#: (hidden, residual or None, state, layer): steers in place and counts, without the host's plan.
 Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], None]
 
 
@@ -20,12 +20,12 @@ class SteeringState:
     Attributes:
         table_SD: float32 vectors by slot; slot 0 is zero.
         slots_LER, operations_LER, coefficients_LER: the edits of every row at every layer.
-        token_rows_T: row of every token of the running batch; 0 belongs to nobody.
+        token_rows_T: row of every token of the running batch; 0 has no owner.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
-        broken_LR: positions whose state was not finite, or beyond what the model's norms can take, after an edit
-            or behind the last block.
-        kernel: Steers on devices that must not ask the host; None where the host plans each batch.
+        broken_LR: positions whose state was not finite, or too large for the model's norms, after an edit or behind
+            the last block.
+        kernel: Steers on devices that must not wait for the host; None where the host plans each batch.
     """
 
     def __init__(
@@ -52,21 +52,18 @@ class SteeringState:
         self._works: list[LayerWork | None] = [None] * num_layers
 
     def admit(self, request_id: str, wire: dict[str, Any]) -> None:
-        """Fills the row of a request that is scheduled for the first time."""
+        """Fill the row of a request that is scheduled for the first time."""
         row = self.rows.admit(request_id, wire)
         if row is not None:
             self._admitted += [row + copy * self.rows.num_rows for copy in range(NUM_COPIES)]
 
     def fill(self, slots: list[int], vectors_ND: torch.Tensor) -> None:
-        """Writes float32 vectors into slots: one transfer, whatever their number."""
+        """Write float32 vectors into slots by one transfer."""
         self.table_SD[torch.tensor(slots, device=self.device)] = vectors_ND.to(self.device)
         self._token_rows = self._token_rows[:0]
 
     def begin_batch(self, token_rows: np.ndarray) -> None:
-        """Sets the row of every token of the next forward pass; all tokens after them are padding.
-
-        Where requests only decode, one batch is like the last: then there is nothing to do.
-        """
+        """Set the row of every token of the next pass, 0 for padding; a batch like the last one is not copied."""
         if self._admitted:
             self._copy_admitted()
         filled = len(token_rows)
@@ -81,11 +78,11 @@ class SteeringState:
             self._works = [LayerWork.of(kinds[layer], token_rows, self.device) for layer in range(len(kinds))]
 
     def work_at(self, layer: int) -> LayerWork | None:
-        """What the running batch needs at a layer; None: nothing."""
+        """Return the running batch's work at a layer, or None."""
         return self._works[layer]
 
     def _copy_admitted(self) -> None:
-        """Copies the rows of all requests admitted since the last batch: a few transfers, however many they are."""
+        """Copy the rows of all requests admitted since the last batch, in a few transfers."""
         rows_A = self._on_device(np.array(self._admitted))
         tables: list[tuple[torch.Tensor, np.ndarray]] = [
             (self.slots_LER, self.rows.slots),
@@ -121,11 +118,11 @@ class LayerWork:
 
     @classmethod
     def of(cls, kinds: np.ndarray, token_rows: np.ndarray, device: torch.device) -> LayerWork | None:
-        """None when no token is changed."""
+        """Return none when no token is changed."""
         return cls(kinds, token_rows, device) if kinds.any() else None
 
     def delta(self, state: SteeringState, layer: int) -> torch.Tensor:
-        """What each token of ``additions_N`` gets, float32 [N, D]."""
+        """Return the addition of each token of `additions_N`, float32 [N, D]."""
         if self._delta_ND is None:
             assert self.addition_rows_N is not None
             slots_N = state.slots_LER[layer, 0].index_select(0, self.addition_rows_N)
@@ -143,3 +140,12 @@ def _chosen(
     if len(tokens) == 0:
         return None, None
     return torch.from_numpy(tokens).to(device), torch.from_numpy(token_rows[tokens]).to(device)
+
+
+#: A norm sums the squares of a state in float32: 65,536 squares of 2**50 are still finite.
+_WIDE = 2.0**50
+
+
+def state_limit(dtype: torch.dtype) -> float:
+    """Return the largest sound element: of float16 its maximum, else 2**50, so that the model's norms stay finite."""
+    return min(_WIDE, torch.finfo(dtype).max)

@@ -1,36 +1,43 @@
-"""What the steering worker adds to a vLLM worker: hooks before tracing, rows before every forward pass."""
+"""The steering part of a vLLM worker: hooks before tracing, rows before every forward pass."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
+from poolbench.settings import ProcessSettings
 from poolbench_steerer.plugin import WIRE_KEY
-from poolbench_steerer.plugin.batches import watch_batches
-from poolbench_steerer.plugin.blocks import decoder_blocks, final_norm
-from poolbench_steerer.plugin.cache import block_sizes, new_blocks, prepare_clearing
-from poolbench_steerer.plugin.counts import counts_of
-from poolbench_steerer.plugin.generators import keep_generators
-from poolbench_steerer.plugin.internals import check_internals
-from poolbench_steerer.plugin.norms import NormTap
+from poolbench_steerer.plugin.internals import check_internals, refuse_unsupported
 from poolbench_steerer.plugin.operators import bind, steer_output
-from poolbench_steerer.plugin.owner import end_with_owner
+from poolbench_steerer.plugin.receipts import counts_of
+from poolbench_steerer.plugin.runner import (
+    block_sizes,
+    decoder_blocks,
+    final_norm,
+    keep_generators,
+    new_blocks,
+    prepare_clearing,
+    watch_batches,
+)
 from poolbench_steerer.plugin.state import Kernel, SteeringState
-from poolbench_steerer.plugin.supported import refuse_unsupported
 
 
 class SteeringWorkerMixin:
-    """Put before a vLLM worker class. Methods named ``steering_*`` are called through ``collective_rpc``."""
+    """A base before a vLLM worker class. `collective_rpc` calls its methods `steering_*`."""
 
     steering: SteeringState
     vllm_config: Any
     model_runner: Any
 
     def load_model(self, **kwargs: Any) -> None:
-        """Loads the model and hooks its blocks before anything traces or captures it."""
+        """Load the model and hook its blocks before anything traces or captures it."""
         end_with_owner()
         config = self.vllm_config
         refuse_unsupported(config)
@@ -43,18 +50,22 @@ class SteeringWorkerMixin:
         self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
         for layer, block in enumerate(self._blocks):
             block.register_forward_hook(steer_output(layer))
-        self._runner = watch_batches(self.model_runner, self._on_batch)
+
+        def on_batch(request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
+            self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
+
+        self._runner = watch_batches(self.model_runner, on_batch)
         if device.type == "cpu":
             keep_generators(self.model_runner)
 
     def initialize_from_config(self, kv_cache_config: Any) -> None:
-        """Allocates the cache; its blocks are cleared whenever a request gets them."""
+        """Allocate the cache; its blocks are cleared whenever a request gets them."""
         super().initialize_from_config(kv_cache_config)  # type: ignore[misc]
         self._block_sizes = block_sizes(kv_cache_config)
         prepare_clearing(self.model_runner, kv_cache_config.num_blocks, self.model_runner.device)
 
     def execute_model(self, scheduler_output: Any) -> Any:
-        """Admits and releases requests before the runner sees them, and has their new cache blocks cleared."""
+        """Admit and release requests before the runner gets them, and have their new cache blocks cleared."""
         to_clear = {*(scheduler_output.new_block_ids_to_zero or ()), *new_blocks(scheduler_output, self._block_sizes)}
         scheduler_output.new_block_ids_to_zero = sorted(to_clear) or None
         self.steering.rows.release(scheduler_output.finished_req_ids)
@@ -66,15 +77,12 @@ class SteeringWorkerMixin:
         return super().execute_model(scheduler_output)  # type: ignore[misc]
 
     def execute_dummy_batch(self) -> None:
-        """A batch of nobody: no token is steered."""
+        """Run a batch of no request: no token is steered."""
         self.steering.begin_batch(np.zeros(0, dtype=np.int64))
         super().execute_dummy_batch()  # type: ignore[misc]
 
-    def _on_batch(self, request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
-        self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
-
     def steering_info(self) -> dict[str, Any]:
-        """Shape of the model and of the bank."""
+        """Return shape of the model and of the bank."""
         num_layers, num_edits, _ = self.steering.slots_LER.shape
         num_slots, width = self.steering.table_SD.shape
         return {
@@ -88,20 +96,20 @@ class SteeringWorkerMixin:
         }
 
     def steering_upload(self, slots: list[int], data: bytes) -> None:
-        """Copies float32 vectors into slots: one transfer, whatever their number."""
+        """Copy float32 vectors into slots by one transfer."""
         vectors = torch.frombuffer(bytearray(data), dtype=torch.float32).reshape(len(slots), -1)
         self.steering.fill(slots, vectors)
 
     def steering_counts(self, rows: list[int]) -> list[dict[str, Any]]:
-        """What was changed for the requests that own ``rows``."""
+        """Return what was changed for the requests that own `rows`."""
         return counts_of(self.steering, rows)
 
     def steering_reached(self, row: int) -> int:
-        """How many positions of a row's request were computed, for one that was ended before its time."""
+        """Return how many positions of a row's request were computed, for a text that was ended early."""
         return self.steering.rows.reached(row)
 
     def steering_head(self, slot: int) -> list[float]:
-        """Log-probabilities of the next token if the residual stream were the vector in ``slot`` alone."""
+        """Return log-probabilities of the next token if the residual stream were the vector in `slot` alone."""
         model = self.model_runner.get_model()
         with torch.inference_mode():
             hidden = self.steering.table_SD[slot : slot + 1].to(next(model.parameters()).dtype)
@@ -109,16 +117,16 @@ class SteeringWorkerMixin:
         return torch.log_softmax(logits[0].float(), dim=-1).tolist()
 
     def steering_tap_on(self, first_position: int) -> None:
-        """Begins to sum the residual norms of tokens from ``first_position`` of their request on."""
+        """Begin to sum the residual norms of tokens from `first_position` of their request on."""
         self._tap = NormTap(self._blocks, self.steering, first_position)
 
     def steering_tap_off(self) -> list[tuple[float, int]]:
-        """Ends it; (sum of norms, number of tokens) by layer."""
+        """End the sums; return (sum of norms, number of tokens) by layer."""
         return self._tap.close()
 
 
 def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringState:
-    """The buffers, of the sizes that the launch put into vLLM's configuration."""
+    """Return buffers of the sizes in vLLM's configuration."""
     settings = config.additional_config[WIRE_KEY]
     return SteeringState(
         num_layers=num_layers,
@@ -133,7 +141,7 @@ def _new_state(config: Any, num_layers: int, device: torch.device) -> SteeringSt
 
 
 def _kernel(device: torch.device) -> Kernel | None:
-    """On GPUs one kernel a layer, which looks up on the device what each token needs; on CPUs the host plans."""
+    """Return the kernel for GPUs, which reads each token's edits on the device; None on CPUs, where the host plans."""
     if device.type != "cuda":
         return None
     from poolbench_steerer.plugin.kernel import steer_on_gpu
@@ -144,3 +152,51 @@ def _kernel(device: torch.device) -> Kernel | None:
 def _max_tokens(config: Any) -> int:
     captured = config.compilation_config.max_cudagraph_capture_size or 0
     return max(config.scheduler_config.max_num_batched_tokens, captured) + 512
+
+
+def end_with_owner(interval_s: float = 1.0) -> None:
+    """End this process when the replica that started the engine is gone.
+
+    vLLM's engine core outlives a replica killed by SIGKILL. The replica may already be gone here, so its id comes from
+    the environment, not from this process's parent.
+    """
+    owner_id = ProcessSettings.load().engine_owner or os.getppid()
+
+    def watch() -> None:
+        try:
+            owner = psutil.Process(owner_id)
+            while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(interval_s)
+        finally:  # also when the owner was gone before this began
+            os._exit(1)
+
+    threading.Thread(target=watch, name="owner-watch", daemon=True).start()
+
+
+class NormTap:
+    """Sums residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
+
+    def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
+        self._state = state
+        self._first_position = first_position
+        self._sums = [0.0] * len(blocks)
+        self._counts = [0] * len(blocks)
+        self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
+
+    def close(self) -> list[tuple[float, int]]:
+        """End the measurement; returns (sum of norms, number of tokens) by layer."""
+        for handle in self._handles:
+            handle.remove()
+        return list(zip(self._sums, self._counts, strict=True))
+
+    def _hook(self, layer: int) -> Any:
+        def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
+            positions = torch.from_numpy(self._state.rows.positions)
+            stream = output[0] + output[1] if isinstance(output, tuple) else output
+            real = stream.view(-1, stream.shape[-1])[: len(positions)][
+                (positions >= self._first_position).to(stream.device)
+            ]
+            self._sums[layer] += float(real.float().norm(dim=-1).double().sum())
+            self._counts[layer] += len(real)
+
+        return hook

@@ -1,6 +1,4 @@
-"""The queue tasks: ``params`` say what is asked, ``plan`` and ``draws`` which texts that makes, ``handlers`` have them
-generated and write their ``tables``.
-"""
+"""The queue tasks: `plan` determines the texts, `handlers` have them generated and write their `tables`."""
 
 from poolbench_steerer.tasks.handlers import continue_passages, generate
 

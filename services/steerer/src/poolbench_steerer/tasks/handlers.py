@@ -10,30 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from poolbench.contracts import tables
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.steps.extractor import CALIBRATION as CALIBRATION_ROLE
 from poolbench.steps.extractor import PASSAGES
-from poolbench.steps.steerer import (
-    CONTINUATIONS,
-    CONTINUE,
-    DIRECTIONS,
-    FLUENCY,
-    GENERATE,
-    TEXTS,
-    GenerateParams,
-)
-from poolbench.steps.steerer import (
-    PROMPTS as PROMPTS_ROLE,
-)
+from poolbench.steps.steerer import CONTINUATIONS, CONTINUE, DIRECTIONS, FLUENCY, GENERATE, TEXTS, GenerateParams
+from poolbench.steps.steerer import PROMPTS as PROMPTS_ROLE
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import Scored, score_continuations
 from poolbench_steerer.host import EngineHost
+from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Edit, Steering
-from poolbench_steerer.tasks import plan, tables
-from poolbench_steerer.tasks.draws import plan_draws
-from poolbench_steerer.tasks.limits import require_affordable
-from poolbench_steerer.tokens import Tokens, tokens_of
+from poolbench_steerer.tasks import plan
+from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_affordable
+from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
 
 if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO
@@ -44,9 +35,8 @@ class Batch:
     """All texts of one output name.
 
     Attributes:
-        name: What follows ``texts/`` and ``fluency/`` in the task's output roles.
-        directions: What its texts are steered by.
-        skipped: Directions that cannot be steered with, and why.
+        name: What follows `texts/` and `fluency/` in the task's output roles.
+        skipped: Directions that cannot be used, and why.
     """
 
     name: str
@@ -56,7 +46,7 @@ class Batch:
 
 
 def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """``steerer.generate``: every direction, strength and prompt of the task at once in the engine."""
+    """Generate every direction, strength and prompt of the task at once in the engine."""
     params = GENERATE.params_of(task)
     model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
@@ -83,7 +73,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
 
 
 def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
-    """``steerer.continue``: unsteered continuations of the first halves of passages."""
+    """Write unsteered continuations of the first halves of passages."""
     params = CONTINUE.params_of(task)
     model = params.reference()
     tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
@@ -105,11 +95,11 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     rows = [
         _row(text, made, tokens) for text, made in zip(planned, host.run(model, job, io.check_cancelled), strict=True)
     ]
-    io.write_table(CONTINUATIONS(), tables.texts_table(rows))
+    io.write_table(CONTINUATIONS(), texts_table(rows))
 
 
 def _plan(params: GenerateParams, task: Task, io: TaskIO, tokens: Tokens) -> list[Batch]:
-    """The texts of each output name that lacks one of its outputs."""
+    """Return the texts of each output name with a missing output."""
     table = io.table(PROMPTS_ROLE())
     require_columns(table, PROMPTS, PROMPTS_ROLE())
     prompts = [plan.Prompt(row["prompt_id"], row["text"], tokens.encode(row["text"])) for row in table.to_pylist()]
@@ -163,15 +153,41 @@ def _write(io: TaskIO, batch: Batch, made: Sequence[Generation], scored: Sequenc
     rows = [_row(text, generation, tokens) for text, generation in zip(batch.planned, made, strict=True)]
     meta = {"skipped_directions": json.dumps(batch.skipped)} if batch.skipped else None
     if FLUENCY(batch.name) in io.missing:
-        io.write_table(FLUENCY(batch.name), _fluency(rows, scored), meta=meta)
+        text_ids = [row["text_id"] for row in rows]
+        nlls, counts = [score.mean_nll for score in scored], [score.num_tokens for score in scored]
+        table = pa.table({"text_id": text_ids, "mean_nll": nlls, "num_tokens": counts}, schema=tables.FLUENCY)
+        io.write_table(FLUENCY(batch.name), table, meta=meta)
     if TEXTS(batch.name) in io.missing:
-        io.write_table(TEXTS(batch.name), tables.texts_table(rows), meta=meta)
-
-
-def _fluency(rows: Sequence[dict[str, Any]], scored: Sequence[Scored]) -> pa.Table:
-    text_ids = [row["text_id"] for row in rows]
-    return tables.fluency_table(text_ids, [score.mean_nll for score in scored], [score.num_tokens for score in scored])
+        io.write_table(TEXTS(batch.name), texts_table(rows), meta=meta)
 
 
 def _row(text: plan.PlannedText, made: Generation, tokens: Tokens) -> dict[str, Any]:
-    return tables.text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)
+    return text_row(text, tokens.decode(made.token_ids), made.token_ids, made.receipt)
+
+
+def text_row(planned: PlannedText, text: str, token_ids: Sequence[int], receipt: Receipt | None) -> dict[str, Any]:
+    """Return a row of TEXTS, and of SAMPLES where it was sampled."""
+    draw = planned.draw
+    return {
+        **({} if draw is None else draw.columns()),
+        "text_id": planned.text_id,
+        "prompt_id": planned.prompt.prompt_id,
+        "direction_key": planned.direction_key,
+        "strength": planned.strength,
+        "alpha": planned.alpha,
+        "layer": planned.layer,
+        "prompt": planned.prompt.text,
+        "text": text,
+        "token_ids": list(token_ids),
+        "num_tokens": len(token_ids),
+        "repeated_4grams": repeated_4grams(token_ids),
+        "vector_hash": receipt.vector_ids[0] if receipt else None,
+        "positions_changed": receipt.positions_changed if receipt else 0,
+        "positions_expected": receipt.positions_expected if receipt else 0,
+    }
+
+
+def texts_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
+    """Return TEXTS from rows; with the columns of SAMPLES where texts were sampled."""
+    sampled = any("sample" in row for row in rows)
+    return tables.table_from_rows(rows, pa.schema([*tables.TEXTS, *tables.SAMPLES]) if sampled else tables.TEXTS)

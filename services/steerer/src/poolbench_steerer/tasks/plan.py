@@ -1,20 +1,20 @@
-"""Which texts a task asks for: pure functions, no engine, no store, no clock."""
+"""The texts of a task and their seeds: pure functions, no engine, no store, no clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.bounds import require_at_most
 from poolbench.contracts.keys import digest
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.wire import UNSTEERED
 from poolbench.errors import InputError, LayerError
 from poolbench_steerer.plugin.bank import vector_id
-from poolbench_steerer.tasks.draws import Draw, Draws, draws_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Direction:
 
     @property
     def vector_id(self) -> str:
-        """Hash of the vector, as receipts carry it."""
+        """Return hash of the vector, as receipts carry it."""
         return vector_id(self.vector)
 
 
@@ -55,10 +55,10 @@ class PlannedText:
 
     @property
     def text_id(self) -> str:
-        """Return the id of the text: a hash of what was asked for.
+        """Return the id of the text: a hash of what was requested.
 
-        The bits of vector and alpha stay out. They change when an artifact is computed again, and then the fluency and
-        scores that are already committed would name other texts.
+        The bits of vector and alpha are not part of it. They change when an artifact is computed again, and then the
+        fluency and scores that are already committed would name other texts.
         """
         steering = [self.source, self.direction_key, self.strength, self.layer]
         sampling = [] if self.draw is None else [asdict(self.draw)]
@@ -68,11 +68,7 @@ class PlannedText:
 def choose_directions(
     name: str, table: pa.Table, wanted: Sequence[str] | Literal["all"], source: str = ""
 ) -> tuple[list[Direction], dict[str, str]]:
-    """The usable directions of an artifact, and why others are not.
-
-    Raises:
-        InputError: When a wanted direction is not in the table.
-    """
+    """Return the usable directions of an artifact, and why others are not; raise InputError if one is absent."""
     ids = table.column("direction_id").to_pylist()
     absent = [] if wanted == "all" else sorted(set(wanted) - set(ids))
     if absent:
@@ -91,7 +87,7 @@ def choose_directions(
 
 
 def residual_norm(calibration: pa.Table, layer: int) -> float:
-    """Mean residual norm at a layer. Raises LayerError when the layer was not calibrated."""
+    """Return the mean residual norm at a layer; raise LayerError when the layer was not calibrated."""
     layers = calibration.column("layer").to_pylist()
     if layer not in layers:
         raise LayerError(f"the calibration has no layer {layer}; it has {', '.join(map(str, layers))}")
@@ -106,7 +102,7 @@ def plan_texts(
     unit: float,
     draws: Draws | None = None,
 ) -> list[PlannedText]:
-    """Every direction at every strength with every prompt and draw; alpha = strength * unit."""
+    """Return every direction at every strength with every prompt and draw; alpha = strength * unit."""
     return [
         PlannedText(
             prompt, direction.key, strength, strength * unit, layer, direction.vector_id, draw, direction.source
@@ -119,7 +115,7 @@ def plan_texts(
 
 
 def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: Draws | None = None) -> list[PlannedText]:
-    """The unsteered texts of each prompt: one, or one a draw."""
+    """Return the unsteered texts of each prompt, one per draw."""
     return [
         PlannedText(prompt, UNSTEERED, 0.0, 0.0, layer, draw=draw)
         for prompt in prompts
@@ -128,7 +124,7 @@ def plan_unsteered(prompts: Sequence[Prompt], layer: int | None, draws: Draws | 
 
 
 def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any]]:
-    """As many positive as negative passages, at most ``num_passages`` in all, by passage id."""
+    """Return as many positive as negative passages, at most `num_passages` in all, by passage id."""
     rows = sorted(passages.select(["passage_id", "label", "text"]).to_pylist(), key=lambda row: row["passage_id"])
     by_label = [[row for row in rows if row["label"] == label] for label in (1, 0)]
     if not all(by_label):
@@ -138,6 +134,63 @@ def choose_passages(passages: pa.Table, num_passages: int) -> list[dict[str, Any
 
 
 def first_half(token_ids: Sequence[int], limit: int | None = None) -> tuple[int, ...]:
-    """The first half of a passage, at most ``limit`` tokens and at least one."""
+    """Return the first half of a passage, at most `limit` tokens and at least one."""
     half = len(token_ids) // 2
     return tuple(token_ids[: max(1, half if limit is None else min(limit, half))])
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How one text is sampled.
+
+    Attributes:
+        sample: Number among the samples of its prompt.
+        seed: Its own seed. Directions and strengths share those of a prompt's samples, so that comparing them
+            is paired; and no text depends on the rest of the batch.
+    """
+
+    sample: int
+    seed: int
+    temperature: float
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of SAMPLES."""
+        return {"sample": self.sample, "sample_seed": self.seed, "temperature": self.temperature}
+
+
+#: The draws of each prompt's samples, by prompt id.
+Draws = Mapping[str, Sequence[Draw]]
+
+
+def plan_draws(prompt_ids: Iterable[str], *, temperature: float, num_samples: int, seed: int) -> Draws | None:
+    """Return the draws of each prompt; None where decoding is greedy.
+
+    A draw's seed is a hash of the task's seed, the prompt's id and the sample's number, and of nothing else.
+
+    Raises:
+        InputError: For several samples without a temperature: they would be the same text.
+    """
+    if temperature == 0:
+        if num_samples > 1:
+            raise InputError(f"num_samples is {num_samples} at temperature 0: greedy texts do not differ; use 1")
+        return None
+    return {
+        name: [Draw(n, int(digest([seed, name, n], 8), 16), temperature) for n in range(num_samples)]
+        for name in prompt_ids
+    }
+
+
+def draws_of(prompt_id: str, draws: Draws | None) -> Sequence[Draw | None]:
+    """Return the draws of one prompt; a single greedy one where there are none."""
+    return [None] if draws is None else draws[prompt_id]
+
+
+#: Texts, and new tokens, of one task.
+MAX_TEXTS, MAX_TASK_TOKENS = 1_000_000, 100_000_000
+_REMEDY = "plan smaller tasks"
+
+
+def require_affordable(num_texts: int, max_tokens: int) -> None:
+    """Raise TooLargeError, with the number and the limit, for a task that would generate too much."""
+    require_at_most("texts (prompts x directions x strengths x samples)", num_texts, MAX_TEXTS, _REMEDY)
+    require_at_most("new tokens (texts x max_tokens)", num_texts * max_tokens, MAX_TASK_TOKENS, _REMEDY)

@@ -7,9 +7,15 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, Field
+
+from poolbench.config import StrictModel
+from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
+from poolbench.runtime.openapi import Responses, errors
 from poolbench_steerer.engine.requests import Step
+from poolbench_steerer.http.answers import ReceiptAnswer
 from poolbench_steerer.http.completions.run import Part
 from poolbench_steerer.http.verbs import receipt_body
 from poolbench_steerer.tokens import Tokens
@@ -19,11 +25,11 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass
 class Answer:
-    """Builds the answer of one call.
+    """Build the response to one call.
 
     Attributes:
         echoes: Prompt text to begin each choice with; empty strings for none.
-        with_logprobs: Whether choices carry log-probabilities.
+        with_logprobs: Whether choices have log-probabilities.
     """
 
     model: str
@@ -39,7 +45,7 @@ class Answer:
     _offsets: dict[int, int] = field(default_factory=dict)
 
     def choice(self, part: Part) -> dict[str, Any]:
-        """A part as a choice of a chunk; the first of each choice begins with the echo."""
+        """Return a part as a choice of a chunk; the first of each choice begins with the echo."""
         self.num_completion_tokens += len(part.token_ids)
         echo = "" if part.index in self._begun else self.echoes[part.index]
         self._begun.add(part.index)
@@ -54,7 +60,7 @@ class Answer:
         return choice
 
     def whole(self, parts: Sequence[Part]) -> dict[str, Any]:
-        """The answer of a call that is not streamed."""
+        """Return the answer of a call that is not streamed."""
         choices: dict[int, dict[str, Any]] = {}
         for part in parts:
             added = self.choice(part)
@@ -64,15 +70,15 @@ class Answer:
         return {**self._head(), "choices": [choices[index] for index in sorted(choices)], "usage": self.usage()}
 
     def chunk(self, part: Part) -> str:
-        """A chunk of a stream."""
+        """Return a chunk of a stream."""
         return event({**self._head(), "choices": [self.choice(part)]})
 
     def usage_chunk(self) -> str:
-        """The chunk with the usage, without choices."""
+        """Return the chunk with the usage, without choices."""
         return event({**self._head(), "choices": [], "usage": self.usage()})
 
     def usage(self) -> dict[str, int]:
-        """Tokens of all prompts and choices."""
+        """Return tokens of all prompts and choices."""
         return {
             "prompt_tokens": self.num_prompt_tokens,
             "completion_tokens": self.num_completion_tokens,
@@ -84,7 +90,7 @@ class Answer:
         return {**head, "seed": self.seed}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
-        """Log-probabilities by token; the first token of a prompt has none, as nothing stands before it."""
+        """Return log-probabilities by token; the first token of a prompt has none."""
         token_ids = part.prompt_ids + part.token_ids
         steps: tuple[Step | None, ...] = part.prompt_logprobs + part.logprobs
         names = [self.tokens.decode_one(token) for token in token_ids]
@@ -102,13 +108,13 @@ class Answer:
         }
 
     def _by_name(self, step: Step) -> dict[str, float]:
-        """Log-probabilities by text; of tokens with the same text the likeliest."""
+        """Return log-probabilities by text; of tokens with the same text the likeliest."""
         ascending = sorted(step.items(), key=lambda entry: entry[1])
         return {self.tokens.decode_one(token): value for token, value in ascending}
 
 
 def event(body: dict[str, Any]) -> str:
-    """A server-sent event."""
+    """Return a server-sent event."""
     return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
@@ -117,3 +123,111 @@ def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     if first["logprobs"] is not None:
         logprobs = {name: first["logprobs"][name] + values for name, values in logprobs.items()}
     return {**second, "text": first["text"] + second["text"], "logprobs": logprobs}
+
+
+_MODELS = "#/components/schemas/"
+
+
+class OpenAIErrorDetail(StrictModel):
+    """An error as clients of the OpenAI API read it."""
+
+    message: str
+    type: str
+    param: str | None = Field(description="the field that is wrong")
+    code: str
+
+
+class OpenAIErrorBody(StrictModel):
+    """The body of every error under `/v1`."""
+
+    error: OpenAIErrorDetail
+
+
+class Logprobs(StrictModel):
+    """Log-probabilities of the tokens of a choice."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(StrictModel):
+    """One text; `steering_receipt` proves that it was steered."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: str | None
+    steering_receipt: ReceiptAnswer | None = None
+
+
+class Usage(StrictModel):
+    """Tokens of all prompts and choices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class CompletionAnswer(StrictModel):
+    """A completion."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    seed: int = Field(description="seed of the first choice")
+    choices: list[CompletionChoice]
+    usage: Usage
+
+
+class CompletionChunk(StrictModel):
+    """What a stream adds to a completion. The last one has the usage and no choices, if that was asked for."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    seed: int
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+class ModelObject(StrictModel):
+    """A model that requests can name."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    root: str
+
+
+class ModelList(StrictModel):
+    """The configured model and the loaded one."""
+
+    object: Literal["list"]
+    data: list[ModelObject]
+
+
+def openai_errors(*statuses: int, body: bool = True) -> Responses:
+    """Return the error responses of a route under `/v1`: there a request that does not validate is a 400."""
+    found = errors(*statuses, body=body, form=OpenAIErrorBody)
+    return {status: response for status, response in found.items() if status != 422}
+
+
+def _events(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return a stream of events that carry `kind` as JSON and end with an error or `[DONE]`."""
+    schema = kind.model_json_schema(ref_template=f"{_MODELS}{{model}}")
+    schema.pop("$defs")  # the same models as those of a whole answer
+    content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
+    data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
+    event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
+    return {"itemSchema": event}
+
+
+COMPLETION: Responses = {
+    200: {"model": CompletionAnswer, "content": {EVENT_STREAM: _events(CompletionChunk)}},
+    **openai_errors(403, 404),
+}

@@ -1,24 +1,26 @@
-"""Routes whose errors have the OpenAI API's shape."""
+"""Routes whose errors have the OpenAI API's form, and responses to unknown paths and methods."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match, Route
 
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
 from poolbench.runtime.error_form import openai_error
 from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.statuses import Code
+from poolbench_steerer.http.bounds import shortened
 from poolbench_steerer.http.completions.body import FORMS
-from poolbench_steerer.http.values import shortened
 
 _LOG = logging.getLogger("poolbench.http")
 _MAX_ISSUES = 5
@@ -42,7 +44,7 @@ class OpenAIRoute(APIRoute):
 
 
 def describe(error: Exception) -> tuple[int, dict[str, Any]]:
-    """HTTP status and body of an error; a defect goes to the log and says no more than its type."""
+    """Return HTTP status and body of an error; a bug is logged, and only its type is returned."""
     if isinstance(error, RequestValidationError):
         return 400, _invalid(error.errors())
     if is_out_of_memory(error) or hides_out_of_memory(error):
@@ -72,7 +74,7 @@ def _invalid(issues: Sequence[Any]) -> dict[str, Any]:
 
 
 def _line(name: str | None, issue: Any) -> str:
-    """What is wrong, and what was received where that is one value."""
+    """Return what is wrong, and the received value if it is one."""
     message = issue["msg"].removeprefix("Value error, ")
     if name is None:
         return message
@@ -81,5 +83,33 @@ def _line(name: str | None, issue: Any) -> str:
 
 
 def _name(loc: Sequence[int | str]) -> str | None:
-    """The field that an error is about, without "body" and without the form of a prompt or stop."""
+    """Return the field that an error is about, without "body" and without the form of a prompt or stop."""
     return ".".join(str(part) for part in loc[1:] if part not in FORMS)[:_MAX_NAME_CHARS] or None
+
+
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+
+
+class AnyPath(PathConvertor):
+    """The rest of a path, line breaks included: Starlette's own convertor stops at the first."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("any_path", AnyPath())
+
+
+def refusal(known: Sequence[BaseRoute]) -> Callable[[Request], Coroutine[Any, Any, NoReturn]]:
+    """Return an endpoint for every request that no route of `known` takes."""
+    routes = [route for route in known if isinstance(route, Route)]
+    offered = ", ".join(sorted({route.path for route in routes}))
+
+    async def refuse(request: Request) -> NoReturn:
+        found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        methods = sorted({method for route in found for method in route.methods or ()})
+        if methods:
+            allowed = ", ".join(methods)
+            raise HTTPException(405, f"{request.method} is not offered here; send {allowed}", {"Allow": allowed})
+        raise HTTPException(404, f"the completions API has no such path; known: {offered}")
+
+    return refuse

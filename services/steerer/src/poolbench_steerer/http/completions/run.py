@@ -1,4 +1,4 @@
-"""One completion call on the engine: its choices, and what of them has been handed out."""
+"""One completion call on the engine: its choices, and how much of them was sent."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MAX_LOGPROB_VALUES = 2**19
 
 @dataclass(frozen=True)
 class Part:
-    """What was added to a choice.
+    """The next part of a choice.
 
-    The last part of each choice has a finish reason, and a receipt if it was steered. Where the log-probabilities of
-    prompts were asked for, the first part holds them, with the prompt's tokens.
+    The last part of each choice has a finish reason, and a receipt if it was steered. The first part has the prompt's
+    tokens and their log-probabilities, if requested.
     """
 
     index: int
@@ -41,7 +41,7 @@ class Part:
 
 @dataclass
 class Choice:
-    """A choice, and what of it was handed out, whichever engine made it."""
+    """A choice, and how much of it was sent, by any engine."""
 
     index: int
     prompt_ids: tuple[int, ...]
@@ -53,7 +53,7 @@ class Choice:
 
 
 class Completion:
-    """The job of one call. Called again after the death of an engine, it goes on where it was."""
+    """The job of one call. After the death of an engine, it is called again and continues."""
 
     def __init__(self, body: CompletionBody, choices: Sequence[Choice], tokens: Tokens, units: list[float]) -> None:
         self.body = body
@@ -63,11 +63,7 @@ class Completion:
         self._num_new = max(1, body.max_tokens)  # the engine generates one token at least
 
     async def run(self, engine: SteeringEngine, emit: Callable[[Part], None]) -> None:
-        """Generates all choices at once.
-
-        Raises:
-            StreamBrokenError: When a new engine generates other tokens than the dead one had.
-        """
+        """Generate all choices at once; raise StreamBrokenError when a new engine does not repeat the old tokens."""
         for choice in self.choices:
             engine.limits.check_room(len(choice.prompt_ids), self._num_new, f"choice {choice.index}", spare=0)
         check_vocabulary(self.choices[:: self.body.n], engine.llm.model_config.get_vocab_size())
@@ -113,7 +109,7 @@ class _Writer:
         self._last = Piece((), None, None)
 
     def take(self, piece: Piece) -> bool:
-        """Takes tokens of the engine; True when a stop string has come."""
+        """Take tokens of the engine; return True when a stop string has come."""
         fresh = self._fresh(piece)
         self._text.push(piece.token_ids)
         if piece.finish_reason is not None or self._text.stopped:
@@ -124,14 +120,14 @@ class _Writer:
         return False
 
     def finish(self, receipt: Receipt | None) -> None:
-        """Emits the end."""
+        """Emit the end."""
         self._text.finish()
         reason = "stop" if self._text.stopped else self._last.finish_reason
         self._emit(self._part(self._last, reason, receipt))
         self._choice.done = True
 
     def _fresh(self, piece: Piece) -> Piece:
-        """What of a piece was not handed out before an engine died."""
+        """Return the part of a piece that was not sent before an engine died."""
         given = self._choice.given_ids[self._num_tokens : self._num_tokens + len(piece.token_ids)]
         self._num_tokens += len(piece.token_ids)
         if list(piece.token_ids[: len(given)]) != given:
@@ -154,10 +150,7 @@ class _Writer:
 
 
 def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed: int) -> list[Choice]:
-    """Choices in the API's order: n of the first prompt, n of the second ...
-
-    The k-th of a prompt has seed + k, modulo 2^63.
-    """
+    """Return choices in the API's order, n of each prompt; the k-th of a prompt has seed + k, modulo 2^63."""
     return [
         Choice(index * body.n + number, prompt, (seed + number) % (MAX_SEED + 1))
         for index, prompt in enumerate(prompts)
@@ -166,7 +159,7 @@ def plan_choices(body: CompletionBody, prompts: Sequence[tuple[int, ...]], seed:
 
 
 def check_vocabulary(choices: Sequence[Choice], size: int) -> None:
-    """Raises InputError for token ids that the model has not."""
+    """Raise InputError for token ids that the model does not have."""
     for choice in choices:
         largest = max(choice.prompt_ids, default=0)
         if largest >= size:

@@ -9,11 +9,11 @@ _CONTEXT = 6  # tokens before the undecided ones that are decoded with them: spa
 
 
 class TextStream:
-    """The text of a growing list of tokens; what was released once never changes.
+    """The text of a growing list of tokens; released text never changes.
 
     Attributes:
-        text: What has been released.
-        stopped: Whether a stop string came; nothing after it is ever released.
+        text: The released text.
+        stopped: Whether a stop string came; nothing after it is released.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stops: Sequence[str] = ()) -> None:
@@ -26,7 +26,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token_ids: Sequence[int]) -> None:
-        """Adds tokens."""
+        """Add tokens."""
         for token in token_ids:
             if self.stopped:
                 return
@@ -34,7 +34,7 @@ class TextStream:
             self._release(self._decided(final=False), final=False)
 
     def finish(self) -> None:
-        """Releases what was held back."""
+        """Release what was held back."""
         if not self.stopped:
             self._release(self._decided(final=True), final=True)
 
@@ -60,7 +60,7 @@ class TextStream:
 
 
 def _open_end(text: str, stops: Sequence[str]) -> int:
-    """Length of the longest end of ``text`` that a stop string begins with."""
+    """Return length of the longest end of `text` that a stop string begins with."""
     longest = max((len(stop) for stop in stops), default=1) - 1
     for length in range(min(longest, len(text)), 0, -1):
         if any(stop.startswith(text[-length:]) for stop in stops):

@@ -1,4 +1,4 @@
-"""``/v1/completions`` and ``/v1/models``."""
+"""`/v1/completions` and `/v1/models`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from poolbench.config import ModelRef
 from poolbench.contracts.wire import EVENT_STREAM
 from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
-from poolbench_steerer.http.admission import Admission, until_disconnect
 from poolbench_steerer.http.bounds import Name
-from poolbench_steerer.http.completions.answer import DONE, Answer, event
+from poolbench_steerer.http.completions.answer import (
+    COMPLETION,
+    DONE,
+    Answer,
+    ModelList,
+    ModelObject,
+    event,
+    openai_errors,
+)
 from poolbench_steerer.http.completions.body import CompletionBody
-from poolbench_steerer.http.completions.errors import OpenAIRoute, describe
-from poolbench_steerer.http.completions.openapi import COMPLETION, ModelList, ModelObject, openai_errors
-from poolbench_steerer.http.completions.routes import METHODS, refusal
+from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
-from poolbench_steerer.http.models import model_of
-from poolbench_steerer.http.steering import units_of
-from poolbench_steerer.tokens import Tokens, loaded_tokens
+from poolbench_steerer.http.steering import model_of, units_of
+from poolbench_steerer.http.verbs import Admission, until_disconnect
+from poolbench_steerer.tokens import Tokens
 
 Parts = AsyncGenerator[tuple[Answer, Part], None]
 
@@ -38,7 +43,7 @@ class CompletionVerbs:
         self.admission = admission
 
     def add_to(self, router: APIRouter) -> None:
-        """Registers the verbs."""
+        """Register the verbs."""
         options: dict[str, Any] = {"route_class_override": OpenAIRoute, "response_model": None}
         first = len(router.routes)
         router.add_api_route(
@@ -57,7 +62,7 @@ class CompletionVerbs:
         router.add_api_route("/v1/{path:any_path}", refuse, methods=[*METHODS], include_in_schema=False, **options)
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
-        """Completes prompts as the OpenAI API does; ``steering`` steers them, ``steering_receipt`` proves it."""
+        """Complete prompts as the OpenAI API does; `steering` steers them, `steering_receipt` proves it."""
         model = model_of(self.host, body.model)
         parts = self._parts(body, model)
         if not body.stream:
@@ -67,22 +72,22 @@ class CompletionVerbs:
         return StreamingResponse(_events(first, parts, body), media_type=EVENT_STREAM)
 
     async def models(self) -> dict[str, Any]:
-        """The configured model, and the loaded one."""
+        """Return the configured model, and the loaded one."""
         names = dict.fromkeys(filter(None, [self.host.config.model, self.host.health().get("model")]))
         return {"object": "list", "data": [_model_body(name) for name in names]}
 
     async def model(self, name: Name) -> dict[str, Any]:
-        """A model that could be loaded."""
+        """Return a model that could be loaded."""
         model_of(self.host, name)
         return _model_body(name)
 
     async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
-        """The parts of all choices as they are made; what it holds is given back when it ends or is closed."""
+        """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
         with self.admission.texts(len(body.prompts) * body.n):
-            tokens = await loaded_tokens(model, trust_remote_code=self.host.config.trust_remote_code)
+            tokens = await self.host.tokens(model)
             prompts = await asyncio.to_thread(_encode, body, tokens)
             check_logprobs(body, prompts)
-            # A text without a seed is sampled with a random one, which the answer tells.
+            # A text without a seed is sampled with a random one, which the response contains.
             seed = body.seed if body.seed is not None else random.getrandbits(31)
             completion = Completion(
                 body, plan_choices(body, prompts, seed), tokens, await units_of(self.host, model, body.steering)
@@ -124,7 +129,7 @@ def _encode(body: CompletionBody, tokens: Tokens) -> list[tuple[int, ...]]:
 
 
 def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
-    """What each choice begins with."""
+    """Return what each choice begins with."""
     if not body.echo:
         return [""] * len(body.prompts) * body.n
     texts = [prompt if isinstance(prompt, str) else tokens.decode(prompt) for prompt in body.prompts]

@@ -1,0 +1,137 @@
+"""Hooks into vLLM's model runners: batches, seeded sampling, the model's blocks, and cleared cache blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+#: (request ids, first token of each and the end [requests + 1], positions of these tokens in their requests)
+OnBatch = Callable[[Sequence[str], np.ndarray, np.ndarray], None]
+
+
+def watch_batches(runner: Any, on_batch: OnBatch) -> str:
+    """Call `on_batch` before every forward pass of either of vLLM's model runners; return the runner's version."""
+    if hasattr(runner, "_model_forward"):
+        forward = runner._model_forward
+
+        def steered_forward(*args: Any, **kwargs: Any) -> Any:
+            batch = runner.input_batch
+            count = batch.num_reqs
+            on_batch(
+                batch.req_ids[:count], runner.query_start_loc.np[: count + 1], batch.num_computed_tokens_cpu[:count]
+            )
+            return forward(*args, **kwargs)
+
+        runner._model_forward = steered_forward
+        return "v1"
+    prepare = runner.prepare_inputs
+
+    def steered_prepare(*args: Any, **kwargs: Any) -> Any:
+        batch = prepare(*args, **kwargs)
+        count = len(batch.req_ids)
+        on_batch(batch.req_ids, batch.query_start_loc_np[: count + 1], batch.num_computed_tokens_np[:count])
+        return batch
+
+    runner.prepare_inputs = steered_prepare
+    return "v2"
+
+
+def keep_generators(runner: Any) -> None:
+    """Wrap the runner's sampling, so that generators of requests whose token is discarded stay untouched.
+
+    When a step computes only a part of a prompt, vLLM's first model runner samples its row and discards the token.
+    Then it sets the request's random generator back by one draw, which generators of CPUs cannot do: the engine dies.
+    So such rows lose their generator for the step.
+    """
+    sample, bookkeeping = runner._sample, runner._bookkeeping_sync
+    held: dict[int, Any] = {}
+
+    def sample_without_discarded(*args: Any, **kwargs: Any) -> Any:
+        generators = runner.input_batch.generators
+        for index in np.flatnonzero(runner.discard_request_mask.np[: runner.input_batch.num_reqs]):
+            if int(index) in generators:
+                held[int(index)] = generators.pop(int(index))
+        return sample(*args, **kwargs)
+
+    def bookkeeping_and_restore(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return bookkeeping(*args, **kwargs)
+        finally:
+            runner.input_batch.generators.update(held)
+            held.clear()
+
+    runner._sample, runner._bookkeeping_sync = sample_without_discarded, bookkeeping_and_restore
+
+
+def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Module]:
+    """Return a model's only module list of `num_layers` entries; raise RuntimeError if there is not exactly one."""
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.ModuleList) and len(module) == num_layers
+    ]
+    if len(found) != 1:
+        names = ", ".join(name for name, _ in found) or "none"
+        raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
+    return list(found[0][1])
+
+
+def final_norm(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the norm between the last block and the LM head."""
+    for name in ("norm", "final_layernorm", "final_layer_norm", "ln_f", "final_norm"):
+        for path, module in model.named_modules():
+            if path.count(".") <= 2 and path.split(".")[-1] == name:
+                return module
+    raise RuntimeError(f"no final norm found in {type(model).__name__}; the steering self-test needs it")
+
+
+def prepare_clearing(runner: Any, num_blocks: int, device: torch.device) -> None:
+    """Set up the clearing of cache blocks before a request uses them, once the cache is allocated.
+
+    vLLM passes blocks from one request to the next with their contents. Attention gives positions beyond the request
+    the weight 0, but 0 times NaN is NaN, so one broken state would spoil the block's next owner. vLLM has a list of
+    blocks to clear before a step, which it fills for some models only; here it is filled for all. On CPUs vLLM clears
+    some kinds of layers only, so its function is replaced.
+    """
+    if device.type == "cuda":
+        runner._init_kv_zero_meta()
+    else:
+        runner._zero_block_ids = lambda block_ids: clear_blocks(runner.kv_caches, num_blocks, block_ids)
+
+
+def clear_blocks(kv_caches: Sequence[Any], num_blocks: int, block_ids: list[int]) -> None:
+    """Write zeros into these blocks of every layer; on CPUs a cache is contiguous, block after block."""
+    blocks_N = torch.tensor(block_ids)
+    for cache in kv_caches:
+        if isinstance(cache, torch.Tensor):
+            cache.view(num_blocks, -1).index_fill_(0, blocks_N, 0)
+
+
+def block_sizes(kv_cache_config: Any) -> list[int | None]:
+    """Return tokens of a block by group of layers; None for a group whose blocks hold no keys and values."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+    return [None if isinstance(spec, MambaSpec) else spec.block_size for spec in specs]
+
+
+def new_blocks(scheduled: Any, sizes: Sequence[int | None]) -> Iterator[int]:
+    """Yield the blocks that requests got for this step, except those with computed tokens (prefix cache)."""
+    for request in scheduled.scheduled_new_reqs:
+        yield from _beyond(request.block_ids, request.num_computed_tokens, sizes)
+    running = scheduled.scheduled_cached_reqs
+    for request_id, blocks, computed in zip(
+        running.req_ids, running.new_block_ids, running.num_computed_tokens, strict=True
+    ):
+        if blocks is not None:  # of a request that comes back after a preemption all blocks, else added ones
+            resumed = request_id in running.resumed_req_ids
+            yield from _beyond(blocks, computed if resumed else 0, sizes)
+
+
+def _beyond(blocks: Sequence[Sequence[int]], num_computed: int, sizes: Sequence[int | None]) -> Iterator[int]:
+    for group, size in zip(blocks, sizes, strict=True):
+        if size is not None:
+            yield from group[num_computed // size :]
