@@ -9,7 +9,7 @@ from poolbench.contracts.tables import parts_of
 from poolbench.corpora.planted import build_planted
 from poolbench.pooling.batch import Request
 from poolbench.steps.prober import ProbeParams
-from poolbench_extractor.core import Passages as Texts
+from poolbench_extractor.core import PassageTexts as Texts
 from poolbench_extractor.core import extract
 from poolbench_extractor.models.load import load_decoder
 from poolbench_prober.d1.core import probe_cell
