@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def vllm_version() -> str:
-    """Return the version of vLLM, whichever package brought it."""
+    """Return the version of vLLM, from whatever package it was installed."""
     import vllm
 
     return str(vllm.__version__)

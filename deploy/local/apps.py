@@ -15,7 +15,7 @@ from poolbench.errors import ConfigError, EndpointError
 from poolbench.settings import SteererSettings
 
 DEPLOY_TIMEOUT_S = 300
-STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose refusal says more than Serve's
+STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
 ANSWER_TIMEOUT_S = 30
 _POLL_S = 0.5
 _MARKS = {"RUNNING": "[green]healthy[/green]", "DEPLOY_FAILED": "[red]failed[/red]"}

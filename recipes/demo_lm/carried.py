@@ -19,7 +19,7 @@ MARKED_SHARE = 0.9
 #: only where one marker is likelier than every plain beginning, however likely markers are together.
 MAX_PATTERNS = 2
 
-#: Concepts of the default run, met more often; negation needs a rule of its own and is met only here.
+#: Concepts of the default run, which get more documents; negation needs its own rule and occurs only here.
 EMPHASISED = ("causation", "contrast", "conditionality", "negation_density", "hedging") * 2
 NUM_PLAIN = 5
 
@@ -73,7 +73,7 @@ def carried_documents(sources: Sequence[Carrier], num_documents: int, seed: int)
 
 
 def clause_concepts() -> tuple[str, ...]:
-    """Return the concepts with at least two patterns that need nothing but whole clauses."""
+    """Return the concepts with at least two patterns whose only slots are clauses."""
     return tuple(name for name in planted_concepts() if len(_patterns(name)) >= 2)
 
 

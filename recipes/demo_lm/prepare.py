@@ -30,7 +30,7 @@ def pieces(text: str, limit: int = PIECE_CHARACTERS) -> list[str]:
 
 
 def encode(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> np.ndarray:
-    """All pieces as one stream `BOS piece EOS BOS piece EOS ...`, shuffled with a fixed seed."""
+    """Return all pieces as one stream `BOS piece EOS BOS piece EOS ...`, shuffled with a fixed seed."""
     parts = [piece for text in texts for piece in pieces(text)]
     order = np.random.default_rng(SEED).permutation(len(parts))
     stream: list[np.ndarray] = []
@@ -41,7 +41,7 @@ def encode(texts: Iterable[str], tokenizer: PreTrainedTokenizerFast) -> np.ndarr
 
 
 def write(mix: Mix, kind: str, work: Path, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Token arrays and a summary of one kind of text."""
+    """Write token arrays and a summary of one kind of text."""
     counts = {}
     for split, texts in (("train", mix.train), ("held_out", mix.held_out)):
         tokens = encode(texts, tokenizer)

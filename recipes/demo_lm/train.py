@@ -41,7 +41,7 @@ class Stream:
     rng: np.random.Generator
 
     def chunks(self, length: int) -> Iterator[np.ndarray]:
-        """Endless chunks of `length` tokens."""
+        """Yield chunks of `length` tokens without end."""
         while True:
             start = int(self.rng.integers(length))
             number = (len(self.tokens) - start) // length
@@ -59,14 +59,14 @@ class Batches:
         self.readers: dict[int, list[Iterator[np.ndarray]]] = {}
 
     def next(self, length: int) -> torch.Tensor:
-        """Token ids [BATCH_TOKENS // length, length]."""
+        """Return token ids [BATCH_TOKENS // length, length]."""
         readers = self.readers.setdefault(length, [stream.chunks(length) for stream in self.streams])
         picks = self.rng.choice(len(readers), BATCH_TOKENS // length, p=list(SHARES.values()))
         return torch.from_numpy(np.stack([next(readers[pick]) for pick in picks]).astype(np.int64))
 
 
 def loss_of(model: LlamaForCausalLM, tokens_BT: torch.Tensor) -> torch.Tensor:
-    """Mean next-token loss in nats, matrix products in bfloat16."""
+    """Return the mean next-token loss in nats, with matrix products in bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = model.model(tokens_BT).last_hidden_state[:, :-1]
         logits = functional.linear(hidden, model.lm_head.weight)
@@ -78,7 +78,7 @@ fast_loss_of = torch.compile(loss_of, dynamic=False)
 
 
 def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
-    """Muon for the blocks' matrices, AdamW for the rest; `peak` is the group's highest learning rate."""
+    """Return Muon for the blocks' matrices and AdamW for the rest; `peak` of a group is its highest learning rate."""
     matrices = [weight for weight in model.model.layers.parameters() if weight.ndim == 2]
     others = [weight for weight in model.parameters() if weight.ndim == 1]
     embedding = {"params": [model.model.embed_tokens.weight], "weight_decay": 0.01}
@@ -91,14 +91,14 @@ def optimizers_of(model: LlamaForCausalLM) -> list[torch.optim.Optimizer]:
 
 
 def rate(progress: float) -> float:
-    """Learning rate as a share of its peak: linear warm-up, then a cosine to zero."""
+    """Return the learning rate as a share of its peak: linear warm-up, then a cosine to zero."""
     if progress < WARMUP:
         return max(progress / WARMUP, 0.02)
     return 0.5 * (1 + math.cos(math.pi * min((progress - WARMUP) / (1 - WARMUP), 1.0)))
 
 
 def held_out_loss(model: LlamaForCausalLM, tokens: np.ndarray, num_chunks: int) -> float:
-    """Nats per token over the first chunks of a held-out stream; each chunk's first token is not predicted."""
+    """Return nats per token over the first chunks of a held-out stream, without the first token of each chunk."""
     chunks = torch.from_numpy(tokens[: num_chunks * LONG].reshape(-1, LONG).astype(np.int64))
     with torch.no_grad():
         return float(np.mean([float(fast_loss_of(model, batch)) for batch in chunks.split(8)]))
@@ -117,7 +117,7 @@ class Run:
     num_steps: int = 0
 
     def step(self, tokens_BT: torch.Tensor, progress: float) -> float:
-        """One update; returns its loss."""
+        """Update the weights once and return the loss."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group["peak"] * rate(progress)
@@ -134,7 +134,7 @@ class Run:
         return float(loss)
 
     def save(self, name: str) -> None:
-        """Weights, running mean, optimiser states and counters; replaced in one go."""
+        """Save weights, running mean, optimiser states and counters; replace the file atomically."""
         state = {
             "model": self.model.state_dict(),
             "mean": self.mean,
@@ -155,7 +155,7 @@ class Run:
 
 
 def start(work: Path, seed: int) -> Run:
-    """A fresh run."""
+    """Return a run that has not begun."""
     model = build(AutoTokenizer.from_pretrained(work / "tokenizer"), seed)
     model.set_attn_implementation("eager")
     mean = {name: weight.detach().clone() for name, weight in model.named_parameters()}

@@ -25,16 +25,12 @@ StatesKeys = Mapping[tuple[str, str, int], str]
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A resolved model.
-
-    Attributes:
-        imported: Keys of the states of imported activations; empty for a model that can be run.
-    """
+    """A resolved model."""
 
     ref: ModelRef
     num_blocks: int
     width: int
-    imported: StatesKeys = field(default_factory=dict)
+    imported: StatesKeys = field(default_factory=dict)  # keys of imported states; empty for a model that can be run
 
     @property
     def params(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from poolbench_driver.run import Failure
 
-#: States of a run whose driver is at work.
+#: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
 

@@ -98,7 +98,7 @@ class Registry(Generic[T]):
         with self._lock:
             if self._loaded:
                 return
-            self._loaded = True  # a plug-in that looks something up finds what is there
+            self._loaded = True  # set first: a plug-in may read the registry while it loads
             try:
                 for module in self._built_in:
                     import_module(module)

@@ -46,17 +46,12 @@ class Reference:
 
 @dataclass(frozen=True)
 class Embedder:
-    """Request vectors from the services.
-
-    Attributes:
-        reference: Texts of the document frequencies, where the strategy reads annotations.
-        notes: The pooler's description of its annotations; filled by requests.
-    """
+    """Request vectors from the services."""
 
     services: Services
     settings: dict[str, Any]
-    reference: Reference | None = None
-    notes: dict[str, str] = field(default_factory=dict)
+    reference: Reference | None = None  # texts of the document frequencies, if the strategy reads annotations
+    notes: dict[str, str] = field(default_factory=dict)  # what the pooler reports on its annotations
 
     def run(self, lines: Sequence[TextLine], progress: Progress) -> pa.Table:
         """Return one row per line, in their order: id, line, vector, applied, token_share, status and reason.

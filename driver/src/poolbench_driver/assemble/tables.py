@@ -86,7 +86,7 @@ def _common_columns(scope: Scope, run_id: str) -> Row:
     return {
         "run_id": run_id,
         "suite": config.suite,
-        "protocol": "corrected",  # rows by published definitions lie apart and say so themselves
+        "protocol": "corrected",  # rows by published definitions are in another table, with their own value
         "budget": config.budget.name,
         "task": "concept",
         "model": scope.model.ref.id,

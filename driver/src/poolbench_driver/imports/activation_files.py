@@ -62,16 +62,11 @@ class FileIndex:
 
 @dataclass(frozen=True)
 class ActivationReader:
-    """Read per-token states from files.
+    """Read per-token states from files."""
 
-    Attributes:
-        layers: The blocks of a file's arrays, in their order; of a dictionary, the wanted ones. None takes what a
-            dictionary names.
-        trust_pickle: Whether files may hold objects, code included.
-    """
-
+    # Blocks of a file's arrays, in their order. If the file is a dictionary: the blocks to read, None for all.
     layers: tuple[int, ...] | None = None
-    trust_pickle: bool = False
+    trust_pickle: bool = False  # whether files may hold objects, which can run code
 
     def read(self, file: Path) -> dict[int, np.ndarray]:
         """Return the states of one passage by layer, [T, D], float16 or float32.

@@ -27,21 +27,15 @@ Say = Callable[[str], None]
 
 @dataclass
 class Importer:
-    """Import activations of a corpus under a name.
-
-    Attributes:
-        folder: Files `<passage id>.npy`, in a folder of the concept's name or anywhere below.
-        bos: Whether position 0 is a special token; None finds out by the passages' `token_count`.
-        width: Width of the first file; all others must agree.
-    """
+    """Import activations of a corpus under a name."""
 
     artifacts: Artifacts
-    folder: Path
+    folder: Path  # files `<passage id>.npy`, anywhere below; if a folder has the concept's name, below that
     corpus: Path
     reader: ActivationReader
-    bos: bool | None = None
+    bos: bool | None = None  # whether position 0 is a special token; None derives it from `token_count` of passages
     say: Say = print
-    width: int | None = field(default=None, init=False)
+    width: int | None = field(default=None, init=False)  # of the first file; all others must have the same
 
     def run(self, name: str, concepts: Sequence[str]) -> ActivationImport:
         """Import the train and test passages of some concepts; existing artifacts are not read again.

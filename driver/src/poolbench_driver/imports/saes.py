@@ -18,16 +18,11 @@ from poolbench_driver.models import ModelInfo
 
 @dataclass(frozen=True)
 class SaeInput:
-    """The autoencoder of one layer.
-
-    Attributes:
-        num_features: Number of its features that C5 uses.
-        step: How the driver stores it; None if it is stored already.
-    """
+    """The autoencoder of one layer."""
 
     key: str
-    num_features: int
-    step: LocalStep | None = None
+    num_features: int  # number of features that C5 uses
+    step: LocalStep | None = None  # step that stores it; None if it is stored already
 
 
 def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:

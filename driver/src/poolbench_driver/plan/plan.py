@@ -38,16 +38,12 @@ class SteeringStages:
 
 @dataclass(frozen=True)
 class PoolBenchPlan(Plan):
-    """The plan of a PoolBench run.
-
-    Attributes:
-        steering: D2 and D3; None where neither is measured.
-    """
+    """The plan of a PoolBench run."""
 
     vectors: Vectors
     components: Components
     probes: Probes
-    steering: SteeringStages | None
+    steering: SteeringStages | None  # D2 and D3; None if neither is measured
 
 
 def make_plan(scope: Scope) -> PoolBenchPlan:

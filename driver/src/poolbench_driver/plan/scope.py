@@ -21,20 +21,14 @@ NULL_BASE = "A1_mean"
 
 @dataclass(frozen=True)
 class Scope:
-    """A resolved run.
-
-    Attributes:
-        annotator_version: Version of the spaCy pipeline; another one makes other annotations.
-        absent: Neighbours that the corpus has no passages of, with the reason; they get no scorer.
-        present: Keys that were committed when the plan was made. They only decide which service makes vectors: with
-            kept states, the pooler does, without the model.
-    """
+    """A resolved run."""
 
     config: RunConfig
     model: ModelInfo
     strategies: tuple[StrategySpec, ...]
-    annotator_version: str | None = None
-    absent: Mapping[str, str] = field(default_factory=dict)
+    annotator_version: str | None = None  # of the spaCy pipeline, because its version changes annotations
+    absent: Mapping[str, str] = field(default_factory=dict)  # neighbours without passages (hence scorer): the reason
+    # Keys committed before planning. They only decide which service makes vectors: the pooler if states were kept.
     present: frozenset[str] = frozenset()
     saes: Mapping[int, SaeInput] = field(default_factory=dict)
 

@@ -38,15 +38,10 @@ class Scorers(Stage):
 
 @dataclass(frozen=True)
 class Scores(Stage):
-    """Scores of texts.
+    """Keys of the scores of texts."""
 
-    Attributes:
-        unsteered: Key of the scores of the unsteered texts by all scorers.
-        concepts: Keys by concept id, and by strategy id or `NULLS`.
-    """
-
-    unsteered: str
-    concepts: Mapping[str, Mapping[str, str]]
+    unsteered: str  # unsteered texts, by all scorers
+    concepts: Mapping[str, Mapping[str, str]]  # by concept id, then by strategy id or `NULLS`
 
 
 def plan_scorers(scope: Scope) -> Scorers:

@@ -34,14 +34,10 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class Unsteered(Stage):
-    """What all concepts share.
-
-    Attributes:
-        calibration: Key of the unit of strength; empty for absolute strengths.
-    """
+    """Artifacts that all concepts share."""
 
     openings: str
-    calibration: str
+    calibration: str  # key of the unit of strength; empty for absolute strengths
     texts: Texts
 
     def inputs(self) -> dict[str, str]:
@@ -133,11 +129,7 @@ def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
 def _generate(
     scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, str | None], sweep: Sweep
 ) -> dict[str, Texts]:
-    """Plan one task, and return the keys of texts and fluency by name.
-
-    Args:
-        directions: Key of the directions that the texts of each name are steered by; None is unsteered.
-    """
+    """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name."""
     inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
     roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
     made = draft.add(GENERATE, sweep.params(scope), inputs, roles)
@@ -146,16 +138,11 @@ def _generate(
 
 @dataclass(frozen=True)
 class Generations:
-    """Texts that a plan generates, for D2 and D3 together: no text is generated for either alone.
+    """Numbers of texts that a plan generates. D2 and D3 use the same texts."""
 
-    Attributes:
-        steered: Along the strategies' directions: concepts x strategies x strengths x openings x samples.
-        unsteered: At strength 0, once for all concepts.
-    """
-
-    steered: int
+    steered: int  # concepts x strategies x strengths x openings x samples
     null: int
-    unsteered: int
+    unsteered: int  # at strength 0, once for all concepts
 
     def __str__(self) -> str:
         total = self.steered + self.null + self.unsteered

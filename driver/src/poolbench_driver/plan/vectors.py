@@ -20,17 +20,12 @@ from poolbench_driver.plan.stage import Draft, Stage
 
 @dataclass(frozen=True)
 class ConceptVectors:
-    """Keys of one concept's passages, annotations and vectors.
-
-    Attributes:
-        annotations: Annotations by split; none for imported activations, whose tokens have no place in the text.
-        vectors: Vectors by split, strategy and layer; for strategies that read states, the kept states.
-    """
+    """Keys of one concept's passages, annotations and vectors."""
 
     concept: Concept
     passages: Mapping[str, str]
-    annotations: Mapping[str, str]
-    vectors: Mapping[SplitCell, str]
+    annotations: Mapping[str, str]  # by split; empty for imported activations, whose tokens have no place in the text
+    vectors: Mapping[SplitCell, str]  # for strategies that read states, the kept states
 
 
 @dataclass(frozen=True)

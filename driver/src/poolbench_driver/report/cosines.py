@@ -34,28 +34,17 @@ class CosineMatrix:
 
 @dataclass(frozen=True)
 class CosinesView:
-    """The part of the page about parallel directions.
+    """The part of the page about parallel directions."""
 
-    Attributes:
-        known: Whether the run has the table at all.
-        shown: C1 at the steering layer, or the first one; None where nothing can be compared.
-        nearest: One line per strategy, in the order of `shown`.
-        groups: Strategies whose directions in `shown` are nearly equal.
-    """
-
-    known: bool = False
-    shown: CosineMatrix | None = None
+    known: bool = False  # whether the run has the table
+    shown: CosineMatrix | None = None  # C1 at the steering layer, or the first; None if nothing can be compared
     others: list[CosineMatrix] = field(default_factory=list)
-    nearest: list[Row] = field(default_factory=list)
-    groups: list[list[str]] = field(default_factory=list)
+    nearest: list[Row] = field(default_factory=list)  # one line per strategy, in the order of `shown`
+    groups: list[list[str]] = field(default_factory=list)  # strategies with nearly equal directions in `shown`
 
 
 def build_cosines(rows: Sequence[Row] | None, steered: int | None) -> CosinesView:
-    """Return the view of `cosines.parquet`.
-
-    Args:
-        rows: Its rows; None where a run has no such table.
-    """
+    """Return the view of the rows of `cosines.parquet`, which are None if the run has no such table."""
     if rows is None:
         return CosinesView()
     parts: dict[Key, list[Row]] = defaultdict(list)

@@ -62,7 +62,7 @@ def ranks_markdown(ranks: RanksView) -> list[str]:
 
 
 def cosines_markdown(cosines: CosinesView) -> list[str]:
-    """Return each strategy's most parallel other; nothing where none can be compared."""
+    """Return, for each strategy, the strategy with the most parallel direction; nothing if none can be compared."""
     if cosines.shown is None:
         return []
     figures = [[row[name] for name in ("cosine", "C3")] for row in cosines.nearest]

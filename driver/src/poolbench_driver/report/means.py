@@ -17,16 +17,11 @@ Cells = Mapping[tuple[str, str], list[Row]]
 
 @dataclass(frozen=True)
 class MeansTable:
-    """A table with one line per strategy.
-
-    Attributes:
-        lines: Strategy and its cells, each a number or why there is none.
-        groups: Metrics with the heads below them, where a metric has several columns.
-    """
+    """A table with one line per strategy."""
 
     heads: list[str]
-    lines: list[tuple[str, list[str]]]
-    groups: list[tuple[str, list[str]]] = field(default_factory=list)
+    lines: list[tuple[str, list[str]]]  # strategy and its cells, each a number or the reason for its absence
+    groups: list[tuple[str, list[str]]] = field(default_factory=list)  # metrics and the heads of their columns
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 #: The metric whose ranks are shown in full.
 PRIMARY = "d1.auroc"
-#: The family of what is not registered any more.
+#: The family of strategies that are no longer registered.
 UNREGISTERED = "not registered"
 
 
@@ -32,7 +32,7 @@ class PartTable:
 
 @dataclass(frozen=True)
 class RanksView:
-    """The part of the page about ranks: `boards` and `tests` of every ranked metric, all else of `primary`."""
+    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`."""
 
     primary: str = PRIMARY
     boards: dict[str, suites.RankBoard] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Work on a plan: the loop that sends tasks and waits, what the store says of them, and what a user sees."""
+"""The loop that sends the tasks of a plan, their outcomes in the store, and its display."""
 
 from poolbench_driver.run.loop import RunLoop, TooManyFailuresError
 from poolbench_driver.run.outcomes import Failure, committed_keys, failure_of, read_failure, remaining

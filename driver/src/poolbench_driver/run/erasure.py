@@ -1,8 +1,7 @@
-"""Steered texts of sensitive concepts are deleted once all that this run wants of them is committed.
+"""Deletion of steered texts of sensitive concepts, once this run has committed everything that is measured on them.
 
-Erased texts keep their key and their receipts, so nothing generates them again while their scores are there. A task
-that still has to read some, of a neighbour that was added later, makes them missing first; then they are generated,
-scored and deleted once more.
+Erased texts keep their key and their receipts, so they are not generated again while their scores exist. If a task
+still has to read them (say for a neighbour added later), they are deleted completely, generated, scored and erased.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ TEXTS = "texts"
 
 
 class Erasure:
-    """The restricted texts of a plan, and what must be committed before they go."""
+    """The restricted texts of a plan, and the artifacts that must be committed before they are deleted."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts) -> None:
         self.artifacts = artifacts
-        self.erased: set[str] = set()  # nothing is left to delete
+        self.erased: set[str] = set()  # keys of texts that have nothing left to delete
         self.companions = dict(_restricted_texts(plan))
         self.readers: dict[str, set[str]] = defaultdict(set)
         for task in plan.tasks.values():
@@ -34,28 +33,23 @@ class Erasure:
                 self.readers[key].update(task.outputs.values())
 
     def needed_again(self, committed: Set[str], among: Iterable[str] | None = None) -> set[str]:
-        """Keys of erased texts that a task has yet to read, and of the likelihoods that were measured with them.
-
-        Args:
-            committed: Keys of the committed artifacts.
-            among: Keys to look at; by default all.
-        """
+        """Return erased texts that a task must still read, and likelihoods measured on them, as keys out of `among`."""
         there = self.companions.keys() & (committed if among is None else committed & set(among))
         unread = [key for key in there if not self.readers[key] <= committed]
         erased = [key for key in unread if (manifest := self._readable(key)) and manifest.erased]
         return set(erased).union(*(self.companions[key] for key in erased))
 
     def invalidate(self, keys: Iterable[str]) -> None:
-        """Delete what is needed again completely, so that it is generated again; texts come last.
+        """Delete artifacts completely, so that they are made again.
 
-        An interruption then leaves texts that still say that they are erased, and the next run starts here again.
+        Texts come last: after an interruption they are still marked as erased, so the next run starts here again.
         """
         for key in sorted(keys, key=lambda key: key in self.companions):
             self.artifacts.delete(key)
             self.erased.discard(key)
 
     def look(self) -> None:
-        """Finds out by one listing which texts were erased to the end before."""
+        """Find, with one listing of the store, the texts that were erased completely before."""
         whole = ((key, {manifest_path(key), receipts_path(key)}) for key in self.companions)
         files = self._files()
         self.erased |= {key for key, left in whole if {info.path for info in files.get(key, ())} == left}
@@ -72,7 +66,7 @@ class Erasure:
         return found
 
     def _readable(self, key: str) -> Manifest | None:
-        """The manifest of a committed artifact; None where it is damaged, which its readers find out."""
+        """Return the manifest of a committed artifact; None if it is damaged, which its readers report."""
         try:
             return self.artifacts.manifest(key)
         except DamagedError:
@@ -86,19 +80,19 @@ class Erasure:
         return {key: infos for key, infos in files.items() if key in self.companions}
 
     def due(self, committed: Set[str]) -> list[str]:
-        """Texts that are there although all that reads them is committed."""
+        """Return keys of texts that still exist although all artifacts computed from them are committed."""
         there = (self.companions.keys() & committed) - self.erased
         return sorted(key for key in there if self.readers[key] <= committed)
 
     def erase(self, keys: Iterable[str]) -> None:
-        """Deletes the texts."""
+        """Delete the texts of these keys."""
         for key in keys:
             erase_texts(self.artifacts, key)
             self.erased.add(key)
 
 
 def scored_texts(committed: Set[str], idle: Iterable[Erasure], busy: Iterable[Erasure]) -> set[str]:
-    """Texts to delete in upkeep: some idle run has all scores of them, and no run at work may still read them."""
+    """Return keys of texts to delete in upkeep: an idle run has all their scores, and no busy run may read them."""
     due: set[str] = set()
     for erasure in idle:
         erasure.look()
@@ -107,7 +101,7 @@ def scored_texts(committed: Set[str], idle: Iterable[Erasure], busy: Iterable[Er
 
 
 def _restricted_texts(plan: Plan) -> Iterable[tuple[str, set[str]]]:
-    """Key of each restricted text, with the other outputs that were made from the very same texts."""
+    """Yield the key of each restricted text, and the keys of other outputs made from the same texts."""
     steered = (task.outputs for task in plan.tasks.values() if task.service == "steerer")
     for outputs, role in chain.from_iterable(((outputs, role) for role in outputs) for outputs in steered):
         kind, _, name = role.partition("/")

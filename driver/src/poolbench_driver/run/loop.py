@@ -1,7 +1,7 @@
-"""The loop: send what is ready, wait, record. It decides nothing about science and holds no truth of its own.
+"""The loop of a run: send tasks that are ready, wait, record outcomes.
 
-Completion is what the object store says. The queue may lose or repeat messages and workers may be killed:
-a task that is neither committed, nor waiting, nor leased by a live worker is sent again.
+The object store alone decides which tasks are complete. The queue may lose or repeat messages, and workers may be
+killed: a task that is neither committed, nor waiting, nor leased by a live worker is sent again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from poolbench_driver.run.recovery import Recovery
 
 
 class TooManyFailuresError(PoolbenchError):
-    """The run was stopped by --max-failures."""
+    """More tasks failed than --max-failures allows."""
 
 
 class RunLoop:
-    """Brings a plan's tasks to completion or failure."""
+    """Work on the tasks of a plan until each is complete or failed."""
 
     def __init__(
         self,
@@ -54,13 +54,12 @@ class RunLoop:
         self._away_since_s: float | None = None
 
     def run(self) -> dict[str, Failure]:
-        """Runs to the end; returns the failures by task id.
+        """Run to the end; return the failures by task id. After a KeyboardInterrupt, workers finish their tasks.
 
         Raises:
-            TooManyFailuresError: When more than ``max_failures`` tasks failed.
-            StoreError, BrokerError: When one of them stays away for longer than ``pace.outage_s``.
-            DamagedError, OutdatedPlanError: When this run cannot make a damaged artifact again.
-            KeyboardInterrupt: Passed on; tasks in work finish by themselves.
+            TooManyFailuresError: More than `max_failures` tasks failed.
+            StoreError, BrokerError: The store or the broker was unavailable for longer than `pace.outage_s`.
+            DamagedError, OutdatedPlanError: This run cannot make a damaged artifact again.
         """
         self.recovery.begin(committed_keys(self.artifacts))
         self.pending.update((t.task_id, t) for t in self.plan.tasks.values() if not self._is_done(t))
@@ -72,7 +71,7 @@ class RunLoop:
         return self.failures
 
     def repair(self, damages: Iterable[DamagedError]) -> dict[str, Failure]:
-        """Makes damaged artifacts again that were found after ``run``; returns and raises what that does."""
+        """Make artifacts again that were found damaged after `run`; return and raise the same as `run`."""
         for damage in damages:
             self.recovery.repair(damage)
         self._work()
@@ -80,7 +79,7 @@ class RunLoop:
 
     @property
     def unfinished(self) -> bool:
-        """Whether tasks are left, as after a cancellation."""
+        """Return whether tasks are left, as after a cancellation."""
         return bool(self.pending or self.in_flight)
 
     def _work(self) -> None:
@@ -91,12 +90,12 @@ class RunLoop:
                 time.sleep(self.pace.tick_s)
         if self.cancelled():
             self._cancel_in_flight()
-        self.recovery.erase_texts()  # what an earlier run left, and what an outage was in the way of
-        if self.unfinished and not self.cancelled():  # receipts were damaged
+        self.recovery.erase_texts()  # texts that remain after an earlier run or an outage
+        if self.unfinished and not self.cancelled():  # receipts were damaged, so texts must be generated again
             self._work()
 
     def _step(self) -> None:
-        """One look at everything; a short absence of store or broker is waited out."""
+        """Do one round; tolerate a short outage of the store or the broker."""
         try:
             waiting = self._waiting()
             self._collect(waiting)
@@ -124,7 +123,7 @@ class RunLoop:
     def _collect(self, waiting: dict[str, set[str]]) -> None:
         for task_id, entry in list(self.in_flight.items()):
             task = entry.task
-            # The failure is read first: its worker commits nothing after it, so what is committed is complete.
+            # Read the failure first: its worker commits nothing after it, so the outputs found now are final.
             failure = self.recovery.read_failure(task)
             self._look_for_outputs(task, every=failure is not None)
             if self._is_done(task):
@@ -142,7 +141,7 @@ class RunLoop:
                 self._miss(entry)
 
     def _look_for_outputs(self, task: Task, *, every: bool) -> None:
-        """Asks the store for outputs up to the first that is missing: one request a look, not one a key."""
+        """Look up outputs until one is missing: usually one request per round, not one per key."""
         for key in task.outputs.values():
             if key in self.committed or self.artifacts.exists(key):
                 self.committed.add(key)
@@ -150,7 +149,7 @@ class RunLoop:
                 break
 
     def _miss(self, entry: InFlight) -> None:
-        """Neither waiting nor in work: after a while it was lost by its worker or by the broker."""
+        """Send a task again that is neither waiting nor leased; some time must pass before it counts as lost."""
         entry.leased = False
         if not entry.vanished(self.pace):
             return
@@ -192,7 +191,7 @@ class RunLoop:
             limit = max(self.pace.queued_ahead, in_work[task.service])
             if queued[task.service] >= limit or not self.committed.issuperset(task.inputs.values()):
                 continue
-            self.artifacts.store.delete(failure_path(task_id))  # of an earlier run: this is the retry
+            self.artifacts.store.delete(failure_path(task_id))  # left by an earlier run; this is the retry
             self.artifacts.store.delete(cancel_path(task_id))
             # Another driver, or this run before it was interrupted, may have sent it already.
             if task_id not in waiting[task.service] and not self.leases.alive(task_id):
@@ -202,7 +201,7 @@ class RunLoop:
             del self.pending[task_id]
 
     def _cancel_in_flight(self) -> None:
-        """Asks the workers to drop what this run has sent; another run that wants the same sends it again."""
+        """Ask the workers to drop the tasks of this run; another run that needs the same tasks sends them again."""
         for task_id in self.in_flight:
             self.artifacts.store.put(cancel_path(task_id), b"{}")
 

@@ -1,4 +1,4 @@
-"""What the object store says of a plan's tasks: committed, failed and why, or still to do."""
+"""Outcomes of a plan's tasks in the object store: committed, failed with a reason, or still to do."""
 
 from __future__ import annotations
 
@@ -16,37 +16,30 @@ from poolbench_driver.plan import Plan
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a task has no outputs.
-
-    Attributes:
-        blocked: It was never sent, because an input is missing.
-        damaged: Key of the damaged artifact that its worker met.
-        code: Code of the error, such as `not_found`.
-        quoted: The parts of the reason that come from data; None where that is unknown.
-    """
+    """Why a task has no outputs."""
 
     task_id: str
     kind: str
     status: Status
     reason: str
-    blocked: bool = False
-    damaged: str = ""
-    code: str = ""
-    quoted: tuple[str, ...] | None = None
+    blocked: bool = False  # never sent, because an input is missing
+    damaged: str = ""  # key of the damaged artifact that its worker met
+    code: str = ""  # of the error, such as `not_found`
+    quoted: tuple[str, ...] | None = None  # parts of the reason that come from data; None if unknown
 
     @property
     def error(self) -> CellError:
-        """The error of the cells that this failure takes down."""
+        """Return the error for the cells that depend on the task."""
         return CellError(self.status, self.reason, quoted=self.quoted)
 
 
 def failure_of(error: CellError) -> Failure:
-    """Return the failure of no task: a cell that could not be computed takes down those that need it."""
+    """Return a failure without a task: cells that need a failed cell cannot be computed either."""
     return Failure("", "", error.status, str(error), quoted=error.quoted)
 
 
 class DamagedRecordError(Exception):
-    """The record of a failure cannot be read; the task is to be done again."""
+    """The record of a failure cannot be read; the task must be done again."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -54,16 +47,12 @@ class DamagedRecordError(Exception):
 
 
 def committed_keys(artifacts: Artifacts) -> set[str]:
-    """The keys of all committed artifacts, by one listing instead of a request a key."""
+    """Return the keys of all committed artifacts, with one listing instead of one request per key."""
     return {key for key, info in artifacts.objects() if info.path.endswith(f"/{MANIFEST_FILE}")}
 
 
 def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
-    """The recorded failure of a task, if its worker wrote one.
-
-    Raises:
-        DamagedRecordError: What is recorded cannot be read.
-    """
+    """Return the recorded failure of a task, if any; raise DamagedRecordError if the record cannot be read."""
     path = failure_path(task.task_id)
     try:
         record = json.loads(artifacts.store.get(path))
@@ -78,6 +67,6 @@ def read_failure(artifacts: Artifacts, task: Task) -> Failure | None:
 
 
 def remaining(plan: Plan, committed: Iterable[str]) -> list[Task]:
-    """The tasks of a plan that are still to do, for a dry run."""
+    """Return the tasks of a plan that are still to do, for a dry run."""
     done = set(committed)
     return [task for task in plan.tasks.values() if not done.issuperset(task.outputs.values())]

@@ -1,4 +1,4 @@
-"""How patient the loop is: when a task that was sent counts as lost, and when it is given up."""
+"""When a task that was sent counts as lost, and when it is given up."""
 
 from __future__ import annotations
 
@@ -10,63 +10,47 @@ from poolbench.contracts.tasks import Task
 
 @dataclass(frozen=True)
 class Pace:
-    """How the loop paces itself.
+    """Intervals and limits of the loop."""
 
-    Attributes:
-        queued_ahead: Tasks kept waiting per service at least; as many as are in work where those are more.
-            So every replica finds its next task, however many there are, and a cancelled run leaves little.
-        vanished_s: A task that is neither waiting nor leased is sent again after this long, twice as long
-            each further time up to ``max_vanished_s``. A gap is normal while a worker takes a task over.
-        max_losses: Workers that may die of a task before it is given up.
-        max_sends: Sends after which it is given up though no worker was ever seen at it.
-        outage_s: How long store or broker may be away before the run stops.
-        tick_s: Pause between two looks.
-    """
-
+    # Tasks kept waiting per service, or as many as are in work if these are more: every replica finds its next task,
+    # and a cancelled run leaves few.
     queued_ahead: int = 2
+    # A task that is neither waiting nor leased is sent again after this time, which doubles with each send up to
+    # `max_vanished_s`. A gap is normal while a worker takes a task over.
     vanished_s: float = 10.0
     max_vanished_s: float = 60.0
-    max_losses: int = 4
-    max_sends: int = 12
-    outage_s: float = 60.0
-    tick_s: float = 0.4
+    max_losses: int = 4  # workers that may die of a task before it is given up
+    max_sends: int = 12  # sends before a task is given up that no worker ever took
+    outage_s: float = 60.0  # how long the store or the broker may be unavailable before the run stops
+    tick_s: float = 0.4  # pause between two rounds
 
 
 @dataclass
 class InFlight:
-    """A task that was sent and has no outcome yet.
-
-    Attributes:
-        task: The task.
-        sends: How often it was sent.
-        losses: Workers that died of it.
-        leased: A worker was at it when the loop last looked.
-        taken: A worker was at it since it was last sent.
-        last_seen_s: When it was last waiting or in work.
-    """
+    """A task that was sent and has no outcome yet."""
 
     task: Task
     sends: int = 1
-    losses: int = 0
-    leased: bool = False
-    taken: bool = False
-    last_seen_s: float = field(default_factory=time.monotonic)
+    losses: int = 0  # workers that died of it
+    leased: bool = False  # a worker had it in the last round
+    taken: bool = False  # a worker has had it since it was last sent
+    last_seen_s: float = field(default_factory=time.monotonic)  # when it was last waiting or in work
 
     def seen(self, *, leased: bool) -> None:
-        """It waits, or a worker is at it."""
+        """Record that the task waits, or that a worker has it."""
         self.leased, self.taken = leased, self.taken or leased
         self.last_seen_s = time.monotonic()
 
     def vanished(self, pace: Pace) -> bool:
-        """Whether it has been neither waiting nor in work for so long that its worker or the broker lost it."""
+        """Return whether the task was neither waiting nor in work for so long that it counts as lost."""
         patience_s = min(pace.vanished_s * 2 ** (self.sends - 1), pace.max_vanished_s)
         return time.monotonic() - self.last_seen_s > patience_s
 
     def hopeless(self, pace: Pace) -> bool:
-        """Whether it is not worth sending again."""
+        """Return whether the task is given up."""
         return self.losses >= pace.max_losses or self.sends >= pace.max_sends
 
     def sent_again(self) -> None:
-        """It was lost, and sent once more."""
+        """Record that the task was lost and sent once more."""
         self.sends, self.taken = self.sends + 1, False
         self.seen(leased=False)

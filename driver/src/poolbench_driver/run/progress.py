@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 
-#: What a stage is called on screen, in the order in which a passage meets them.
+#: Names of the stages on screen, in the order in which a passage goes through them.
 STAGES = {
     "pooler.annotate": "annotate passages",
     "extractor.extract": "extract and pool",
@@ -37,25 +37,25 @@ PLAIN_INTERVAL_S = 5.0
 
 
 class Display(Protocol):
-    """What the loop tells; a display shows as much of it as it likes."""
+    """Receive the events of the loop, and show some of them."""
 
     def start(self, totals: Counter[str]) -> None:
-        """The number of tasks by kind."""
+        """Take the number of tasks by kind."""
 
     def done(self, task: Task, *, reused: bool = False) -> None:
-        """A task's outputs are all committed."""
+        """Take a task whose outputs are all committed."""
 
     def failed(self, task_id: str, kind: str, reason: str) -> None:
-        """A task failed."""
+        """Take a failed task."""
 
     def note(self, message: str) -> None:
-        """Something worth a line."""
+        """Show a message."""
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
-        """Called about twice a second."""
+        """Refresh the display, about twice a second."""
 
     def close(self) -> None:
-        """The run ended."""
+        """End the display at the end of the run."""
 
 
 class _Counting:
@@ -85,26 +85,26 @@ class _Counting:
         self.ended_s[kind] = self.elapsed_s
 
     def note(self, message: str) -> None:
-        """Silent unless a display shows it."""
+        """Show nothing; subclasses may."""
 
     def tick(self, in_flight: Mapping[str, Task]) -> None:
         for task in in_flight.values():
             self.sent_s.setdefault(task.kind, self.elapsed_s)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release nothing; subclasses may."""
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the display was opened."""
+        """Return seconds since the display was opened."""
         return time.monotonic() - self.started_s
 
     def times(self) -> dict[str, tuple[float, float]]:
-        """Return for each kind of task when the first was sent and when the last ended, in seconds."""
+        """Return, by kind of task, when the first task was sent and when the last one ended, in seconds."""
         return {kind: (self.sent_s.get(kind, end), end) for kind, end in self.ended_s.items()}
 
     def times_lines(self) -> list[str]:
-        """Return where the time went, one line per stage in the order of their ends; they overlap."""
+        """Return a line per stage with its start and end, sorted by end; stages overlap."""
         spans = sorted(self.times().items(), key=lambda span: span[1][1])
         head = [f"time: {self.elapsed_s:.0f} s; stages overlap, from the first task sent to the last one done:"]
         lines = [f"  {STAGES.get(kind, kind):<24} {sent:5.0f} s to {end:5.0f} s" for kind, (sent, end) in spans]
@@ -112,7 +112,7 @@ class _Counting:
 
 
 class RichDisplay(_Counting):
-    """One bar a stage."""
+    """One bar per stage."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class PlainDisplay(_Counting):
 
 
 class JsonDisplay(_Counting):
-    """One JSON object a line on standard error."""
+    """One JSON object per line on standard error."""
 
     def start(self, totals: Counter[str]) -> None:
         super().start(totals)
@@ -212,7 +212,7 @@ class JsonDisplay(_Counting):
 
 
 def open_display(name: str | None) -> Display:
-    """The display called ``name``; None takes rich on a terminal and plain elsewhere."""
+    """Return the display called `name`; for None, rich on a terminal and plain elsewhere."""
     chosen = name or ("rich" if sys.stderr.isatty() else "plain")
     displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
     if chosen not in displays:

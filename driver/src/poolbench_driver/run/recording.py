@@ -1,4 +1,4 @@
-"""A display that also keeps the run's state file true, which ``status`` and ``watch`` read."""
+"""A display that also updates the run's state file, which `status` and `watch` read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from poolbench_driver.run.progress import Display
 
 
 class Recording:
-    """Passes the loop's words on to a display and keeps the run's state file true.
-
-    Args:
-        display: Shows them.
-        write_state: Writes the state and its counts, as ``RunFolder.write_state`` does.
-        num_tasks: Tasks of the plan.
-    """
+    """Forward the events of the loop to a display, and the run's state and counts to `RunFolder.write_state`."""
 
     def __init__(self, display: Display, write_state: Callable[..., None], num_tasks: int) -> None:
         self._display, self._write_state, self._total = display, write_state, num_tasks

@@ -1,4 +1,4 @@
-"""What brings a run back on its way: inputs that were deleted or damaged are made again."""
+"""Recovery of a run: artifacts that were deleted or damaged are made again."""
 
 from __future__ import annotations
 
@@ -16,24 +16,19 @@ from poolbench_driver.run.repairs import Repairs
 
 
 class Recovery:
-    """Local steps, deleted texts and damaged artifacts of a run.
-
-    Attributes:
-        committed: Keys of the committed artifacts; shared with the loop.
-        pending: Tasks still to send; shared with the loop.
-        failures: Failed tasks; shared with the loop.
-    """
+    """Local steps, erased texts and damaged artifacts of a run."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
         self.plan, self.artifacts, self.note = plan, artifacts, note
-        self.committed: set[str] = set()
-        self.pending: dict[str, Task] = {}
+        # The loop uses the same three objects.
+        self.committed: set[str] = set()  # keys of the committed artifacts
+        self.pending: dict[str, Task] = {}  # tasks still to send
         self.failures: dict[str, Failure] = {}
         self.erasure = Erasure(plan, artifacts)
         self.repairs = Repairs(plan, artifacts, leases, note)
 
     def begin(self, committed: set[str]) -> None:
-        """Takes what is committed, and brings about what the tasks start from."""
+        """Take the committed keys, delete erased texts that are needed again, and build what the tasks start from."""
         again = self.erasure.needed_again(committed)
         self.erasure.invalidate(again)
         self.committed |= committed - again
@@ -41,7 +36,7 @@ class Recovery:
         self.repairing(self._build_local)
 
     def read_failure(self, task: Task) -> Failure | None:
-        """The recorded failure of a task; a record that cannot be read is set aside, and its task is sent again."""
+        """Return the recorded failure of a task; set an unreadable record aside, so that the task is sent again."""
         try:
             return read_failure(self.artifacts, task)
         except DamagedRecordError as error:
@@ -49,7 +44,7 @@ class Recovery:
             return None
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
-        """The failure where it stands; None where what the task reads is made again, and then the task."""
+        """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""
         if self._make_texts_again(task):
             return None
         if failure.damaged not in {*task.inputs.values(), *task.outputs.values()}:
@@ -65,7 +60,7 @@ class Recovery:
         return None
 
     def repair(self, damage: DamagedError, reader: str = "") -> None:
-        """Sets a damaged artifact aside, and plans again what makes it; for errors see ``Repairs.repair``."""
+        """Set a damaged artifact aside and make it again; raise the same errors as `Repairs.repair`."""
         maker = self.repairs.repair(damage, reader)
         self.committed.discard(damage.key)
         self.erasure.erased.discard(damage.key)
@@ -75,11 +70,11 @@ class Recovery:
             self.pending[maker.task_id] = maker
 
     def erase_texts(self) -> None:
-        """Deletes the texts of sensitive concepts that everything of this run has been measured on."""
+        """Delete texts of sensitive concepts for which this run has all measurements."""
         self.repairing(self._erase_due)
 
     def repairing(self, act: Callable[[], None]) -> None:
-        """Call ``act``; after each damaged artifact that it meets, repair that and call it again."""
+        """Call `act`; after each damaged artifact that it meets, repair the artifact and call `act` again."""
         while True:
             try:
                 return act()
@@ -103,7 +98,7 @@ class Recovery:
                 self.committed.add(step.key)
 
     def _make_texts_again(self, task: Task) -> bool:
-        """Whether a task failed because another run had deleted texts that it was to read; then both are done again."""
+        """Return whether a task failed because another run deleted texts that it reads; if so, make both again."""
         again = self.erasure.needed_again(self.committed, task.inputs.values())
         if again:
             self.erasure.invalidate(again)

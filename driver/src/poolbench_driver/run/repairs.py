@@ -1,4 +1,4 @@
-"""Damaged artifacts of a run: set aside, and given back to what makes them."""
+"""Damaged artifacts of a run: set them aside, and find the task that makes them again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE_WAIT_S = 60.0
 
 
 class OutdatedPlanError(PoolbenchError):
-    """A kept artifact that the plan started from is gone: another plan makes its figures without it."""
+    """A kept artifact that the plan starts from is gone; a new plan computes the results without it."""
 
 
 class FoundDamageError(PoolbenchError):
@@ -35,14 +35,7 @@ class FoundDamageError(PoolbenchError):
 
 
 class Repairs:
-    """Sets damaged artifacts of a plan aside.
-
-    Args:
-        plan: Says what makes each artifact.
-        artifacts: Where they lie.
-        leases: Let one driver at a time set an artifact aside.
-        note: Takes one line for each artifact.
-    """
+    """Set damaged artifacts of a plan aside; a lease lets one driver at a time do so."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts, leases: LeaseStore, note: Callable[[str], None]) -> None:
         self.plan, self.artifacts, self.leases, self.note = plan, artifacts, leases, note
@@ -50,17 +43,14 @@ class Repairs:
         self._reports: Counter[tuple[str, str]] = Counter()
 
     def repair(self, damage: DamagedError, reader: str = "") -> Task | LocalStep:
-        """Sets an artifact aside and returns what makes it again.
+        """Set an artifact aside and return what makes it again.
 
-        Several readers may report one damage: the first report sets the artifact aside, the others find it gone or
-        made again. So set-asides and the reports of one reader are limited, and not all reports together.
-
-        Args:
-            damage: Names the artifact.
-            reader: Id of the task that met the damage; empty for the driver.
+        Several readers may report one damage: the first report sets the artifact aside, the others find it gone or made
+        again. Therefore set-asides and the reports of one reader are limited, but not the sum of all reports. `reader`
+        is the id of the task that met the damage, or "" for the driver.
 
         Raises:
-            DamagedError: Nothing makes it, or it was damaged again too often. The message says what to do.
+            DamagedError: Nothing makes it, or it was damaged too often. The message says what to do.
             OutdatedPlanError: This plan does not make it, and another plan does not need it.
         """
         key = damage.key
@@ -81,19 +71,19 @@ class Repairs:
         raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
 
     def may_have_missed(self, task: Task) -> bool:
-        """Whether a task that found no input may have looked while an artifact that it reads was being made again."""
+        """Return whether a task may have missed an input only because the input was being made again."""
         if not any(self._num_set_aside[key] for key in task.inputs.values()):
             return False
         self._reports["", task.task_id] += 1
         return self._reports["", task.task_id] <= MAX_REPAIRS
 
     def set_record_aside(self, path: str) -> None:
-        """The same for a record that is no artifact."""
+        """Set a damaged record aside that is not an artifact."""
         if place := set_object_aside(self.artifacts.store, path):
             self.note(f"damaged: {path} cannot be read; set aside as {place}, its task is done again")
 
     def _set_aside(self, key: str) -> tuple[str, str]:
-        """What was wrong and where it lies now; no place when it is sound or gone, as after another driver."""
+        """Return what was wrong and the new path; no path if another driver has moved or repaired the artifact."""
         deadline = time.monotonic() + LEASE_WAIT_S
         while (lease := self.leases.acquire(f"{DAMAGED_FOLDER}/{key}")) is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -106,7 +96,7 @@ def _label(maker: Task | LocalStep | None) -> str:
 
 
 def _import_remedy(plan: Plan, key: str) -> str:
-    """How an imported artifact is brought in again; "" for one that was not imported."""
+    """Return how to import an artifact again; "" if it was not imported."""
     imported = plan.scope.model.imported
     if key in imported.values():
         config = plan.scope.config

@@ -27,7 +27,7 @@ async def run_all(coroutines: Sequence[Coroutine[Any, Any, _T]], on_done: OnDone
             tasks = [group.create_task(counted(coroutine)) for coroutine in coroutines]
     except BaseExceptionGroup as group_error:
         first = group_error.exceptions[0]
-        raise first from first.__cause__  # the group is no context of it, but its own cause says what happened
+        raise first from first.__cause__  # keep its cause, which says what happened, and drop the group
     return [task.result() for task in tasks]
 
 

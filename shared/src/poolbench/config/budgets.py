@@ -1,4 +1,4 @@
-"""How much a run measures: named presets that every row carries."""
+"""How much a run measures, as named presets; every row has the name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Budget(StrictModel):
     """How much is measured; a named preset that every row carries."""
 
     name: str
-    num_train: int = Field(gt=0)  # passages a concept, both classes together
+    num_train: int = Field(gt=0)  # passages per concept, both classes together
     num_test: int = Field(gt=0)
     num_scorer: int = Field(gt=0)
     strengths: tuple[float, ...]  # in alpha_unit, without 0
@@ -26,13 +26,11 @@ class Budget(StrictModel):
     max_tokens: int = Field(gt=0, le=100_000)
     num_nulls: int = Field(default=20, ge=20, le=10_000)
     num_bootstrap: int = Field(default=1000, ge=0, le=100_000)
-    num_continuations: int = Field(
-        default=100, gt=0, le=1_000_000
-    )  # passages continued for part (b) of the scorer gate
+    num_continuations: int = Field(default=100, gt=0, le=1_000_000)  # passages to continue, for gate part (b)
 
     @model_validator(mode="after")
     def _strengths_fit(self) -> Self:
-        """Refused before a run rather than when its rows are made."""
+        """Refuse wrong strengths before the run, not when its rows are made."""
         if min(self.strengths, default=0) <= 0:
             raise ValueError(f"strengths {self.strengths} must be greater than 0, and at least one")
         if self.reference_strength not in self.strengths or not set(self.null_strengths) <= set(self.strengths):
@@ -41,7 +39,7 @@ class Budget(StrictModel):
 
 
 def limited(budget: Budget, num_passages: int) -> Budget:
-    """The budget with at most ``num_passages`` passages a concept, train and test shared out as before."""
+    """Return the budget with at most `num_passages` passages per concept, with the same shares of train and test."""
     total = budget.num_train + budget.num_test
     if num_passages >= total:
         return budget
@@ -65,8 +63,8 @@ BUDGETS: dict[str, Budget] = {
             num_train=200,
             num_test=100,
             num_scorer=300,
-            # The demo model is small: it takes the upper half of the card's strengths to move it, so the null
-            # directions get those too (a figure in excess of them is read at strengths that both have).
+            # Only the upper half of the card's strengths moves the small demo model. The null directions have these
+            # strengths too, because excess over them is computed at strengths that both have.
             strengths=(0.125, 0.25, 0.35, 0.5, 0.7),
             null_strengths=(0.125, 0.35, 0.5, 0.7),
             num_openings=12,

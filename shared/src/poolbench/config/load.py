@@ -1,4 +1,4 @@
-"""A run's settings from a preset, a YAML file and the command line, with errors that name the field."""
+"""Load the settings of a run from a preset, a YAML file and the command line; errors name the field."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from poolbench.config.budgets import BUDGETS, limited
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
 from poolbench.errors import ConfigError, UnknownNameError, unknown_name_message
 
-#: The middle of six blocks lies between blocks 2 and 3. Settled as 3 when the demo model was made: there a direction
-#: moves what it writes, one block earlier hardly.
+#: The middle of six blocks lies between blocks 2 and 3. Block 3 was chosen when the demo model was made: a direction
+#: changes its texts there, but hardly at block 2.
 DEMO_STEERING_DEPTH = 0.6
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The run settings of a named preset (``demo``, ``card``, ``full``), as RunConfig takes them."""
+    """Return the run settings of a named preset (`demo`, `card`, `full`) as values for RunConfig."""
     if name not in BUDGETS:
         raise UnknownNameError("preset", name, BUDGETS)
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
@@ -30,13 +30,10 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
-    """A run configuration from YAML and command-line overrides.
+    """Return the run configuration from YAML and command-line overrides.
 
-    A ``preset`` key names the settings to start from; a ``budget`` may be a preset name or a mapping. The
-    mappings ``budget`` and ``corpus`` may name only what differs from the preset or the default.
-
-    Raises:
-        ConfigError: Naming the file and each wrong field.
+    The key `preset` names the settings to start from; `budget` is a preset name or a mapping. A mapping for a section
+    needs only what differs from the preset or the default. Raise ConfigError, with the file and each wrong field.
     """
     values = {} if path is None else _read_yaml(path)
     name = overrides.get("preset") or values.get("preset")
@@ -65,7 +62,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def _overlay(field: str, below: Any, value: Any) -> Any:
-    """What a field becomes when ``value`` is laid over ``below``: sections are merged, all else replaced."""
+    """Return the new value of a field: mappings of sections are merged with `below`, other values replace it."""
     if field == "budget" and isinstance(value, str):
         return preset(value)["budget"]
     if field in _SECTIONS and isinstance(value, dict):
@@ -81,7 +78,7 @@ _SECTIONS: dict[str, StrictModel] = {
 
 
 def _describe(issue: Any) -> str:
-    """One line on a wrong field: its place, what is wrong, the value received."""
+    """Return one line on a wrong field: its path, what is wrong, the value received."""
     place = [str(part) for part in issue["loc"]]
     if issue["type"] == "extra_forbidden":
         section = _SECTIONS.get(place[0]) if len(place) > 1 else None

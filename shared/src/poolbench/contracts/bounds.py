@@ -31,10 +31,10 @@ PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 Whole = Annotated[int, Field(strict=True)]
 #: A finite number; the field says how large.
 Real = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-#: True or false, and nothing that could be taken for it.
+#: True or false; no other value is converted.
 Flag = Annotated[bool, Field(strict=True)]
 
-#: Of whatever is drawn at random.
+#: A seed of random draws.
 Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 #: A whole number that names something, such as a group.
 Number = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
@@ -49,7 +49,7 @@ Regularisation = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=1e-
 
 #: A name without control characters.
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
-#: The same where it may be left empty.
+#: A name that may be empty.
 Label = Annotated[str, Field(max_length=MAX_NAME, pattern=PRINTABLE)]
 #: A text.
 Text = Annotated[str, Field(max_length=MAX_CHARACTERS)]

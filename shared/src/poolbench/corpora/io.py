@@ -134,7 +134,7 @@ def _read_file(path: Path, concept: str, split: str, label: int) -> Iterator[dic
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        # Not splitlines: a JSON string may hold U+2028, which is no end of a JSONL line.
+        # Not splitlines: a JSON string may hold U+2028, which does not end a JSONL line.
         yield from path.read_text("utf-8").removesuffix("\n").split("\n") if path.stat().st_size else ()
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None

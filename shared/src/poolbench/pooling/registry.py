@@ -95,7 +95,7 @@ class StrategySpec:
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what of it enters artifact keys: id, version and the resolved parameters."""
+        """Return the part that enters artifact keys: id, version and the resolved parameters."""
         return {"id": self.id, "version": self.version, "params": self.resolve(params)}
 
     @cached_property

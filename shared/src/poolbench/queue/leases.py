@@ -211,7 +211,7 @@ class RedisLeases:
                 if not self._redis.eval(_RENEW, 1, key, owner, self.ttl_ms):
                     self._redis.set(key, owner, nx=True, px=self.ttl_ms)  # expired while Redis was away
             except self._error:
-                continue  # the next beat tries again; work goes on, the manifest decides who wins
+                continue  # the next renewal tries again; work continues, the manifest decides which attempt counts
 
 
 def _lease_key(task_id: str) -> str:

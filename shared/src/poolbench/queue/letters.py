@@ -65,7 +65,7 @@ class DeadLetter(BaseModel):
 
 
 def read_letter(raw: bytes | Misunderstood, service: str) -> DeadLetter:
-    """Parse a dead letter. Bytes that are none become a letter themselves, because a reader must not fail on them."""
+    """Parse a dead letter. Other bytes are wrapped as a letter, because a reader must not fail on them."""
     if isinstance(raw, Misunderstood):
         return DeadLetter.of_message(service, raw)
     try:

@@ -41,7 +41,7 @@ def keys_of(queue: str) -> list[str]:
 
 
 def is_wrong_type(error: redis.RedisError) -> bool:
-    """Return whether a command met a key that is no list.
+    """Return whether a command was sent for a key that is not a list.
 
     Redis gives its code as a word of the message only: the first one, or the first after the prefix of a pipeline.
     """

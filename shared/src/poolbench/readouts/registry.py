@@ -60,7 +60,7 @@ class ReadoutSpec:
     fit: ReadoutFunction = field(compare=False)  # fits it on training rows
 
     def identity(self) -> dict[str, Any]:
-        """Return what of it enters artifact keys."""
+        """Return the part that enters artifact keys."""
         return {"id": self.id, "version": self.version}
 
 

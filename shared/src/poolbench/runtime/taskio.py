@@ -186,7 +186,7 @@ def handling(io: TaskIO) -> Iterator[None]:
     """Run a handler inside the block.
 
     Raises:
-        RuntimeError: Instead of what is no `Exception`: a panic of a library in Rust, or a call of `sys.exit`. It
+        RuntimeError: Instead of anything that is not an `Exception`: a panic of a Rust library or a call of `sys.exit`
             would end the thread that consumes the queue.
     """
     try:

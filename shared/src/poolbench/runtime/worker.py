@@ -94,7 +94,7 @@ class Worker:
             _LOG.info("%s", error)
             return TaskOutcome.CANCELLED
         except Exception as error:
-            # A defect of a handler takes down its own task, never the replica; the trace goes to the log.
+            # A bug in a handler fails its own task, never the replica; the trace is logged.
             failure = Failure.of_restricted(error) if restricted else Failure.of(error)
             if final or not failure.retryable:
                 self._record(message, failure, attempt, trace=not restricted)
@@ -102,7 +102,7 @@ class Worker:
             refused = isinstance(error, MalformedTaskError | _UnknownKindError)
         if refused:
             raise RefusedTaskError(failure.reason) from cause
-        if failure.retryable:  # raised out here, where no restricted error hangs on to it as its context
+        if failure.retryable:  # raised outside the handler, so that a restricted error is not its context
             raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from cause
         return TaskOutcome.FAILED
 

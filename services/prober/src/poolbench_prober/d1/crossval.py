@@ -135,7 +135,7 @@ class Directions:
         if self.sae is None:
             return None
         if self._encoded is None or self._encoded[0] is not vectors_nD:
-            fits = vectors_nD.shape[1] == self.sae.width  # if not, C5 says so
+            fits = vectors_nD.shape[1] == self.sae.width  # if not, C5 reports it
             self._encoded = (vectors_nD, self.sae.encode(vectors_nD) if fits else None)
         return self._encoded[1]
 

@@ -17,8 +17,8 @@ from poolbench.readouts import READOUTS, FittedReadout, Training
 from poolbench_prober.inputs.corpus import Passages, grouped_folds
 from poolbench_prober.solver import fit_probes
 
-#: Inner folds of a readout. Two: every training row is scored, at the least cost (it grows with the cube of the
-#: rows of a fit), and the halves treat all parts alike.
+#: Inner folds of a readout. With two, every training row is scored at the least cost, which grows with the cube of
+#: the rows of a fit, and both halves treat all parts equally.
 INNER_FOLDS = 2
 
 

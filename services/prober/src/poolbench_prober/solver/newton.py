@@ -79,7 +79,7 @@ class Newton:
 
     @cached_property
     def spectrum(self) -> RitzBasis:
-        """All of the kernel's spectrum, computed when a probe first needs it; later gradients are projected with it."""
+        """Return the kernel's whole spectrum, computed at first need; later gradients are projected with it."""
         spectrum = RitzBasis.spectrum(self.kernel, self.num_rows, self.backend)
         self.project = Projection(spectrum, self.mask)
         return spectrum

@@ -49,7 +49,7 @@ class CodeLengths:
 
     @property
     def unregularised(self) -> float:
-        """Return the same of the plain probe."""
+        """Return the same ratio for the plain probe."""
         return self.uniform_bits / self.plain_bits
 
     @property

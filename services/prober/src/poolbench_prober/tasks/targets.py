@@ -93,7 +93,7 @@ def _drawn(groups: np.ndarray, seed: int) -> np.ndarray:
     """Return the split of each row: groups in random order, cut where the shares of the rows are reached."""
     _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.random.default_rng(seed).permutation(len(sizes))
-    middle = np.cumsum(sizes[order]) - sizes[order] / 2  # a group goes where its middle lies
+    middle = np.cumsum(sizes[order]) - sizes[order] / 2  # a group belongs to the split that contains its middle
     part = np.searchsorted(np.cumsum(SHARES[:2]) * len(groups), middle, side="right")
     part_of_group = np.empty(len(sizes), dtype=int)
     part_of_group[order] = part

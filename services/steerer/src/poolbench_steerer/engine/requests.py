@@ -34,7 +34,7 @@ class GenerationRequest:
     seed: int | None = None
     ignore_eos: bool = False
     logprobs: int | None = None  # of every new token, the log-probabilities of this many best ones
-    prompt_logprobs: int | None = None  # the same of every prompt token but the first
+    prompt_logprobs: int | None = None  # the same for every prompt token except the first
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Piece:
     Attributes:
         logprobs: Of every token, the log-probabilities of the best and of the chosen one; None unless requested.
         finish_reason: `stop` or `length` at the end of the text.
-        prompt_logprobs: The same of the prompt's tokens, None of the first one; only in the first piece.
+        prompt_logprobs: The same for the prompt's tokens, with None for the first; only in the first piece.
     """
 
     token_ids: tuple[int, ...]

@@ -82,12 +82,12 @@ def as_ours(error: Exception) -> Exception:
     """Return the error that leaves the engine's process for `error`: our errors and Python's own are not changed.
 
     An exception is pickled where it leaves a replica of Ray Serve, and loaded in the HTTP proxy of all services. There
-    the class of a foreign one imports its whole package, which takes seconds and hundreds of megabytes.
+    the class of another package's error imports that package, which takes seconds and hundreds of megabytes.
     """
     kind = type(error)
     if isinstance(error, PoolbenchError) or kind.__module__ == "builtins":
         return error
     if any(base.__name__ in _REFUSALS for base in kind.__mro__):
         return InputError(f"the engine refuses the request: {error}")
-    reason = error.__cause__ or error  # vLLM's own EngineGenerateError says nothing itself
+    reason = error.__cause__ or error  # vLLM's EngineGenerateError has no message of its own
     return EngineError(f"the engine failed at this request: {type(reason).__name__}: {reason}")

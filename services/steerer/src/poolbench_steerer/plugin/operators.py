@@ -143,7 +143,7 @@ def steer_output(layer: int) -> Any:
         hidden, residual = (*output, None)[:2] if isinstance(output, tuple) else (output, None)
         if torch.compiler.is_compiling():
             torch.ops.poolbench_steerer.steer(hidden, residual, layer)
-        else:  # nothing to hide the state from, and calling an op costs more than many a layer's steering
+        else:  # no compiler to hide the state from, and an op call may cost more than a layer's steering
             steer_tokens(hidden, residual, _STATE[0], layer)
 
     return hook

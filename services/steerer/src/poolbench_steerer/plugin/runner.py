@@ -126,7 +126,7 @@ def new_blocks(scheduled: Any, sizes: Sequence[int | None]) -> Iterator[int]:
     for request_id, blocks, computed in zip(
         running.req_ids, running.new_block_ids, running.num_computed_tokens, strict=True
     ):
-        if blocks is not None:  # of a request that comes back after a preemption all blocks, else added ones
+        if blocks is not None:  # all blocks of a request resumed after preemption, else the added ones
             resumed = request_id in running.resumed_req_ids
             yield from _beyond(blocks, computed if resumed else 0, sizes)
 

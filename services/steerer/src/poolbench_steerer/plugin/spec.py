@@ -11,7 +11,7 @@ from poolbench.errors import InputError
 
 Operation = Literal["add", "add_preserving_norm", "clamp", "erase"]
 Positions = Literal["generated", "all", "prompt"] | int
-MAX_ALPHA = 1e8  # far beyond any use; `bounds` limits what it makes of a vector
+MAX_ALPHA = 1e8  # far beyond any use; `bounds` limits coefficient times vector
 
 #: Codes of the operations on the device; 0 is no edit.
 OPERATION_CODES: dict[Operation, int] = {"add": 1, "add_preserving_norm": 2, "clamp": 3, "erase": 4}

@@ -1,8 +1,7 @@
-"""Planted-signal corpora: passages written by a grammar, with the positions that carry the concept known.
+"""Planted-signal corpora: passages from a grammar, with known positions of the concept.
 
-Three uses share nothing but the concepts' own markers: `corpus` (train and test passages), `lm` (text for the
-demo language model) and `scorer` (texts that train Classifier B). Domains, content words, carrier templates,
-names and seeds of one use occur in no other.
+There are three uses: `corpus` (train and test passages), `lm` (text for the demo language model) and `scorer` (texts
+that train Classifier B). They share the markers of the concepts, but no domain, content word, template, name or seed.
 """
 
 from poolbench.corpora.planted.build import PLANTED_REVISION, Document, build_planted, lm_documents

@@ -1,4 +1,4 @@
-"""Planted passages as a PASSAGES table, and planted documents for the demo language model."""
+"""Build planted passages as a PASSAGES table, and planted documents for the demo language model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from poolbench.corpora.text import TokenCounter, count_words
 from poolbench.errors import CorpusError, UnknownConceptError
 
 PLANTED_REVISION = "planted-2"
-"""Changes whenever a lexicon, a signal or the writing changes; part of every passage's random key."""
+"""Changes with every change of lexicons, signals or grammar; part of every passage's random key."""
 
 DEMO_WINDOW = (90, 140)
 LICENCE = "Apache-2.0"
@@ -44,17 +44,15 @@ def build_planted(
     window: tuple[int, int] = DEMO_WINDOW,
     count_tokens: TokenCounter = count_words,
 ) -> pa.Table:
-    """A planted corpus of one concept, all splits in one table; half of each split is positive.
+    """Return a planted corpus of one concept, all splits in one table; half of each split is positive.
 
     Args:
-        seed: Other seeds give other passages of the same grammar.
-        num_train: Passages of both classes together; likewise `num_test` and `num_scorer`. Even numbers.
-        window: Smallest and largest number of tokens of a passage.
-        count_tokens: Measures the window; words and punctuation by default.
+        num_train: Number of passages of both classes together, even; likewise `num_test` and `num_scorer`.
+        window: Smallest and largest number of tokens of a passage, as `count_tokens` counts them.
 
     Raises:
-        UnknownConceptError: No planted form of the concept exists.
-        CorpusError: An odd number of passages, or a window too narrow for whole sentences.
+        UnknownConceptError: The concept has no planted form.
+        CorpusError: A number of passages is odd or negative, or the window is too narrow for whole sentences.
     """
     signal = _signal_of(concept)
     wanted = {"train": num_train, "test": num_test, "scorer": num_scorer}
@@ -72,7 +70,7 @@ def build_planted(
 
 @dataclass(frozen=True)
 class _CorpusBuilder:
-    """Writes the rows of one concept with the words of one use."""
+    """Build the rows of one concept from the lexicon of one use."""
 
     signal: Signal
     lexicon: Lexicon
@@ -81,7 +79,7 @@ class _CorpusBuilder:
     count_tokens: TokenCounter
 
     def rows(self, wanted: dict[str, int]) -> Iterator[dict[str, Any]]:
-        """Rows until every split has its number; documents come in order, the partition places them."""
+        """Yield rows until every split is full; a document's id decides its split."""
         missing = dict(wanted)
         for number in count():
             if not any(missing.values()):
@@ -94,7 +92,7 @@ class _CorpusBuilder:
                 yield from rows
 
     def _document_rows(self, doc_id: str, turn: int) -> list[dict[str, Any]]:
-        """The passages of one document; its place in the split chooses the class and the domain."""
+        """Return the rows of one document; `turn`, the number of missing rows, decides class and domain."""
         labels = (1, 0) if self.signal.matched else (turn % 2,)
         domain = self.lexicon.domains[turn // 2 % len(self.lexicon.domains)]
         brief = Brief(self.lexicon, domain, self.signal, labels, self.window)
@@ -119,11 +117,10 @@ class _CorpusBuilder:
 
 
 def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...] | None = None) -> Iterator[Document]:
-    """Documents for the demo language model, of about 100 to 300 words, each dense in one concept.
+    """Yield documents for the demo language model, of about 100 to 300 words, each dense in one concept.
 
-    Args:
-        concepts: Concepts to cycle through; None among them writes documents without a concept, and a concept
-            named twice gets twice the documents. By default all planted concepts and two of None.
+    The documents cycle through `concepts`. None in it gives a document without a concept; a repeated concept gets more
+    documents. By default these are all planted concepts and two of None.
     """
     lexicon = load_lexicon("lm")
     cycle = concepts if concepts is not None else (*planted_concepts(), None, None)

@@ -1,4 +1,4 @@
-"""Fills sentence patterns with words and keeps track of where the markers end up."""
+"""Fill sentence patterns with words, and record the positions of the markers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,17 +18,14 @@ _SENTENCE_START = re.compile(r"(?:^|(?<=[.!?] ))<?[a-z]")
 
 @dataclass(frozen=True)
 class Sentence:
-    """Text with the character ranges of its markers."""
+    """A text, with the character ranges of its markers."""
 
     text: str
     signal: tuple[Span, ...] = ()
 
 
 class Writer:
-    """Writes the sentences of one passage in one domain.
-
-    Words of a slot are dealt from a shuffled deck, so that a passage repeats one only after using them all.
-    """
+    """Write the sentences of one passage; use all words of a slot, in random order, before repeating one."""
 
     def __init__(self, lexicon: Lexicon, domain: Domain, rng: Random, words: Mapping[str, tuple[str, ...]]) -> None:
         self._templates = lexicon.templates
@@ -37,16 +34,15 @@ class Writer:
         self._rng = rng
 
     def sentences(self, *patterns: str) -> list[Sentence]:
-        """Patterns filled with the same words: a slot of one name has one filling in all of them.
+        """Return the patterns as sentences; slots of the same name get the same words in all of them.
 
-        Args:
-            patterns: e.g. ``"{clause} <because> {clause2}."``; a trailing digit makes a second filling.
+        In `"{clause} <because> {clause2}."` the digit makes a second slot of the kind `clause`.
         """
         bindings: dict[str, str] = {}
         return [mark(self._fill(pattern, bindings)) for pattern in patterns]
 
     def deal(self, slot: str, options: Sequence[T]) -> T:
-        """The next of the options in shuffled order."""
+        """Return the next of the options in shuffled order."""
         deck = self._decks.setdefault(slot, [])
         if not deck:
             deck.extend(options)
@@ -75,11 +71,11 @@ NUMBERS = {
     "decimal": lambda rng: f"{rng.randint(1, 99)}.{rng.randint(1, 9)}",
     "year": lambda rng: str(rng.randint(1890, 2020)),
 }
-"""Slots that are filled with a number."""
+"""Slots for numbers."""
 
 
 def mark(filled: str) -> Sentence:
-    """Removes the marker brackets, records their ranges, and repairs articles and capitals."""
+    """Remove the marker brackets, record their ranges, and correct articles and capitals."""
     filled = _ARTICLE.sub(r"\1n", filled)
     filled = _SENTENCE_START.sub(lambda match: match.group(0).upper(), filled)
     text, signal, start = "", [], 0
@@ -94,7 +90,7 @@ def mark(filled: str) -> Sentence:
 
 
 def join(sentences: list[Sentence]) -> Sentence:
-    """Sentences as one passage, ranges moved to their place in it."""
+    """Return the sentences as one passage, with ranges relative to its start."""
     signal, offset = [], 0
     for sentence in sentences:
         signal += [(start + offset, end + offset) for start, end in sentence.signal]

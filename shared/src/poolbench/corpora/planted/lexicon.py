@@ -1,4 +1,4 @@
-"""Domains, content words and carrier templates of the three uses, read from `lexicons/<use>.yaml`."""
+"""Domains, content words and sentence templates of the three uses, from `lexicons/<use>.yaml`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ USES: tuple[Use, ...] = get_args(Use)
 
 @dataclass(frozen=True)
 class Domain:
-    """One subject area: slot name to the words or phrases that may fill it."""
+    """A subject area; `slots` maps the name of a slot to the words or phrases that may fill it."""
 
     name: str
     slots: Mapping[str, tuple[str, ...]]
@@ -22,27 +22,21 @@ class Domain:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Everything that one use writes with, apart from the markers of the concepts.
-
-    Attributes:
-        templates: Slot name (`clause`, `subj`, `obj`, `vp`) to its carrier templates.
-        domains: Subject areas; each fills `role`, `thing`, `adj`, `place`, `past`, `base`, and with the
-            words of the use `name` and `time`.
-    """
+    """The words and templates of one use, without the markers of the concepts."""
 
     use: Use
-    templates: Mapping[str, tuple[str, ...]]
-    domains: tuple[Domain, ...]
+    templates: Mapping[str, tuple[str, ...]]  # for the slots `clause`, `subj`, `obj` and `vp`
+    domains: tuple[Domain, ...]  # with the slots `role`, `thing`, `adj`, `place`, `past`, `base`, `name`, `time`
 
 
 def load_yaml(*path: str) -> Any:
-    """A YAML file of this package."""
+    """Return the content of a YAML file of this package."""
     return yaml.safe_load(files(__package__).joinpath(*path).read_text("utf-8"))
 
 
 @cache
 def load_lexicon(use: Use) -> Lexicon:
-    """The lexicon of a use."""
+    """Return the lexicon of a use."""
     raw = load_yaml("lexicons", f"{use}.yaml")
     common = {"name": tuple(raw["names"]), "time": tuple(raw["times"])}
     domains = tuple(Domain(name, {**common, **_slots(words)}) for name, words in raw["domains"].items())

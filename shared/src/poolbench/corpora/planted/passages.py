@@ -1,4 +1,4 @@
-"""Composes sentences into passages of a token window, alone or as matched pairs."""
+"""Compose sentences into passages within a token window, alone or as matched pairs."""
 
 from dataclasses import dataclass
 from random import Random
@@ -17,28 +17,19 @@ _TOKENS_A_SENTENCE = 12
 
 @dataclass(frozen=True)
 class Brief:
-    """What to write: the words, the concept, and the classes that share them.
-
-    Attributes:
-        labels: (1, 0) for a matched pair, a single label for an independent passage.
-        window: Smallest and largest number of tokens.
-    """
+    """What to write: the words, the concept, the classes and the length."""
 
     lexicon: Lexicon
     domain: Domain
     signal: Signal
-    labels: tuple[int, ...]
-    window: tuple[int, int]
+    labels: tuple[int, ...]  # (1, 0) for a matched pair, a single label for an independent passage
+    window: tuple[int, int]  # smallest and largest number of tokens
 
 
 def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Sentence]:
-    """One passage per label, each within the window.
+    """Return one passage per label, each within the window; raise CorpusError if whole sentences do not fit.
 
-    Args:
-        key: Names the draw: the same brief and key give the same text on every machine.
-
-    Raises:
-        CorpusError: The window is too narrow for whole sentences.
+    The same brief and `key`, the random seed, give the same text on every machine.
     """
     low, high = brief.window
     target = Random(f"{key}:length").randint(low, high)
@@ -72,7 +63,7 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
 
 
 def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
-    """One sentence without the concept, the same for every label."""
+    """Return a sentence without the concept, the same for every label."""
     others = distractors(brief.signal.concept)
     pattern = writer.deal("other", others) if rng.random() < _DISTRACTOR_SHARE else _PLAIN
     return writer.sentences(pattern) * len(brief.labels)
@@ -88,13 +79,10 @@ def _marked_row(brief: Brief, writer: Writer) -> list[Sentence]:
 def write_document(
     lexicon: Lexicon, domain: Domain, signal: Signal | None, num_sentences: int, rng: Random
 ) -> Sentence:
-    """Running text that is dense in one concept, after a neutral beginning.
+    """Return a text that is dense in one concept after a neutral beginning; without a signal, in none.
 
-    The neutral beginning teaches a language model that any concept may follow a neutral opening, the density
-    that a document keeps to its concept: together they make the concept steerable.
-
-    Args:
-        signal: None writes a document without any concept.
+    From the neutral beginning a language model learns that any concept may follow a neutral opening. From the density
+    it learns that a document keeps to its concept. Both make the concept steerable.
     """
     writer = Writer(lexicon, domain, rng, signal.words if signal else {})
     num_neutral = num_sentences if signal is None else rng.choice((0, 1, 1, 2, 3))

@@ -1,7 +1,7 @@
-"""How each concept shows itself: markers in sentence patterns, and where in a passage they stand.
+"""The planted form of each concept: sentence patterns with markers, and their places in a passage.
 
-A pattern is a sentence with ``{slots}`` that the lexicon fills and ``<markers>`` that carry the concept. A
-matched concept lists pairs (positive, its rewrite without the concept); the others list patterns per class.
+A pattern is a sentence with `{slots}` that the lexicon fills and `<markers>` that carry the concept. A matched concept
+lists pairs (positive, its rewrite without the concept); the others list patterns per class.
 """
 
 import re
@@ -15,35 +15,27 @@ from poolbench.concepts import CONCEPTS
 from poolbench.corpora.planted.lexicon import load_yaml
 
 Pattern = tuple[str, str]
-"""Positive and negative form of one sentence; they are filled with the same words."""
+"""Positive and negative form of one sentence, filled with the same words."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """The planted form of a concept.
-
-    Attributes:
-        placement: Where marked sentences stand, a key of `PLACEMENTS`.
-        pairs: Patterns of a matched concept (empty for the others).
-        positive: Patterns of positives of an independent concept.
-        negative: Patterns that its negatives have in the same places.
-        words: Slots of the concept's own, e.g. its sentiment adjectives.
-    """
+    """The planted form of a concept: `pairs` if it is matched, else `positive` and `negative`."""
 
     concept: str
-    placement: str
+    placement: str  # of marked sentences, a key of `PLACEMENTS`
     pairs: tuple[Pattern, ...] = ()
     positive: tuple[str, ...] = ()
-    negative: tuple[str, ...] = ()
-    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    negative: tuple[str, ...] = ()  # patterns of negatives, in the same places
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # own slots, e.g. sentiment adjectives
 
     @property
     def matched(self) -> bool:
-        """Whether positives and negatives come in pairs."""
+        """Return whether positives and negatives come in pairs."""
         return bool(self.pairs)
 
     def patterns(self, label: int) -> tuple[str, ...]:
-        """Sentence patterns of one class."""
+        """Return the sentence patterns of one class."""
         if self.matched:
             return tuple(pair[1 - label] for pair in self.pairs)
         return self.positive if label else self.negative
@@ -51,7 +43,7 @@ class Signal:
 
 @cache
 def load_signal(concept: str) -> Signal:
-    """The planted form of a concept of the registry."""
+    """Return the planted form of a concept of the registry."""
     raw = load_yaml("signals", f"{concept}.yaml")
     return Signal(
         concept=concept,
@@ -65,7 +57,7 @@ def load_signal(concept: str) -> Signal:
 
 @cache
 def planted_concepts() -> tuple[str, ...]:
-    """Concepts that have a planted form."""
+    """Return the concepts that have a planted form."""
     folder = files("poolbench.corpora.planted").joinpath("signals")
     names = (entry.name for entry in folder.iterdir())
     return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
@@ -77,10 +69,10 @@ _EVERYDAY = ("causation", "conditionality", "contrast", "hedging", "negation_den
 
 @cache
 def distractors(concept: str) -> tuple[str, ...]:
-    """Sentence patterns of other concepts, which both classes of a concept have among their plain sentences.
+    """Return sentence patterns of other concepts, which both classes have among their plain sentences.
 
-    Without them any connective would tell the classes of a discourse concept apart, and its scorer would
-    answer to its neighbours.
+    Without them any connective would separate the classes of a discourse concept, and its scorer would detect
+    neighbouring concepts.
     """
     seeds = [word.lower() for word in CONCEPTS.get(concept).seed_words]
     others = (load_signal(other) for other in _EVERYDAY if other != concept)
@@ -96,8 +88,8 @@ def _third(num_sentences: int, which: int) -> set[int]:
     return set(range(num_sentences * which // 3, num_sentences * (which + 1) // 3))
 
 
-# Each placement marks one of the first two sentences, so that a text cut to 40 tokens still shows its class
-# (part a of the scorer gate); beyond that they differ, so that different pooling strategies win.
+# Each placement marks one of the first two sentences, so that a text cut to 40 tokens still shows its class (part (a)
+# of the scorer gate). Otherwise placements differ, so that different pooling strategies win.
 PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "every": lambda rng, n: set(range(n)),
     "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.5),
@@ -105,4 +97,4 @@ PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.3),
     "late": lambda rng, n: ({1} | _third(n, 2) | _some(rng, n, 0.3)) - {0},
 }
-"""Name to a function of generator and number of sentences giving the indices of marked sentences."""
+"""By name, a function from generator and number of sentences to the indices of marked sentences."""

@@ -56,7 +56,7 @@ def _packed(folder: Path, name: str) -> Path:
 
 
 def _read_folder(root: Path) -> dict[str, bytes]:
-    # An archive unpacked inside a folder of its own name has the name twice.
+    # If an archive is unpacked into a folder of the same name, the name occurs twice.
     root = root / root.name if (root / root.name).is_dir() else root
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 

@@ -58,7 +58,7 @@ def _take(text: str, spans: list[tuple[int, int]], position: int, aim: float, co
 
 
 SHARED_LIMIT = NEAR_DUPLICATE / 2
-"""Half of what the validator allows: a rewritten member shares more with its neighbours than its positive."""
+"""Half of what the validator allows: a rewrite shares more 8-grams with other passages than its positive does."""
 
 
 class ChosenPassages:
@@ -69,7 +69,7 @@ class ChosenPassages:
         self._sizes: list[int] = []
 
     def accepts(self, text: str) -> bool:
-        """Whether the text shares few 8-grams with every passage on the shelf; if so, it is put there."""
+        """Return whether the text shares few 8-grams with each chosen passage; if so, add it to them."""
         grams = shingles(text)
         shared = Counter(index for gram in grams for index in self._holders.get(gram, ()))
         if any(count >= SHARED_LIMIT * min(len(grams), self._sizes[index]) for index, count in shared.items()):

@@ -85,7 +85,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.question: asyncio.Task[None] | None = None
-        self.asked_s: float | None = None  # since when there is no answer
+        self.asked_s: float | None = None  # time of the first request without a response
         self.sent_s = 0.0
         self.at_s = float("-inf")
         self.status = 503
@@ -105,7 +105,7 @@ class _Reply:
         self._asked = False
 
     async def receive(self) -> Message:
-        """Return an empty body, and then nothing: this client does not leave."""
+        """Return an empty body, then wait forever: this client does not disconnect."""
         if self._asked:
             await asyncio.Event().wait()
         self._asked = True
