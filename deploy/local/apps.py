@@ -116,7 +116,7 @@ def _why(apps: list[AppState], late: bool) -> str:
 
 
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
-    """Return options of `AppOptions` by service, given the GPUs of the whole cluster.
+    """Return the options of `AppOptions` by service, given the GPUs of the whole cluster.
 
     Extractor and scorer have a GPU or a share of one; steerers grow in number with their queue over all others.
 

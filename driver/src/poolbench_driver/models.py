@@ -66,7 +66,7 @@ def describe_model(config: RunConfig, services: Services) -> ModelInfo:
 
 
 def _local_shape(folder: Path) -> tuple[int, int]:
-    """Return depth and width of a model in a folder, after a check that the folder is complete."""
+    """Return the depth and width of a model in a folder, after a check that the folder is complete."""
     file = folder / "config.json"
     if not file.is_file():
         raise ModelError(f"model folder {folder} has no config.json; it must hold a Hugging Face model")

@@ -37,7 +37,7 @@ def probe(
     splits: Annotated[Path | None, typer.Option(help=".npy of train, dev, test [rows]; drawn if absent.")] = None,
     words: Annotated[Path | None, typer.Option(help=".npy of word types [rows]: control labels per type.")] = None,
 ) -> None:
-    """D1 of vectors you have, or scores, selectivity and code length of another task."""
+    """Compute D1 of your vectors, or scores, selectivity and code length of another task."""
     from poolbench_driver.cluster.session import open_session
 
     if task is not None and task not in TASKS:
@@ -117,7 +117,7 @@ def score(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """P(concept) of texts by trained or imported scorers."""
+    """Print P(concept) of texts by trained or imported scorers."""
     from poolbench_driver.cluster.session import open_session
 
     if not scorer:

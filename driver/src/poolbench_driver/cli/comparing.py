@@ -63,7 +63,7 @@ def ranks(
     metric: Annotated[str, typer.Option(help="A ranked metric.")] = "d1.auroc",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
 ) -> int:
-    """Return rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
+    """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics

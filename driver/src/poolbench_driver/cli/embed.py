@@ -38,7 +38,7 @@ def embed(
         Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
     ] = None,
 ) -> int:
-    """Return vectors of texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
+    """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.runtime.folders import list_folder
     from poolbench_driver.adhoc.embedding import replacing, writer_of
 

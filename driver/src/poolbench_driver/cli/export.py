@@ -28,7 +28,7 @@ def steered_outputs(
     ] = None,
     licence: Annotated[str | None, typer.Option(help="Identifier; default: the preset model's, else unknown.")] = None,
 ) -> int:
-    """Return steered texts with settings, scores and receipts, as a dataset; sensitive concepts are refused."""
+    """Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused."""
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.release import export_steered_outputs, releasable_concepts

@@ -35,7 +35,7 @@ def run(
     layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many passages a concept (train and test).")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many passages per concept (train and test).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
     activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
     keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
@@ -45,7 +45,7 @@ def run(
     dry_run: Annotated[bool, typer.Option(help="Say what would be done, and stop.")] = False,
     detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
 ) -> int:
-    """Return measure pooling strategies; the same command again continues a run."""
+    """Measure pooling strategies; the same command again continues a run."""
     flags: dict[str, Any] = {
         "preset": preset or (None if config else "demo"),
         "protocol": protocol,

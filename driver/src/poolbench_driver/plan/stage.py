@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def local(self) -> Mapping[str, LocalStep]:
-        """Return local steps by key."""
+        """Return the local steps by key."""
         return self.work.local
 
     @cached_property

@@ -107,7 +107,7 @@ def _body(scope: Scope, files: Mapping[str, Any], licence: str, gates: Mapping[s
 
 
 def scorer_notes(results: pa.Table) -> dict[str, str]:
-    """Return by concept whether its scorer passed the gate, from a run's results."""
+    """Return for each concept whether its scorer passed the gate, from a run's results."""
     notes = {}
     for row in results.select(["metric", "scorer", "value", "params", "reason"]).to_pylist():
         if row["metric"] == "scorer.gate" and '"part": "verdict"' in (row["params"] or ""):

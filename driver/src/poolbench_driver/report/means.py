@@ -137,7 +137,7 @@ def build_published(published: Iterable[Row] | None, rows: Iterable[Row], order:
 
 
 def _readings(theirs: Cells, corrected: set[str]) -> Readings:
-    """Return by metric its published columns: D3 has one for each reading of SCP."""
+    """Return the published columns of each metric: D3 has one for each reading of SCP."""
     found: Readings = {}
     for metric in PUBLISHED_METRICS:
         scps = dict.fromkeys(_scp(row) for (_, m), rows in theirs.items() if m == metric for row in rows)

@@ -96,7 +96,7 @@ class _Counting:
 
     @property
     def elapsed_s(self) -> float:
-        """Return seconds since the display was opened."""
+        """Return the seconds since the display was opened."""
         return time.monotonic() - self.started_s
 
     def times(self) -> dict[str, tuple[float, float]]:

@@ -36,7 +36,7 @@ class Decoder:
 
     @property
     def num_blocks(self) -> int:
-        """Return depth in blocks."""
+        """Return the depth in blocks."""
         return len(self.blocks)
 
     @cached_property

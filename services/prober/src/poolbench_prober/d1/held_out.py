@@ -21,7 +21,7 @@ from poolbench_prober.solver import ProbeFit
 def test_split(
     cell: ProbedCell, view: FittedReader, fit: ProbeFit, test: PooledVectors | None
 ) -> tuple[list[Measure], list[dict[str, Any]]]:
-    """Return measure and scores on the test split of the probe fitted on all of train."""
+    """Return the measure and the scores, on the test split, of the probe fitted on all of train."""
     passages = cell.design.test
     if test is None or passages is None:
         return [], []

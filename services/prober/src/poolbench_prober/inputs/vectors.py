@@ -79,7 +79,7 @@ class PooledVectors:
 
     @classmethod
     def failed(cls, count: int, width: int, error: PoolbenchError) -> Self:
-        """Return no usable row; every row has the same error."""
+        """Return vectors without a usable row; every row has the same error."""
         nothing = np.zeros(count, dtype=bool)
         matrix = np.full((count, width), np.nan)
         why = CellError(error.status, str(error), quoted=error.quoted)
@@ -231,7 +231,7 @@ def without_component(vectors: PooledVectors, component: pa.Table) -> PooledVect
 
 
 def _unusable(vectors: PooledVectors, error: CellError) -> PooledVectors:
-    """Return no usable row; rows that had failed before keep their own reason."""
+    """Return vectors without a usable row; rows that had failed before keep their own reason."""
     rows = range(len(vectors.usable))
     return replace(
         vectors,

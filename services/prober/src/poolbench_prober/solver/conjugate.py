@@ -104,7 +104,7 @@ class NewtonSystem:
         self._num_outputs = mean_BPk.shape[-1]
 
     def solve(self, residual: Dual, target_BP: Array, live_BP: Array) -> tuple[Array, Array]:
-        """Return steps whose residual is at most `target_BP`; zero where a probe is not live.
+        """Return the steps whose residual is at most `target_BP`; zero where a probe is not live.
 
         Args:
             residual: Minus the gradient.

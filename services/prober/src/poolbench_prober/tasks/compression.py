@@ -120,7 +120,7 @@ INNER_FOLDS = 5
 
 
 def laplace(counts_K: np.ndarray) -> np.ndarray:
-    """Return natural log of the class frequencies by Laplace's rule of succession [K]."""
+    """Return the natural log of the class frequencies by Laplace's rule of succession [K]."""
     return np.asarray(np.log((counts_K + 1) / (counts_K.sum() + len(counts_K))))
 
 

@@ -35,7 +35,7 @@ class Linear:
         return np.asarray(vectors_nD @ self.weights_DK + self.intercepts)
 
     def log_probabilities(self, vectors_nD: np.ndarray) -> np.ndarray:
-        """Return natural log of each class's probability [n, K]."""
+        """Return the natural log of each class's probability [n, K]."""
         return np.asarray(log_softmax(self.scores(vectors_nD), axis=1))
 
 

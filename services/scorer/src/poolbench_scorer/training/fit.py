@@ -47,7 +47,7 @@ class Epoch:
 
 
 def frozen_batcher(encoder: nn.Module, windows: Sequence[Window], device: torch.device) -> Batcher:
-    """Return batches of states that the frozen encoder computes once, here."""
+    """Return batches of states that the frozen encoder computes once, at this call."""
     states: list[Tensor] = [torch.empty(0)] * len(windows)
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):
@@ -141,7 +141,7 @@ def couple_batches(examples: Examples, batch_size: int, rng: np.random.Generator
 
 
 def margins(head: nn.Module, batcher: Batcher, windows: Sequence[Window]) -> np.ndarray:
-    """Return logit of the concept minus logit of its absence for each window [n]."""
+    """Return the logit of the concept minus logit of its absence for each window [n]."""
     found = np.zeros(len(windows))
     with torch.no_grad():
         for batch in length_batches(list(map(len, windows)), _EVAL_TOKENS):

@@ -57,7 +57,7 @@ class Receipt:
     by_layer: tuple[LayerReceipt, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return as services send it: totals, and each edit with the counts of its layer."""
+        """Return the form that services send: totals, and each edit with the counts of its layer."""
         counts = {each.layer: each for each in self.by_layer}
         edits = zip(self.vector_ids, self.layers, self.alphas, self.operations, strict=True)
         lists = {name: list(getattr(self, name)) for name in ("vector_ids", "layers", "alphas", "operations")}

@@ -82,7 +82,7 @@ class SteeringWorkerMixin:
         super().execute_dummy_batch()  # type: ignore[misc]
 
     def steering_info(self) -> dict[str, Any]:
-        """Return shape of the model and of the bank."""
+        """Return the shapes of the model and of the bank."""
         num_layers, num_edits, _ = self.steering.slots_LER.shape
         num_slots, width = self.steering.table_SD.shape
         return {
