@@ -91,7 +91,7 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
     requests = [GenerationRequest(p, 100, Steering((Edit(key, 2, 60.0),)), ignore_eos=True) for p in prompts[:4]]
     expected = mortal.run(model, lambda engine: engine.generate(requests))
 
-    restarts, before = mortal.num_restarts, engine_processes()
+    restarts, before = mortal.keeper.num_restarts, engine_processes()
     streams = [Stream(client, one) for one in asked]
 
     def strike() -> None:
@@ -109,7 +109,7 @@ def test_streams_go_on_and_jobs_are_done_again_after_the_death_of_their_engine(
         stream.join(PATIENCE_S)
         assert stream.texts == [choice["text"] for choice in choices]
         assert stream.receipts == {choice["index"]: choice["steering_receipt"] for choice in choices}
-    assert mortal.num_restarts == restarts + 1
+    assert mortal.keeper.num_restarts == restarts + 1
     after = engine_processes()
     assert len(before - after) == len(after - before) == 1
 
@@ -118,7 +118,7 @@ def test_requests_under_way_and_a_call_that_gets_no_answer_survive(mortal, clien
     """A stopped engine takes calls and does not answer; then it dies without having seen them."""
     asked = body(unit_vectors, temperature=0.0)
     expected = client.post("/v1/completions", json=asked).json()["choices"]
-    restarts, answers = mortal.num_restarts, dict[str, Any]()
+    restarts, answers = mortal.keeper.num_restarts, dict[str, Any]()
     kill(signal.SIGSTOP)
 
     def ask(verb: str, content: dict[str, Any]) -> None:
@@ -135,7 +135,7 @@ def test_requests_under_way_and_a_call_that_gets_no_answer_survive(mortal, clien
         thread.join(PATIENCE_S)
     assert answers["/v1/completions"]["choices"] == expected
     assert len(answers["/vectors"]["vector_ids"]) == 3
-    assert mortal.num_restarts == restarts + 1
+    assert mortal.keeper.num_restarts == restarts + 1
     assert mortal.health()["ready"]
     assert not any(mortal.in_use().values())
 
