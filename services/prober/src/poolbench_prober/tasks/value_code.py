@@ -177,7 +177,7 @@ def with_share(masses_mK: np.ndarray, constant_K: np.ndarray, num_sent: int) -> 
 def _held_out(
     vectors_nD: np.ndarray, values: np.ndarray, folds: np.ndarray, c_values: Sequence[float], tolerance: float
 ) -> np.ndarray:
-    """Return prediction of each value by the probes of the other folds [n, C]; NaN of a probe that did not converge."""
+    """Return the predictions by the probes of the other folds [n, C]; NaN for a probe that did not converge."""
     found = np.full((len(values), len(c_values)), np.nan)
     for fold in np.unique(folds):
         held = folds == fold
