@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,14 +21,22 @@ import pyarrow.parquet as pq
 Row = dict[str, Any]
 CONCEPTS = ("causation", "conditionality", "contrast", "negation_density")
 NUM_LAYERS = 3
+#: Best D1 of a concept: passages are hard enough that no strategy is perfect, and clear enough that the best is good.
+D1_RANGE = (0.85, 0.97)
+#: Lower bounds of gate parts (a) and (b): the gate asks for .75 and .6, and the demo passes with a margin.
+GATE_BOUNDS = {"a": 0.8, "b": 0.65}
+#: Windows (first, last, middle tokens) from best to worst D1, where the planted places leave no doubt.
+WINDOWS = {
+    "contrast": ("W2_last_k", "W3_middle_k", "W1_first_k"),  # markers in the last third
+    "conditionality": ("W3_middle_k", "W1_first_k"),  # markers in the middle
+}
 
 
 def findings(rows: list[Row], runs: Path) -> Iterator[str]:
     """Everything that does not hold."""
     for concept in CONCEPTS:
-        d1 = _values(rows, concept, "d1.auroc")
-        if not d1 or max(d1) <= 0.8:
-            yield f"{concept}: no strategy reaches a D1 of .8 (best {max(d1, default=None)})"
+        yield from _order_of_strategies(rows, concept)
+        yield from _gate(rows, concept)
         permuted = _values(rows, concept, "d1.auroc_permuted")
         if not permuted or abs(fmean(permuted) - 0.5) > 0.05:
             yield f"{concept}: labels permuted give {fmean(permuted) if permuted else None}, not about .5"
@@ -36,10 +45,37 @@ def findings(rows: list[Row], runs: Path) -> Iterator[str]:
             yield f"{concept}: D1 at {len(layers)} layers, not {NUM_LAYERS}"
     moved = [concept for concept in CONCEPTS if _beats_nulls(rows, concept)]
     print(f"gain above the 95th percentile of the null directions: {', '.join(moved) or 'none'}")
-    if len(moved) < 2:
+    if len(moved) < 3:
         yield f"only {len(moved)} of {len(CONCEPTS)} concepts gain more than the null directions"
     if not (runs / "latest" / "report" / "index.html").is_file():
         yield "there is no report"
+
+
+def _order_of_strategies(rows: list[Row], concept: str) -> Iterator[str]:
+    """Check that the best D1 is neither poor nor perfect, and that strategies order as the signal is placed."""
+    own = [r for r in rows if r["concept"] == concept and r["metric"] == "d1.auroc" and r["value"] is not None]
+    mean = {s: fmean(r["value"] for r in own if r["strategy"] == s) for s in sorted({r["strategy"] for r in own})}
+    best = max(mean, key=lambda strategy: mean[strategy])
+    print(f"  {concept}: D1 of {best} {mean[best]:.3f}, mean over layers")
+    if not D1_RANGE[0] <= mean[best] <= D1_RANGE[1]:
+        yield f"{concept}: the best D1, of {best}, is {mean[best]:.3f}, outside {D1_RANGE}"
+    orders = [("A1_mean", window) for window in ("W1_first_k", "W2_last_k", "W3_middle_k")]
+    for better, worse in [*orders, *pairwise(WINDOWS.get(concept, ()))]:
+        if mean[better] <= mean[worse]:
+            yield f"{concept}: {better} has a D1 of {mean[better]:.3f}, not above {mean[worse]:.3f} of {worse}"
+
+
+def _gate(rows: list[Row], concept: str) -> Iterator[str]:
+    """Check that the concept's scorer passes its gate with a margin."""
+    parts = {
+        json.loads(row["params"])["part"]: row["ci_low"]
+        for row in rows
+        if row["concept"] == concept and row["metric"] == "scorer.gate"
+    }
+    for part, bound in GATE_BOUNDS.items():
+        print(f"  {concept}: gate part ({part}) has the lower bound {parts[part]:.3f}")
+        if parts[part] < bound:
+            yield f"{concept}: the lower bound of gate part ({part}) is {parts[part]:.3f}, less than {bound}"
 
 
 def _values(rows: list[Row], concept: str, metric: str) -> list[float]:

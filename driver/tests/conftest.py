@@ -157,7 +157,8 @@ def steered_in() -> Callable[..., SteeredArtifacts]:
         budget: dict[str, Any] | None = None,
         **settings: Any,
     ) -> SteeredArtifacts:
-        chosen = {"preset": "demo", "concepts": ["contrast"], "layers": [2], **settings}
+        steering = {"temperature": 0.0} | settings.pop("steering", {})
+        chosen = {"preset": "demo", "concepts": ["contrast"], "layers": [2], "steering": steering, **settings}
         config = load_run_config(None, {**chosen, "budget": BUDGET | (budget or {})})
         model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
         specs = [STRATEGIES.get(name) for name in strategies]

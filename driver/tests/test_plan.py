@@ -50,7 +50,7 @@ def test_each_key_has_one_producer() -> None:
 def test_layers_are_the_default_depths() -> None:
     plan = plan_of()
     assert plan.scope.layers == [2, 4, 5]
-    assert plan.scope.steering_layer == 3
+    assert plan.scope.steering_layer == 4
 
 
 def test_more_openings_move_only_what_is_steered() -> None:

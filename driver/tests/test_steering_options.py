@@ -189,13 +189,21 @@ def test_the_same_options_give_the_same_digest(steered: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "expected"),
     [
-        ({"steering": {"num_samples": 2}}, ConfigError, "num_samples 2 needs a temperature above 0"),
+        (
+            {"steering": {"temperature": 0.0, "num_samples": 2}},
+            ConfigError,
+            "num_samples 2 needs a temperature above 0",
+        ),
         ({"steering": {"temperature": -1}}, ConfigError, "steering.temperature"),
         ({"steering": {"temperature": float("nan")}}, ConfigError, "steering.temperature"),
         ({"steering": {"positons": "all"}}, ConfigError, "did you mean steering.positions"),
         ({"budget": {"alpha_unit": "norms"}}, ConfigError, "budget.alpha_unit"),
         ({"budget": {"opening_set": "published-11"}}, UnknownNameError, "did you mean published-10"),
-        ({"budget": {"opening_set": "published-10"}}, CorpusError, "has 10 openings; received num_openings=12"),
+        (
+            {"budget": {"opening_set": "published-10", "num_openings": 12}},
+            CorpusError,
+            "has 10 openings; received num_openings=12",
+        ),
     ],
     ids=str,
 )

@@ -114,7 +114,8 @@ def test_a_seed_word_in_a_negative_is_found_at_word_boundaries_only() -> None:
 def test_negators_and_numbers_are_counted() -> None:
     rows = planted("negation_density")
     first(rows, label=0)["text"] += " It isn't."
-    first(rows, label=1)["text"] = first(rows, label=0, split="train")["text"] + " Never."
+    marked = next(row for row in rows if row["signal"])
+    marked["text"] = first(rows, label=0, split="train")["text"] + " Never."
     assert "negators" in broken_rules(rows)
     findings = validate_corpus(pa.Table.from_pylist(rows, PASSAGES), window=WINDOW)
     assert sorted(finding.message for finding in findings if finding.rule == "negators") == [

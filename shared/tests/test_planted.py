@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.partition import split_of
-from poolbench.corpora.planted import build_planted, lm_documents
+from poolbench.corpora.planted import MISLABELLED, build_planted, lm_documents
 from poolbench.corpora.planted.grammar import join, mark
 from poolbench.corpora.planted.lexicon import USES, Lexicon, load_lexicon
 from poolbench.corpora.planted.signals import load_signal, planted_concepts
@@ -95,7 +95,7 @@ def test_signals_are_the_markers(concept: str) -> None:
     assert table.schema == PASSAGES
     for row in table.to_pylist():
         spans = [(span["start"], span["end"]) for span in row["signal"]]
-        assert bool(spans) == bool(row["label"])
+        assert bool(spans) <= bool(row["label"])
         assert all(0 <= start < end <= len(row["text"]) for start, end in spans)
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         marked = " ".join(row["text"][start:end] for start, end in spans)
@@ -103,10 +103,29 @@ def test_signals_are_the_markers(concept: str) -> None:
         assert not re.search(r"[<>{}]", row["text"])
 
 
+@pytest.mark.parametrize("concept", PLANTED)
+def test_a_known_share_of_a_corpus_but_of_no_text_for_the_scorer_is_mislabelled(concept: str) -> None:
+    positives = [row for row in build(concept, 200).to_pylist() if row["label"]]
+    for split, share in (("train", MISLABELLED), ("test", MISLABELLED), ("scorer", 0.0)):
+        unmarked = [not row["signal"] for row in positives if row["split"] == split]
+        assert np.mean(unmarked) == share, split
+
+
+def test_a_mislabelled_positive_has_the_sentences_of_its_negative_in_another_order() -> None:
+    rows = build("causation").to_pylist()
+    wrong = [pair for pair in zip(rows[::2], rows[1::2], strict=True) if not pair[0]["signal"]]
+    assert len(wrong) == 4  # 2 of 20 pairs in train and in test
+    for positive, negative in wrong:
+        assert positive["text"] != negative["text"]
+        assert sorted(re.findall(r"\w+", positive["text"])) == sorted(re.findall(r"\w+", negative["text"]))
+
+
 def test_removing_the_connectives_of_a_positive_gives_its_negative() -> None:
     rows = build("causation").to_pylist()
     for positive, negative in zip(rows[::2], rows[1::2], strict=True):
         assert positive["pair_id"] == negative["pair_id"] is not None
+        if not positive["signal"]:
+            continue
         added = sum(len(positive["text"][s["start"] : s["end"]].split()) for s in positive["signal"])
         assert 0 < token_difference(positive["text"], negative["text"]) <= added + 2 * len(positive["signal"])
 
@@ -114,7 +133,7 @@ def test_removing_the_connectives_of_a_positive_gives_its_negative() -> None:
 def test_the_first_forty_words_show_the_class() -> None:
     """Part a of the scorer gate cuts texts to generation length."""
     for concept in PLANTED:
-        rows = [row for row in build(concept).to_pylist() if row["label"]]
+        rows = [row for row in build(concept).to_pylist() if row["signal"]]
         early = [len(row["text"][: row["signal"][0]["start"]].split()) < 40 for row in rows]
         assert np.mean(early) > 0.97, concept
 
@@ -127,7 +146,7 @@ def test_placements_differ_so_that_strategies_differ() -> None:
     assert np.mean(places("deference")) < 0.3 < np.mean(places("causation")) < np.mean(places("contrast"))
     assert min(places("deference")) == 0  # the first sentence is marked
     assert min(places("contrast")) > 0.05  # it never is
-    assert max(places("contrast")) > 0.95  # the last sentence is marked
+    assert max(places("contrast")) > 0.9  # the last sentence is marked
     assert max(places("conditionality")) < 0.95  # it never is
 
 
@@ -138,14 +157,14 @@ def test_both_classes_carry_other_concepts_in_the_same_measure() -> None:
         [len(connective.findall(row["text"])) for row in rows if row["label"] == label] for label in (1, 0)
     )
     assert positive == negative
-    assert sum(positive) > 15
+    assert sum(positive) > 10
 
 
 def test_the_same_seed_gives_the_same_texts_on_every_machine() -> None:
     table = build("contrast", 10)
     assert table.equals(build.__wrapped__("contrast", 10))
     digest = hashlib.sha256("\n".join(table["text"].to_pylist()).encode()).hexdigest()
-    assert digest.startswith("449d7ec19749f4af"), "texts changed: raise PLANTED_REVISION, then this value"
+    assert digest.startswith("cd8077dfa732160a"), "texts changed: raise PLANTED_REVISION, then this value"
 
 
 def test_more_passages_extend_a_corpus() -> None:

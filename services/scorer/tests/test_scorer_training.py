@@ -11,6 +11,9 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
+from safetensors.torch import load as load_tensors
+from transformers import AutoTokenizer
+
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
 from poolbench.steps.scorer import TRAIN, TrainParams
 from poolbench_scorer.models.base import find_base, load_classifier
@@ -50,9 +53,7 @@ def test_planted_signal_is_separated_on_held_out_passages(
 
 
 def test_only_trained_tensors_are_stored(minilm_training: Trained) -> None:
-    from safetensors.torch import load
-
-    names = {name.split(".layer.")[-1].split(".")[0] for name in load(minilm_training.files["weights.safetensors"])}
+    names = {name.split(".layer.")[-1].split(".")[0] for name in load_tensors(minilm_training.files["weights.safetensors"])}
     assert names == {"5", "bert", "classifier"}
     assert len(minilm_training.files["weights.safetensors"]) < 10_000_000
     config = json.loads(minilm_training.files["config.json"])
@@ -83,6 +84,34 @@ def test_full_mode_trains_every_layer(tiny_bert: Path, scorer_passages: pa.Table
     for name, tensor in head.state_dict().items():
         if "query.weight" in name:
             assert not torch.equal(scorer.head.state_dict()[name], tensor)
+
+
+@pytest.mark.parametrize("mode", ["head", "full"])
+def test_a_scorer_on_some_layers_scores_as_the_base_cut_there(
+    tiny_bert: Path, scorer_passages: pa.Table, mode: str
+) -> None:
+    trained = train_scorer(scorer_passages, settings(tiny_bert, mode=mode, num_layers=1), CPU)
+    scorer = load_scorer(trained.files.__getitem__, list(trained.files), CPU)
+    texts = scorer_passages["text"].to_pylist()[:5]
+    scores = score_texts({"contrast": scorer}, texts)["contrast"]
+
+    oracle = load_classifier(find_base(str(tiny_bert)), num_labels=2, num_hidden_layers=1)
+    oracle.load_state_dict(load_tensors(trained.files["weights.safetensors"]), strict=False)
+    tokens = AutoTokenizer.from_pretrained(tiny_bert)
+    temperature = json.loads(trained.files["config.json"])["temperature"]
+    for text, score in zip(texts, scores, strict=True):
+        ids = tokens(text, return_tensors="pt", truncation=True, max_length=128)
+        assert ids["input_ids"].shape[1] < 128, "of a longer text a score is the mean over windows"
+        with torch.no_grad():
+            expected = (oracle(**ids).logits / temperature).softmax(-1)[0, 1].item()
+        assert score == pytest.approx(expected, abs=1e-5)
+
+
+def test_more_layers_than_the_base_has_are_refused(tiny_bert: Path, scorer_passages: pa.Table) -> None:
+    with pytest.raises(ModelError, match=r"num_layers 99: the base has \d; ask for 1"):
+        train_scorer(scorer_passages, settings(tiny_bert, num_layers=99), CPU)
+    with pytest.raises(ModelError, match=r"2 trained layers: of the base 1 are used; ask for 1\.\.1"):
+        train_scorer(scorer_passages, settings(tiny_bert, num_layers=1, trained_layers=2), CPU)
 
 
 def test_auto_mode_follows_the_device() -> None:

@@ -67,8 +67,10 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
 def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
     config = scope.config
     test = draft.add_local(passages_step(config, concept, "test"))
+    layers = {} if config.scorer_layers is None else {"num_layers": config.scorer_layers}
+    named = layers | _published(config, concept)
     params = steps.TrainParams(
-        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **_published(config, concept)
+        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **named
     )
     inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
     made = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])

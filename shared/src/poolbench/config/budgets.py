@@ -61,15 +61,16 @@ BUDGETS: dict[str, Budget] = {
         Budget(
             name="demo",
             num_train=200,
-            num_test=100,
-            num_scorer=300,
-            # Only the upper half of the card's strengths moves the small demo model. The null directions have these
-            # strengths too, because excess over them is computed at strengths that both have.
-            strengths=(0.125, 0.25, 0.35, 0.5, 0.7),
-            null_strengths=(0.125, 0.35, 0.5, 0.7),
-            num_openings=12,
+            num_test=200,
+            num_scorer=400,
+            # Strengths that move the small demo model and leave its texts fluent. The null directions have two of them,
+            # because excess over them is computed at strengths that both have.
+            strengths=(0.25, 0.35, 0.5, 0.6),
+            null_strengths=(0.35, 0.5),
+            reference_strength=0.35,
+            num_openings=10,
             max_tokens=40,
-            num_continuations=100,
+            num_continuations=200,
         ),
         Budget(
             name="card", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,

@@ -13,9 +13,13 @@ from poolbench.config.budgets import BUDGETS, limited
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
 from poolbench.errors import ConfigError, UnknownNameError, unknown_name_message
 
-#: The middle of six blocks lies between blocks 2 and 3. Block 3 was chosen when the demo model was made: a direction
-#: changes its texts there, but hardly at block 2.
-DEMO_STEERING_DEPTH = 0.6
+#: Block 4 of 0 to 5. It was chosen on the demo model: there, directions of most strategies change its texts; at block 3
+#: the mean's do not, and at block 2 hardly any do.
+DEMO_STEERING_DEPTH = 0.75
+#: Greedy texts of the small model repeat themselves, and under steering they do so before they change.
+DEMO_TEMPERATURE = 0.7
+#: Half of the shipped base: planted concepts lie in single words, so its upper half adds time but no AUROC.
+DEMO_SCORER_LAYERS = 3
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 
 
@@ -25,7 +29,13 @@ def preset(name: str) -> dict[str, Any]:
         raise UnknownNameError("preset", name, BUDGETS)
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
     if name == "demo":
-        settings |= {"concepts": list(DEMO_CONCEPTS), "steering_layer": DEMO_STEERING_DEPTH, "scorer_mode": "head"}
+        settings |= {
+            "concepts": list(DEMO_CONCEPTS),
+            "steering_layer": DEMO_STEERING_DEPTH,
+            "steering": {"temperature": DEMO_TEMPERATURE},
+            "scorer_mode": "head",
+            "scorer_layers": DEMO_SCORER_LAYERS,
+        }
     return settings
 
 

@@ -74,6 +74,7 @@ class RunConfig(StrictModel):
         scorer_mode: How scorers are trained: `head` (the last layer, on frozen lower ones: minutes on a CPU) or `full`
             (all of the base, as the card does); `import` takes published classifiers as they are, from the folder or
             Hugging Face id `scorer_base`.
+        scorer_layers: Lower layers of `scorer_base` to build scorers on; all by default.
         scorer_revision: Hugging Face revision of `scorer_base`.
         scorer_subfolder: Folder of a concept's classifier; `{concept}` stands for the concept's id.
         scorer_positive_label: Label (or its index) that means the concept in a published classifier; `{concept}` as
@@ -98,6 +99,7 @@ class RunConfig(StrictModel):
     corpus: CorpusConfig = CorpusConfig()
     scorer_base: str = "minilm"
     scorer_mode: Literal["head", "full", "import"] = "head"
+    scorer_layers: int | None = Field(default=None, ge=1, le=1_000)
     scorer_revision: str | None = None
     scorer_subfolder: str = "{concept}"
     scorer_positive_label: str | None = None
@@ -126,4 +128,5 @@ class RunConfig(StrictModel):
 
     def config_hash(self) -> str:
         """Return the hash of the whole configuration."""
-        return digest(self.model_dump(mode="json"), 16)
+        unset = {"scorer_layers"} if self.scorer_layers is None else set[str]()  # a later field: old hashes stay
+        return digest(self.model_dump(mode="json", exclude=unset), 16)

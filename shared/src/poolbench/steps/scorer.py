@@ -37,6 +37,8 @@ class TrainParams(StrictModel):
         revision: Hugging Face revision of the base.
         mode: `head` freezes the lower layers, computes their states once and trains the rest; `full` fine-tunes
             everything; `import` takes a published classifier as it is; `auto` is head on a CPU and full on a GPU.
+        num_layers: Lower layers of the base to build on, without those above; all by default. A concept that single
+            words carry needs few, and scores cost in proportion.
         trained_layers: Layers above the frozen ones in mode head.
         epochs: Passes over the windows; by default 3, and 6 in mode head, where an epoch costs little.
         patience: Training ends early after this many epochs that validate no better than an earlier one.
@@ -58,6 +60,7 @@ class TrainParams(StrictModel):
     revision: Revision | None = None
     seed: Seed = 0
     mode: Mode = "auto"
+    num_layers: Whole | None = Field(default=None, ge=1, le=1_000)
     trained_layers: Whole = Field(default=1, ge=1, le=1_000)
     epochs: Whole | None = Field(default=None, ge=1, le=100)
     patience: Whole = Field(default=2, ge=1, le=100)

@@ -94,17 +94,24 @@ def read_tokens(base: Base) -> BaseTokenizer:
         raise ModelError(f"scorer base {base.name!r} has no usable tokenizer: {error}") from None
 
 
-def cut_model(model: PreTrainedModel, depth: int) -> tuple[Encoder, Head]:
-    """Return the frozen part (`depth` layers) and the trained part; raise ModelError if it is no BERT or too small."""
+def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> tuple[Encoder, Head]:
+    """Return the frozen part (`depth` layers) and the trained part, up to `num_layers` of the model or its end.
+
+    Layers above `num_layers` are taken from `model`. Raise ModelError if it is no BERT or has too few layers.
+    """
     if model.config.model_type != "bert":
         raise ModelError(
             f"scorer base of type {model.config.model_type!r}: training takes BERT (model_type bert); "
             "other classifiers can be imported with mode import"
         )
-    num_layers = model.config.num_hidden_layers
-    if not 0 <= depth < num_layers:
-        raise ModelError(f"{num_layers - depth} trained layers: the base has {num_layers}; ask for 1..{num_layers}")
+    most = model.config.num_hidden_layers
+    if num_layers is not None and num_layers > most:
+        raise ModelError(f"num_layers {num_layers}: the base has {most}; ask for 1..{most}")
+    kept = num_layers or most
+    if not 0 <= depth < kept:
+        raise ModelError(f"{kept - depth} trained layers: of the base {kept} are used; ask for 1..{kept}")
     assert isinstance(model, BertForSequenceClassification)
+    del model.bert.encoder.layer[kept:]
     return Encoder(model.bert, depth), Head(model, depth)
 
 
@@ -138,7 +145,7 @@ def _trained(weights: bytes, config: Mapping[str, Any], device: torch.device) ->
     unknown = model.load_state_dict(load_tensors(weights), strict=False).unexpected_keys
     if unknown:
         raise InputError(f"scorer weights hold tensors that the base lacks: {', '.join(unknown[:3])}")
-    own_encoder, head = cut_model(model, depth)
+    own_encoder, head = cut_model(model, depth, config.get("num_layers"))
     encoder = shared_encoder(base, depth, device) if frozen else own_encoder.to(device)
     encoder_id = f"{base.revision}/{depth}/{device}" if frozen else f"{id(own_encoder)}/{device}"
     head = head.to(device).eval().requires_grad_(False)

@@ -88,7 +88,7 @@ def fit(
     """
     assert params.epochs and params.learning_rate and params.batch_size, "resolve the parameters first"
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=params.learning_rate, weight_decay=params.weight_decay)
+    optimizer = torch.optim.AdamW(trained, lr=params.learning_rate, weight_decay=params.weight_decay, fused=True)
     num_steps = params.epochs * math.ceil(2 * len(examples.couples) / params.batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warmup_then_decay(num_steps, params.warmup_share))
     rng = np.random.default_rng(params.seed)

@@ -66,7 +66,8 @@ def train_scorer(
             base, passages.take(train_rows), tokens, validation, params, device, progress
         )
     temperature = fit_temperature(found, validation.labels)
-    config = artifact_config(base, params, temperature, depth=depth)
+    layers = {} if params.num_layers is None else {"num_layers": params.num_layers}
+    config = artifact_config(base, params, temperature, depth=depth, **layers)
     counts = {"num_train": len(train_rows), "num_validation": len(held_out)}
     history = {"best_epoch": epochs.index(best_epoch(epochs)) + 1, "epochs": [asdict(one) for one in epochs]}
     report = report_on(found, validation, temperature, params)
@@ -102,8 +103,9 @@ def _train(
     """Return trained tensors, epochs, number of frozen layers, and the margins of the validation windows."""
     model = load_classifier(base, num_labels=2)
     frozen = params.mode == "head"
-    depth = model.config.num_hidden_layers - params.trained_layers if frozen else 0
-    encoder, head = cut_model(model, depth)
+    kept = params.num_layers or model.config.num_hidden_layers
+    depth = kept - params.trained_layers if frozen else 0
+    encoder, head = cut_model(model, depth, params.num_layers)
     encoder.to(device)
     head.to(device)
     if not frozen:

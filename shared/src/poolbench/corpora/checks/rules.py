@@ -68,7 +68,7 @@ def seed_words(corpus: Corpus) -> Iterator[Finding]:
 def negators(corpus: Corpus) -> Iterator[Finding]:
     """Check negation_density: at least 3 negators in positives, none in negatives."""
     if corpus.concept.id == "negation_density":
-        low = [row for row in corpus.where(label=1) if _count(NEGATORS, row) < _MIN_NEGATORS]
+        low = [row for row in _marked_positives(corpus) if _count(NEGATORS, row) < _MIN_NEGATORS]
         if low:
             message = f"{len(low)} positives have fewer than {_MIN_NEGATORS} negators"
             yield corpus.finding("negators", message, low)
@@ -77,11 +77,16 @@ def negators(corpus: Corpus) -> Iterator[Finding]:
             yield corpus.finding("negators", f"{len(high)} negatives contain negators", high)
 
 
+def _marked_positives(corpus: Corpus) -> list[Row]:
+    """Return the positives without the planted ones that are mislabelled on purpose, which have no signal."""
+    return [row for row in corpus.where(label=1) if row["signal"] or not row["source"].startswith("planted")]
+
+
 @rule
 def numbers(corpus: Corpus) -> Iterator[Finding]:
     """Check numerical_precision: 4 numbers in positives; none and a vague quantifier in negatives."""
     if corpus.concept.id == "numerical_precision":
-        low = [row for row in corpus.where(label=1) if _count(NUMBER, row) < _MIN_NUMBERS]
+        low = [row for row in _marked_positives(corpus) if _count(NUMBER, row) < _MIN_NUMBERS]
         if low:
             yield corpus.finding("numbers", f"{len(low)} positives have fewer than {_MIN_NUMBERS} numbers", low)
         high = [row for row in corpus.where(label=0) if _count(NUMBER, row) or not _count(VAGUE, row)]

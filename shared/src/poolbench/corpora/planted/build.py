@@ -1,5 +1,6 @@
 """Build planted passages as a PASSAGES table, and planted documents for the demo language model."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -16,8 +17,17 @@ from poolbench.corpora.planted.signals import Signal, load_signal, planted_conce
 from poolbench.corpora.text import TokenCounter, count_words
 from poolbench.errors import CorpusError, UnknownConceptError
 
-PLANTED_REVISION = "planted-2"
+PLANTED_REVISION = "planted-3"
 """Changes with every change of lexicons, signals or grammar; part of every passage's random key."""
+
+_LM_REVISION = "planted-2"  # the same for the documents that the shipped demo model was trained on
+
+MISLABELLED = 0.12
+"""Share of a corpus's positives that do not show their concept.
+
+Real corpora have such passages, too: annotators err, and a concept may be implied. They bound D1: a reader that sees
+every marker has an expected AUROC of 1 - MISLABELLED / 2. Texts for the scorer have none.
+"""
 
 DEMO_WINDOW = (90, 140)
 LICENCE = "Apache-2.0"
@@ -95,7 +105,8 @@ class _CorpusBuilder:
         """Return the rows of one document; `turn`, the number of missing rows, decides class and domain."""
         labels = (1, 0) if self.signal.matched else (turn % 2,)
         domain = self.lexicon.domains[turn // 2 % len(self.lexicon.domains)]
-        brief = Brief(self.lexicon, domain, self.signal, labels, self.window)
+        mislabelled = self.lexicon.use == "corpus" and _is_mislabelled(turn // 2)
+        brief = Brief(self.lexicon, domain, self.signal, labels, self.window, mislabelled)
         members = write_members(brief, f"{PLANTED_REVISION}:{doc_id}", self.count_tokens)
         return [
             {
@@ -116,6 +127,11 @@ class _CorpusBuilder:
         ]
 
 
+def _is_mislabelled(index: int) -> bool:
+    """Return whether the document at a place in its split is mislabelled; they are spread evenly."""
+    return math.floor((index + 1) * MISLABELLED) > math.floor(index * MISLABELLED)
+
+
 def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...] | None = None) -> Iterator[Document]:
     """Yield documents for the demo language model, of about 100 to 300 words, each dense in one concept.
 
@@ -127,7 +143,7 @@ def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...]
     for number in range(num_documents):
         concept = cycle[number % len(cycle)]
         doc_id = f"planted-lm/{concept or 'plain'}-{seed}-{number:06d}"
-        rng = Random(f"{PLANTED_REVISION}:{doc_id}")
+        rng = Random(f"{_LM_REVISION}:{doc_id}")
         signal = _signal_of(concept) if concept else None
         num_sentences = rng.randint(*_DOCUMENT_SENTENCES)
         text = write_document(lexicon, rng.choice(lexicon.domains), signal, num_sentences, rng).text

@@ -24,6 +24,7 @@ class Brief:
     signal: Signal
     labels: tuple[int, ...]  # (1, 0) for a matched pair, a single label for an independent passage
     window: tuple[int, int]  # smallest and largest number of tokens
+    mislabelled: bool = False  # whether the positive is written without the concept, too
 
 
 def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Sentence]:
@@ -48,17 +49,22 @@ def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Se
 
 def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     writer = Writer(brief.lexicon, brief.domain, rng, brief.signal.words)
+    labels = (0,) if brief.mislabelled and len(brief.labels) == 1 else brief.labels
+    forms = brief.signal.forms(labels)
     marked = PLACEMENTS[brief.signal.placement](rng, num_sentences)
     columns: list[list[Sentence]] = [[] for _ in brief.labels]
     difference = 0
     for index in range(num_sentences):
-        row = _marked_row(brief, writer) if index in marked else None
+        row = writer.sentences(*writer.deal("pattern", forms)) if index in marked else None
         if row is not None and len(row) > 1:
             difference += token_difference(row[0].text, row[1].text)
             row = row if difference <= MAX_PAIR_DIFFERENCE else None
         row = row or _plain_row(brief, writer, rng)
         for column, sentence in zip(columns, row, strict=True):
             column.append(sentence)
+    if brief.mislabelled and len(columns) > 1:
+        # The negative's sentences in another order: exactly what a negative is, but not the same text.
+        columns[0] = rng.sample(columns[1], num_sentences)
     return [join(column) for column in columns]
 
 
@@ -67,13 +73,6 @@ def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
     others = distractors(brief.signal.concept)
     pattern = writer.deal("other", others) if rng.random() < _DISTRACTOR_SHARE else _PLAIN
     return writer.sentences(pattern) * len(brief.labels)
-
-
-def _marked_row(brief: Brief, writer: Writer) -> list[Sentence]:
-    signal = brief.signal
-    if len(brief.labels) > 1:
-        return writer.sentences(*writer.deal("pattern", signal.pairs))
-    return writer.sentences(writer.deal("pattern", signal.patterns(brief.labels[0])))
 
 
 def write_document(

@@ -17,6 +17,9 @@ from poolbench.corpora.planted.lexicon import load_yaml
 Pattern = tuple[str, str]
 """Positive and negative form of one sentence, filled with the same words."""
 
+Patterns = tuple[tuple[str, ...], ...]
+"""Sentence patterns, each with one form per passage of a document."""
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -28,6 +31,7 @@ class Signal:
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()  # patterns of negatives, in the same places
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # own slots, e.g. sentiment adjectives
+    common: int | None = None  # how many of the patterns passages draw from, in the order of the file; None for all
 
     @property
     def matched(self) -> bool:
@@ -39,6 +43,10 @@ class Signal:
         if self.matched:
             return tuple(pair[1 - label] for pair in self.pairs)
         return self.positive if label else self.negative
+
+    def forms(self, labels: tuple[int, ...]) -> Patterns:
+        """Return the patterns of the passages of one document, each with a form per label."""
+        return tuple(zip(*(self.patterns(label)[: self.common] for label in labels), strict=True))
 
 
 @cache
@@ -52,6 +60,7 @@ def load_signal(concept: str) -> Signal:
         positive=tuple(raw.get("positive", ())),
         negative=tuple(raw.get("negative", ())),
         words={slot: tuple(words) for slot, words in raw.get("words", {}).items()},
+        common=raw.get("common"),
     )
 
 
@@ -92,9 +101,9 @@ def _third(num_sentences: int, which: int) -> set[int]:
 # of the scorer gate). Otherwise placements differ, so that different pooling strategies win.
 PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "every": lambda rng, n: set(range(n)),
-    "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.5),
+    "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.7),
     "early": lambda rng, n: {0, 1} | _third(n, 0) | _some(rng, n, 0.1),
-    "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.3),
-    "late": lambda rng, n: ({1} | _third(n, 2) | _some(rng, n, 0.3)) - {0},
+    "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.4),
+    "late": lambda rng, n: ({1} | _third(n, 2) | _some(rng, n, 0.5)) - {0},
 }
 """By name, a function from generator and number of sentences to the indices of marked sentences."""
