@@ -41,7 +41,7 @@ BUDGET: Budget = {
     "name": "end-to-end",
     "strengths": [0.25, 0.5],
     "null_strengths": [0.5],
-    "reference_strength": 0.25,
+    "reference_strength": 0.5,
     "num_openings": 6,
     "max_tokens": 16,
     "num_continuations": 40,

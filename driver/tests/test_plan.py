@@ -56,7 +56,7 @@ def test_layers_are_the_default_depths() -> None:
 def test_more_openings_move_only_what_is_steered() -> None:
     """More openings move the steered texts, but no vector, probe or scorer."""
     budget = load_run_config(None, {"preset": "demo"}).budget
-    wider = budget.model_copy(update={"num_openings": 20})
+    wider = budget.model_copy(update={"num_openings": 30})
     before, after = plan_of(), plan_of(budget=wider.model_dump(mode="json"))
     kept = {"extractor.extract", "prober.probe", "scorer.train", "pooler.annotate", "prober.nulls"}
     for kind in kept:

@@ -33,8 +33,8 @@ class Budget(StrictModel):
         """Refuse wrong strengths before the run, not when its rows are made."""
         if min(self.strengths, default=0) <= 0:
             raise ValueError(f"strengths {self.strengths} must be greater than 0, and at least one")
-        if self.reference_strength not in self.strengths or not set(self.null_strengths) <= set(self.strengths):
-            raise ValueError("reference_strength and null_strengths must be among strengths")
+        if not {self.reference_strength} <= set(self.null_strengths) <= set(self.strengths):
+            raise ValueError("reference_strength must be among null_strengths, and these among strengths")
         return self
 
 
@@ -63,12 +63,12 @@ BUDGETS: dict[str, Budget] = {
             num_train=200,
             num_test=200,
             num_scorer=400,
-            # Strengths that move the small demo model and leave its texts fluent. The null directions have two of them,
-            # because excess over them is computed at strengths that both have.
-            strengths=(0.25, 0.35, 0.5, 0.6),
-            null_strengths=(0.35, 0.5),
+            # Strengths that move the small demo model and leave its texts fluent. The null directions have one of
+            # them, because excess over them is computed at strengths that both have.
+            strengths=(0.35, 0.5, 0.6),
+            null_strengths=(0.35,),
             reference_strength=0.35,
-            num_openings=10,
+            num_openings=20,
             max_tokens=40,
             num_continuations=200,
         ),
