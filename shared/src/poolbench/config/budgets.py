@@ -50,7 +50,7 @@ def limited(budget: Budget, num_passages: int) -> Budget:
     return budget.model_copy(update=sizes)
 
 
-#: Fewest passages of a limited run: 40 train and 20 test.
+#: Fewest passages of a limited run. With the shares of `demo` half of them are train passages, 6 per fold.
 MIN_PASSAGES = 60
 
 _CARD_STRENGTHS = (0.02, 0.03, 0.045, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.7, 1.0)

@@ -95,9 +95,10 @@ def read_tokens(base: Base) -> BaseTokenizer:
 
 
 def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None) -> tuple[Encoder, Head]:
-    """Return the frozen part (`depth` layers) and the trained part, up to `num_layers` of the model or its end.
+    """Return the frozen part (the lowest `depth` layers) and the trained part (the layers above).
 
-    Layers above `num_layers` are taken from `model`. Raise ModelError if it is no BERT or has too few layers.
+    With `num_layers`, only that many of the lowest layers are used; `model` loses the others.
+    Raise ModelError if it is no BERT or has too few layers.
     """
     if model.config.model_type != "bert":
         raise ModelError(

@@ -20,8 +20,6 @@ from poolbench.errors import CorpusError, UnknownConceptError
 PLANTED_REVISION = "planted-3"
 """Changes with every change of lexicons, signals or grammar; part of every passage's random key."""
 
-_LM_REVISION = "planted-2"  # the same for the documents that the shipped demo model was trained on
-
 MISLABELLED = 0.12
 """Share of a corpus's positives that do not show their concept.
 
@@ -143,7 +141,7 @@ def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...]
     for number in range(num_documents):
         concept = cycle[number % len(cycle)]
         doc_id = f"planted-lm/{concept or 'plain'}-{seed}-{number:06d}"
-        rng = Random(f"{_LM_REVISION}:{doc_id}")
+        rng = Random(f"{PLANTED_REVISION}:{doc_id}")
         signal = _signal_of(concept) if concept else None
         num_sentences = rng.randint(*_DOCUMENT_SENTENCES)
         text = write_document(lexicon, rng.choice(lexicon.domains), signal, num_sentences, rng).text
