@@ -1,6 +1,7 @@
 # The front door. `make help` lists what is behind it.
 PROFILE ?= cpu
 DEPLOY  ?= local
+OVERLAY ?= cpu
 PYTHON  ?= python3
 DISPLAY_MODE ?=
 TESTS   ?=
@@ -9,17 +10,18 @@ BIN     := .venv/bin
 PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
+KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-hostile lint \
-	bench picture clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-all \
+	test-hostile lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  WORKERS=<processes of test and test-slow>"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  WORKERS=<processes of test and test-slow>"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
 	@$(PYTHON) deploy/install.py --profile $(PROFILE)
@@ -30,6 +32,8 @@ lock: install  ## Compile requirements/*.in into the pinned *.txt
 cluster-up: install  ## Start Ray, queue, store and the five services; does nothing when they run
 ifeq ($(DEPLOY),compose)
 	@$(PY) -m deploy.docker.compose up
+else ifeq ($(DEPLOY),kuberay)
+	@$(KUBERAY) up
 else
 	@$(PY) -m deploy.local.cluster up
 endif
@@ -37,6 +41,8 @@ endif
 cluster-down:  ## Stop what cluster-up started, and only that
 ifeq ($(DEPLOY),compose)
 	@$(PY) -m deploy.docker.compose down
+else ifeq ($(DEPLOY),kuberay)
+	@$(KUBERAY) down
 else
 	@if [ -x $(PY) ]; then $(PY) -m deploy.local.cluster down; else echo "nothing to stop"; fi
 endif
@@ -44,6 +50,8 @@ endif
 cluster-status: install  ## Show services, replicas, queues and dead letters
 ifeq ($(DEPLOY),compose)
 	@$(PY) -m deploy.docker.compose status
+else ifeq ($(DEPLOY),kuberay)
+	@$(KUBERAY) status
 else
 	@$(PY) -m deploy.local.cluster status
 endif
@@ -51,6 +59,9 @@ endif
 demo: cluster-up  ## Run the main job on the embedded defaults, to runs/latest/report/index.html
 ifeq ($(DEPLOY),compose)
 	@$(PY) -m deploy.docker.compose run $(DEMO)
+else ifeq ($(DEPLOY),kuberay)
+	@$(KUBERAY) run $(DEMO)
+	@$(KUBERAY) fetch
 else
 	@$(BIN)/poolbench-driver $(DEMO)
 endif
@@ -63,6 +74,9 @@ test-slow: install  ## Run the tests that need no server and are slow by nature
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster $(TESTS)
+
+test-all: install  ## Run the tests of the three targets above together, as CI does
+	@$(PYTEST) $(TESTS)
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
 import pytest
+
+from poolbench.settings import S3Settings
 
 # Two workers share two cores. Libraries read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,23 +20,55 @@ hypothesis.settings.load_profile("poolbench")
 
 #: Tests in one of these folders share what is expensive to make: the engine of the steerer, a trained scorer.
 SHARED = ("services/steerer/tests/", "services/scorer/tests/")
+#: Beginnings of files that share an S3 service.
+S3_FILES = ("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_")
 #: Files in these folders that share nothing, because they start engines of their own.
 ALONE = ("test_steerer_architectures.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
+
+
+#: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
+SLOW_COST_S, OTHER_COST_S = 30.0, 0.2
 
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test. All tests of a group run in the same worker of pytest-xdist."""
     file = nodeid.partition("::")[0]
+    if file.startswith(S3_FILES):
+        return "s3"
     return file if file.endswith(ALONE) else next((folder for folder in SHARED if file.startswith(folder)), file)
+
+
+@pytest.fixture(scope="session")
+def s3_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
+    """The S3 service that POOLBENCH_S3_* names, else a Ceph gateway that is started once per process."""
+    from tests.servers import ceph
+
+    if os.environ.get(S3Settings.variable("endpoint")):
+        yield S3Settings.load()
+    elif missing := ceph.missing():
+        pytest.skip(f"no Ceph gateway here ({', '.join(missing)}): tests/servers/s3.sh names its Debian packages")
+    else:
+        with ceph.serve(tmp_path_factory.mktemp("ceph")) as running:
+            yield running.service
+
+
+@pytest.hookimpl(trylast=True)  # after the tests of other marks are deselected
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the groups by cost, the most expensive first; the order within a group stays."""
+    costs: defaultdict[str, float] = defaultdict(float)
+    for item in items:
+        costs[group_of(item.nodeid)] += SLOW_COST_S if item.get_closest_marker("slow") else OTHER_COST_S
+    items.sort(key=lambda item: (-costs[group_of(item.nodeid)], group_of(item.nodeid)))
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Schedule whole groups, the largest first."""
+    """Schedule whole groups in the order of the collection."""
     from xdist.scheduler import LoadScopeScheduling
 
     class GroupScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
+    config.option.loadscopereorder = False
     return GroupScheduling(config, log)

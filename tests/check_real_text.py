@@ -1,4 +1,7 @@
-"""A small main job on real text: `python tests/check_real_text.py [RUNS]`; skips, saying so, without the archives."""
+"""Build corpora from the archives of real text, and measure one of them: `python tests/check_real_text.py [RUNS]`.
+
+Without the archives it prints a message and skips.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,20 @@ CONCEPTS = "contrast,causation,negation_density"
 
 
 def main() -> int:
-    """Builds two corpora from the archives, runs all metrics on them, and checks that every kind of row is there."""
+    """Run the check, or skip it without the archives."""
     archives = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
     if not archives.is_dir():
         print(f"skipped: no real-text archives at {archives} (POOLBENCH_REAL_TEXT)")
         return 0
     os.environ["POOLBENCH_REAL_TEXT"] = str(archives)
-    runs = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="poolbench-real-"))
+    if len(sys.argv) > 1:
+        return check(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory(prefix="poolbench-real-") as runs:
+        return check(Path(runs))
+
+
+def check(runs: Path) -> int:
+    """Return 0 if the corpora can be built in the folder `runs` and a run on them has all kinds of rows."""
     driver = str(Path(sys.executable).with_name("poolbench-driver"))
     corpus = runs / "corpus"
     build = [driver, "corpus", "build", str(corpus), "--source", "real", "--concepts", CONCEPTS, "--budget", "demo"]

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import httpx
 import pytest
-from deploy.local.state import Cluster, load
+from deploy.local.state import Cluster, free_port, load
 from tests.servers import redis as redis_server
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -74,7 +74,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = Path(tmp_path_factory.mktemp("cluster"))
     with ExitStack() as stack:
         url = stack.enter_context(redis_server.serve(folder))
-        environment = {**os.environ, "POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
+        places = {"POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
+        environment = {**os.environ, **places, "POOLBENCH_HTTP_PORT": str(free_port())}
         up = _command("up", environment)
         stack.callback(_command, "down", environment)
         assert up.returncode == 0, up.stdout + up.stderr

@@ -61,7 +61,7 @@ def digest_of(session: Session, output: Path, notes: Notes) -> str:
     return str(folder.read_state()["results_digest"])
 
 
-def test_the_same_command_mends_every_kind_of_file(session: Session, tmp_path: Path) -> None:
+def test_the_same_command_repairs_every_kind_of_file(session: Session, tmp_path: Path) -> None:
     first = digest_of(session, tmp_path / "runs", Notes())
     store, rng = Path(session.artifacts.store.uri), random.Random(0)
     measures = {key for key, _ in session.artifacts.objects() if key.removeprefix("restricted.").startswith("prober.")}

@@ -1,4 +1,4 @@
-"""What Serve is told about each service: replicas, GPUs, and what decides their number."""
+"""The options of each service in Serve: replicas, GPUs, and what decides their number."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from deploy.local.apps import options
+from deploy.local.state import REPOSITORY
 from pydantic import ValidationError
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.runtime.serve import SPARE_REQUESTS, AppOptions, build_app
+from poolbench.runtime.serve import SPARE_REQUESTS, AppOptions, app, build_app
 
 
 @pytest.fixture
@@ -79,6 +81,16 @@ def test_a_model_over_several_gpus(broker):
     actor = deployment(service="steerer", num_gpus=4, tensor_parallel=4).ray_actor_options
     assert actor["num_gpus"] == 4
     assert actor["runtime_env"] == {"env_vars": {"POOLBENCH_STEERER_TENSOR_PARALLEL": "4"}}
+
+
+def test_serve_builds_the_applications_of_its_file(broker):
+    """By Serve's own function, which converts the arguments by the annotation of `app`."""
+    from ray.serve._private.api import call_user_app_builder_with_args_if_necessary as build
+
+    config = yaml.safe_load((REPOSITORY / "deploy" / "serve.yaml").read_text("utf-8"))
+    for application in config["applications"]:
+        assert application["import_path"] == "poolbench.runtime.serve:app"
+        assert build(app, application["args"])._bound_deployment.name == application["name"]
 
 
 @pytest.mark.parametrize(

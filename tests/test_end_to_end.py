@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from deploy.local.exposure import exposed
-from deploy.local.state import Cluster, load
+from deploy.local.state import Cluster, free_port, load
 from tests.waiting import PATIENCE_S
 
 from poolbench.config import asset_path
@@ -42,6 +42,7 @@ BUDGET: Budget = {
     "strengths": [0.25, 0.5],
     "null_strengths": [0.5],
     "reference_strength": 0.5,
+    "num_scorer": 100,
     "num_openings": 6,
     "max_tokens": 16,
     "num_continuations": 40,
@@ -58,10 +59,11 @@ class Running:
 
     state: Path
     output: Path
+    port: int  # of its own: other tests start clusters at the same time
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "POOLBENCH_STATE": str(self.state)}
+        return {**os.environ, "POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
 
     @property
     def settings(self) -> ClusterSettings:
@@ -118,7 +120,7 @@ class Running:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     for asset in ("demo_lm", "annotator"):
         asset_path(asset)
-    found = Running(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("runs"))
+    found = Running(tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("runs"), free_port())
     up = found.cluster("up")
     assert up.returncode == 0, up.stdout + up.stderr
     yield found

@@ -56,7 +56,7 @@ def test_two_tokens_are_none(door: Door) -> None:
     assert door.ask(request("/prober/probe", *twice, **POST)).status == 401
 
 
-def test_many_slow_clients_without_token_delay_nobody() -> None:
+def test_many_slow_clients_without_token_delay_no_request() -> None:
     """The gate would wait ten minutes for their bodies, and the client of this test waits five for its answers."""
     with serving(body_grace_s=600, body_timeout_s=600) as door, contextlib.ExitStack() as stack:
         slow = [stack.enter_context(door.connect()) for _ in range(40)]

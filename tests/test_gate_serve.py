@@ -60,7 +60,7 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
             process.stdin.close()
 
 
-def test_slow_clients_delay_nobody(gated: Gated) -> None:
+def test_slow_clients_delay_no_other_client(gated: Gated) -> None:
     """With a token and without one, and several times as many as the service has places."""
     slow = [gated.connect() for _ in range(40)]
     try:

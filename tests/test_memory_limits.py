@@ -101,6 +101,7 @@ def test_settings_override_what_is_derived(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"a": dict.fromkeys(SERVICES, 16)}, False, (list(SERVICES), 4)),
         ({"a": {"prober": 16}, "b": {"prober": 1}, "c": {"pooler": 1}}, False, (["prober"], 2)),
+        ({"a": {"prober": 1}, "c": {"pooler": 1}}, False, (["prober"], 1)),
         ({"a": {"prober": 16}, "c": {"pooler": 1}}, True, (list(SERVICES), 4)),
         ({"a": {}}, False, (list(SERVICES), 4)),
     ],

@@ -28,13 +28,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DEADLINE_S = 600
 AWAY = echo(7, "prober.away")
 
-needs_redis = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
-]
-both_brokers = pytest.mark.parametrize(
-    "running", ["folder", pytest.param("redis", marks=needs_redis)], indirect=True, scope="module"
-)
+both_brokers = pytest.mark.parametrize("running", redis_server.BROKERS, indirect=True, scope="module")
 
 
 @dataclass
@@ -90,9 +84,7 @@ class Running:
 def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     root = Path(tmp_path_factory.mktemp("poison"))
     with ExitStack() as stack:
-        url = f"filesystem://{root}/queue"
-        if request.param == "redis":
-            url = stack.enter_context(redis_server.serve(root))
+        url = stack.enter_context(redis_server.broker(request.param, root))
         started = Running(url, root, _start_consumer(url, root))
         stack.callback(started.consumer.wait)
         stack.callback(started.consumer.kill)
@@ -162,7 +154,7 @@ def test_what_is_no_file_becomes_a_dead_letter_and_a_folder_is_kept(running: Run
     assert Path("/etc/passwd").exists()
 
 
-@pytest.mark.parametrize("running", [pytest.param("redis", marks=needs_redis)], indirect=True, scope="module")
+@pytest.mark.parametrize("running", [pytest.param("redis", marks=redis_server.NEEDED)], indirect=True, scope="module")
 @pytest.mark.parametrize("key", [QUEUE, f"{QUEUE}.failed", "unacked", "unacked_index"])
 def test_a_value_of_another_type_becomes_a_dead_letter(running: Running, key: str) -> None:
     before = running.queue.num_dead_letters("prober")
@@ -182,7 +174,7 @@ def test_a_value_of_another_type_becomes_a_dead_letter(running: Running, key: st
     assert running.consumer.poll() is None
 
 
-@pytest.mark.parametrize("running", [pytest.param("redis", marks=needs_redis)], indirect=True, scope="module")
+@pytest.mark.parametrize("running", [pytest.param("redis", marks=redis_server.NEEDED)], indirect=True, scope="module")
 def test_a_damaged_record_of_a_message_in_work_becomes_a_dead_letter(running: Running) -> None:
     running.redis.hset("unacked", "t1", "garbage")
     running.redis.zadd("unacked_index", {"t1": 0})
@@ -205,7 +197,7 @@ def test_a_task_that_fails_to_the_last_is_a_dead_letter_of_the_same_kind(running
 
 @both_brokers
 @pytest.mark.parametrize("change", [{"kind": "prober.unknown"}, {"schema_version": 99, "more": 1}])
-def test_a_task_of_another_version_is_refused_and_its_driver_told(running: Running, change: dict[str, Any]) -> None:
+def test_a_task_of_another_version_is_refused_and_its_driver_sees_why(running: Running, change: dict[str, Any]) -> None:
     task = echo(8, change.get("kind", "prober.echo"))
     running.put(json.dumps(Message(task.model_dump(mode="json") | change).envelope(QUEUE)).encode(), time.time_ns())
     running.wait(lambda: any(letter.task_id == task.task_id for letter in running.letters()))

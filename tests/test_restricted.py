@@ -132,6 +132,8 @@ COMMANDS = [
     ["ls", "runs", "--json"],
     ["status", "--json"],
     ["gc"],
+    ["dead-letters", "ls", "--json"],
+    ["watch"],
     ["corpus", "export", "OUT", "--concepts", "toxicity"],
     ["corpus", "build", "OUT", "--concepts", "depression"],
     ["score", "--input", "TEXTS", "--scorer", SCORER],

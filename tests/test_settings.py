@@ -34,6 +34,7 @@ COMMANDS = [
     ("-m", "deploy.docker.node", "prober"),
     ("-m", "deploy.docker.compose", "status"),
     ("-m", "deploy.docker.healthy"),
+    ("-m", "deploy.kuberay.cluster", "status"),
 ]
 
 

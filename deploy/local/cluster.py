@@ -16,7 +16,7 @@ from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import NEWEST_SHOWN
-from poolbench.storage import Artifacts, open_store
+from poolbench.storage import Artifacts, open_store, require_conditional_writes
 
 _CONSOLE = Console()
 _START_ATTEMPTS = 3
@@ -128,7 +128,7 @@ def _start_head(state: Path) -> Cluster:
 def _check_servers(cluster: Cluster) -> None:
     """Check store and broker before anything starts."""
     store = open_store(cluster.store, cluster.restricted_store)
-    store.put("health/cluster-up", b"ok")
+    require_conditional_writes(store)
     try:
         Artifacts(store).require_restricted()
     except RestrictedError as error:

@@ -17,7 +17,9 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
+from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
@@ -204,3 +206,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     if made.consumer is not None:
         made.consumer.stop.set()
         made.consumer.join(PATIENCE_S)
+
+
+@pytest.fixture
+def complete(bench: Bench, steered: Callable[..., SteeredArtifacts]) -> tuple[SteeredArtifacts, dict[str, pa.Table]]:
+    """Every artifact of a plan, and a worker that makes the prober's again from copies."""
+    made = steered().write(lambda key, opening, strength, scorer: 0.3 + 0.1 * strength)
+    keys = {key for task in made.plan.tasks.values() for key in task.outputs.values()} | set(made.plan.local)
+    for key in keys:
+        if not made.artifacts.exists(key):
+            made.artifacts.write_table(key, pa.table({"unread": [1]}))
+    copies = {key: made.artifacts.read_table(key) for key in keys}
+
+    def copy(task: Task, io: TaskIO) -> None:
+        for role in list(io.missing):
+            io.write_table(role, copies[task.outputs[role]])
+
+    bench.artifacts = made.artifacts
+    bench.service.handlers = {task.kind: copy for task in made.plan.tasks.values()}
+    return made, copies

@@ -24,7 +24,9 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RetryTaskError, Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope
 from poolbench_driver.plan.stage import PlannedWork
@@ -163,3 +165,9 @@ class Bench:
 
     def value(self, key: str) -> int:
         return int(self.artifacts.read_table(key)["x"][0].as_py())
+
+
+def job_of(bench: Bench, plan: Any) -> Job:
+    """A run of a whole plan, from the first task to the report."""
+    session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
+    return Job(plan.scope.config, plan, session)

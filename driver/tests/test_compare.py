@@ -86,7 +86,7 @@ def test_p_is_that_of_concept_means() -> None:
     assert row["p"] == pytest.approx(paired_permutation_test(gaps.reshape(8, 2).mean(axis=1)).p_value)
 
 
-def test_lost_cells_and_statuses_are_told() -> None:
+def test_lost_cells_and_statuses_are_listed() -> None:
     first, second = run_of(), run_of()
     second[0] |= {"value": None, "status": "failed", "reason": "out of memory"}
     changes = compare_runs(first, second[:20] + second[21:])
@@ -98,7 +98,7 @@ def test_lost_cells_and_statuses_are_told() -> None:
     assert changes.changed()
 
 
-def test_a_strategy_that_failed_in_one_run_moves_nobody() -> None:
+def test_a_strategy_that_failed_in_one_run_moves_no_other() -> None:
     failed = [
         {**row, "value": None, "status": "failed"} if row["strategy"] == "A1_mean" else row
         for row in run_of(noise=0.001, seed=2)

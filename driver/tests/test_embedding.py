@@ -67,7 +67,7 @@ def test_what_is_wrong_with_all_texts_is_asked_once() -> None:
         run(Spoiled({"1", "2"}, "input"), lines_of(2))
 
 
-def test_a_model_that_changes_between_answers_is_told() -> None:
+def test_a_model_that_changes_between_answers_is_reported() -> None:
     with pytest.raises(EndpointError, match="changed between two answers"):
         run(Spoiled(set(), "", revision=str), lines_of(100))
 

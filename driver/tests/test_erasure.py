@@ -259,12 +259,12 @@ def test_upkeep_deletes_what_a_run_left_unless_one_at_work_reads_it(cluster: Clu
     torn = f"restricted/{plan.steering.texts.concepts['toxicity'].texts[NULLS].texts}/killed/table.arrow"
     cluster.artifacts.store.put(torn, b"torn")
     committed = committed_keys(cluster.artifacts)
-    idle, busy = Erasure(plan, cluster.artifacts), Erasure(plan, cluster.artifacts)
-    assert scored_texts(committed, [idle], [busy]) == set()
-    assert scored_texts(committed, [], []) == set()
-    assert texts_of(plan, "toxicity") <= scored_texts(committed, [idle], [])
-    assert idle.torn(0) == [] and idle.torn(2e10) == [torn]
-    idle.erase(scored_texts(committed, [idle], []))
+    idle = Erasure(plan, cluster.artifacts)
+    assert scored_texts(committed, [idle], plan.keys) == set()
+    assert scored_texts(committed, [], set()) == set()
+    assert texts_of(plan, "toxicity") <= scored_texts(committed, [idle], set())
+    assert idle.torn(lambda info: False) == [] and idle.torn(lambda info: True) == [torn]
+    idle.erase(scored_texts(committed, [idle], set()))
     assert not any(map(is_restricted, cluster.secrets()))
 
 
@@ -272,7 +272,7 @@ def test_texts_without_scores_are_not_upkeeps_to_delete(cluster: Cluster) -> Non
     cluster.service.broken = {"scorer.score", "scorer.gate"}
     plan = plan_of("toxicity")
     cluster.do(plan)
-    assert scored_texts(committed_keys(cluster.artifacts), [Erasure(plan, cluster.artifacts)], []) == set()
+    assert scored_texts(committed_keys(cluster.artifacts), [Erasure(plan, cluster.artifacts)], set()) == set()
 
 
 def test_a_plan_knows_whether_it_needs_access(tmp_path: Path) -> None:

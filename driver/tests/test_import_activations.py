@@ -226,7 +226,7 @@ def test_half_precision_stays_half(artifacts: Artifacts, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("count", "bos", "special"), [(lambda n: n - 1, None, 1), (lambda n: None, True, 1), (lambda n: n - 9, False, 0)]
 )
-def test_a_bos_is_told_by_the_count_or_the_user(
+def test_a_bos_is_found_by_the_count_or_named_by_the_user(
     artifacts: Artifacts, tmp_path: Path, count: Callable[[int], int | None], bos: bool | None, special: int
 ) -> None:
     write_corpus(tmp_path / "corpus", count=count)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import SteeredArtifacts
-from driver.tests.loop_bench import Bench, Notes
+from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.contracts.results import results_digest
-from poolbench.contracts.tasks import Task
-from poolbench.runtime.taskio import TaskIO
 from poolbench_driver.assemble import assemble
-from poolbench_driver.cluster.session import Session
-from poolbench_driver.job import Job
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import FoundDamageError
 from poolbench_driver.rundir import RunFolder
@@ -31,32 +26,8 @@ def flip(artifacts: Any, key: str, name: str = "table.arrow") -> None:
     artifacts.store.put(path, bytes(data))
 
 
-@pytest.fixture
-def complete(bench: Bench, steered: Callable[..., SteeredArtifacts]) -> tuple[SteeredArtifacts, dict[str, pa.Table]]:
-    """Every artifact of a plan, and a worker that makes the prober's again from copies."""
-    made = steered().write(lambda key, opening, strength, scorer: 0.3 + 0.1 * strength)
-    keys = {key for task in made.plan.tasks.values() for key in task.outputs.values()} | set(made.plan.local)
-    for key in keys:
-        if not made.artifacts.exists(key):
-            made.artifacts.write_table(key, pa.table({"unread": [1]}))
-    copies = {key: made.artifacts.read_table(key) for key in keys}
-
-    def copy(task: Task, io: TaskIO) -> None:
-        for role in list(io.missing):
-            io.write_table(role, copies[task.outputs[role]])
-
-    bench.artifacts = made.artifacts
-    bench.service.handlers = {task.kind: copy for task in made.plan.tasks.values()}
-    return made, copies
-
-
 def digest_of(plan: Plan, artifacts: Any) -> str:
     return results_digest(assemble(plan, artifacts, {}, RUN)["results"])
-
-
-def job_of(bench: Bench, plan: Plan) -> Job:
-    session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
-    return Job(plan.scope.config, plan, session)
 
 
 def test_all_damage_that_rows_meet_is_named_at_once(complete: tuple[SteeredArtifacts, Any]) -> None:
@@ -70,7 +41,7 @@ def test_all_damage_that_rows_meet_is_named_at_once(complete: tuple[SteeredArtif
     assert {error.key for error in found.value.damages} == set(damaged)
 
 
-def test_the_same_command_mends_and_gives_the_same_digest(
+def test_the_same_command_repairs_and_gives_the_same_digest(
     bench: Bench, complete: tuple[SteeredArtifacts, dict[str, pa.Table]], tmp_path: Path
 ) -> None:
     made, copies = complete

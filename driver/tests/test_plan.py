@@ -234,7 +234,7 @@ def test_the_concepts_of_the_run_move_the_keys_of_sif_alone() -> None:
     assert before.tasks.keys() == sif_plan("A1_mean", metrics=["d1"], concepts=("contrast", "causation")).tasks.keys()
 
 
-def test_sif_adds_keys_and_moves_none_and_nobody_else_waits_for_all_concepts() -> None:
+def test_sif_adds_keys_and_moves_none_and_no_other_task_waits_for_all_concepts() -> None:
     before, after = supervised_plan(["A1_mean"]), supervised_plan(["A1_mean", "S4_sif"])
     assert output_keys(before) < output_keys(after)
     made, producers = set(after.local), after.producers

@@ -100,7 +100,7 @@ def test_the_same_pilot_twice_has_no_effect(pilots: list[str]) -> None:
     assert (answer["num_train"], answer["status"]) == (None, "no_effect")
 
 
-def test_items_tell_which_passages_differ(tmp_path: Path) -> None:
+def test_items_show_which_passages_differ(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     truth = {side: rng.random((5, 80)) < share for side, share in (("a", 0.7), ("b", 0.85))}
     for side, correct in truth.items():

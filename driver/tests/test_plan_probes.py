@@ -129,7 +129,7 @@ def test_further_seeds_move_the_probes_and_nothing_else() -> None:
     assert changed == {"prober.probe"}
 
 
-def test_no_text_is_steered_anew_for_more_resamples_or_folds() -> None:
+def test_no_text_is_steered_again_for_more_resamples_or_folds() -> None:
     """At a card's budget that would be hours: directions depend on the train split and the seed alone."""
 
     def steered(**settings: object) -> tuple[set[str], set[str]]:

@@ -1,9 +1,10 @@
-"""The displays: each takes all that the loop tells."""
+"""The displays: each takes all events of the loop."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
 
 
 @pytest.mark.parametrize("name", ["rich", "plain", "json", "none"])
-def test_displays_take_everything_the_loop_tells(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_displays_take_every_event_of_the_loop(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     display = open_display(name)
     display.note("before the start")
     display.start(Counter({"prober.probe": 2, "third.party": 1}))
@@ -33,6 +34,18 @@ def test_displays_take_everything_the_loop_tells(name: str, capsys: pytest.Captu
     elif name != "none":
         assert "a [bracketed] reason" in " ".join(shown.split())
         assert "time: 0 s" in shown and "probe (D1)" in shown.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["rich", "plain", "json", "none"])
+def test_a_run_that_is_planned_again_counts_from_the_start(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    display: Any = open_display(name)
+    for total in (3, 1):
+        display.start(Counter({"prober.probe": total}))
+        display.done(TASK)
+    display.close()
+    assert (display.totals, display.finished) == ({"prober.probe": 1}, {"prober.probe": 1})
+    shown = capsys.readouterr().err
+    assert shown.count('"times"' if name == "json" else "time: ") == (name != "none")
 
 
 def test_a_run_without_work_says_nothing_about_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import IntegrityError
-from poolbench.storage import Artifacts
+from poolbench.storage import Artifacts, older_than
 from poolbench.storage.damage import objects_set_aside, set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.upkeep import describe_set_aside, scorer_keys, unneeded
@@ -23,8 +23,12 @@ def test_gc_spares_what_is_needed_young_or_pointed_at(tmp_path: Path) -> None:
     artifacts.store.put("artifacts/a.b.torn/attempt/x", b"half")
     artifacts.store.put("scorers/contrast/minilm.json", json.dumps({"scorer": "scorer.train.1"}).encode())
     keep = {"a.b.needed"} | scorer_keys(artifacts)
-    assert unneeded(artifacts, keep, older_than_s=0) == {}
-    assert set(unneeded(artifacts, keep, older_than_s=2e10)) == {"a.b.old", "restricted.a.b.old", "a.b.torn"}
+    assert unneeded(artifacts, keep, older_than(artifacts.store, 3600)) == {}
+    assert set(unneeded(artifacts, keep, older_than(artifacts.store, 0))) == {
+        "a.b.old",
+        "restricted.a.b.old",
+        "a.b.torn",
+    }
 
 
 @pytest.mark.parametrize("content", [b"garbage \xff", b"[1]", b"{}", b"null"])
@@ -45,4 +49,4 @@ def test_what_was_set_aside_is_shown_and_dated_by_when_it_was(tmp_path: Path) ->
         assert set_aside_if_damaged(artifacts, key)[1]
     assert describe_set_aside(artifacts).startswith("4 damaged files")
     assert all(time.time() - info.modified_s < 60 for info in objects_set_aside(artifacts.store))
-    assert unneeded(artifacts, set(), older_than_s=2e10) == {}
+    assert unneeded(artifacts, set(), older_than(artifacts.store, 0)) == {}

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
+from poolbench.errors import DamagedError
 from poolbench.queue.leases import FolderLeases
 from poolbench.runtime import taskio
 from poolbench.runtime.taskio import TaskIO
@@ -76,3 +78,25 @@ def test_a_cancelled_run_ends_a_task_in_work(tmp_path: Path, monkeypatch: pytest
 
     said, _ = _run(handler, tmp_path)
     assert (said, reached) == ("cancelled", ["begun"])
+
+
+def test_several_tables_are_committed_or_the_first_error_is_raised(tmp_path: Path) -> None:
+    roles = [f"table/{number}" for number in range(30)]
+    task = Task(
+        kind="prober.double", inputs={}, outputs={role: f"doubled.{number}" for number, role in enumerate(roles)}
+    )
+    artifacts = Artifacts(FolderStore(tmp_path / "store"))
+    io = TaskIO(task, artifacts)
+    io.write_tables({role: pa.table({"x": [number]}) for number, role in enumerate(roles)}, {"width": 1})
+    assert not io.missing
+    assert [artifacts.read_table(f"doubled.{number}")["x"].to_pylist() for number in range(30)] == [
+        [n] for n in range(30)
+    ]
+    assert artifacts.manifest("doubled.3").meta == {"width": 1}
+    (tmp_path / "store" / "artifacts" / "doubled.7" / "manifest.json").unlink()
+    (tmp_path / "store" / "artifacts" / "doubled.7" / "manifest.json").mkdir()
+    again = TaskIO(task, artifacts)
+    assert again.missing == {"table/7"}
+    with pytest.raises(DamagedError, match=r"doubled\.7"):
+        again.write_tables({role: pa.table({"x": [0]}) for role in roles[5:9]})
+    assert again.missing == {"table/7"}

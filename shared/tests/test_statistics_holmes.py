@@ -38,7 +38,7 @@ def test_winning_rate_agrees_with_brute_force():
     np.testing.assert_allclose(mean_winning_rate(np.exp(3 * complete)), mean_winning_rate(complete))
 
 
-def test_winning_rate_of_nobody_met_is_nan():
+def test_winning_rate_without_opponents_is_nan():
     np.testing.assert_array_equal(mean_winning_rate(np.array([[1.0, np.nan], [np.nan, 2.0]])), [np.nan, np.nan])
     np.testing.assert_array_equal(mean_winning_rate(np.ones((3, 2))), [0.5, 0.5, 0.5])
     with pytest.raises(StatisticError, match="models by datasets"):
@@ -54,7 +54,7 @@ def test_discriminability_agrees_with_scipy():
     np.testing.assert_allclose(discriminability(scores, leave_one_out=True), others)
 
 
-def test_discriminability_of_a_dataset_that_tells_nothing():
+def test_discriminability_of_a_dataset_without_information():
     scores = np.array([[1.0, 5.0, np.nan], [2.0, 5.0, np.nan], [3.0, 5.0, 1.0]])
     np.testing.assert_array_equal(discriminability(scores), [1.0, np.nan, np.nan])
 

@@ -5,13 +5,15 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
-from poolbench.storage import open_store
+from poolbench.storage import folder, older_than, open_store, require_conditional_writes
 from poolbench.storage.base import ObjectStore
+from poolbench.storage.damage import objects_set_aside, set_object_aside
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 
@@ -40,11 +42,9 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
         endpoint = request.getfixturevalue("moto_endpoint")
         service = S3Settings(endpoint=endpoint, **KEYS)
     else:
-        service = S3Settings.load()
-        if not service.endpoint:
-            pytest.skip("set POOLBENCH_S3_* to a real S3 service, as tests/servers/s3.sh starts one")
+        service = request.getfixturevalue("s3_service")
     uri = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"
-    return lambda: S3Store.open(uri, service)
+    return lambda: S3Store(uri, service)
 
 
 @pytest.fixture
@@ -134,21 +134,38 @@ def test_paths_stay_inside(store: ObjectStore, path: str) -> None:
 
 def test_unreachable_service_is_a_clear_error() -> None:
     with pytest.raises(StoreError, match="POOLBENCH_S3_ENDPOINT"):
-        S3Store.open("s3://bucket/prefix", S3Settings(endpoint="http://127.0.0.1:1", **KEYS))
-
-
-@pytest.mark.cluster
-def test_a_wrong_key_is_a_clear_error() -> None:
-    if "POOLBENCH_S3_ENDPOINT" not in os.environ:
-        pytest.skip("set POOLBENCH_S3_* to a real S3 service")
-    with pytest.raises(StoreError, match="credentials are refused"):
-        S3Store.open("s3://poolbench-test/x", S3Settings(secret_key="wrong-secret")).put("a", b"b")
+        S3Store("s3://bucket/prefix", S3Settings(endpoint="http://127.0.0.1:1", deadline_s=0.5, **KEYS))
 
 
 def test_settings_that_are_missing_or_malformed_are_named() -> None:
     with pytest.raises(ConfigError, match="POOLBENCH_S3_SECRET_KEY"):
-        S3Store.open("s3://bucket", S3Settings(endpoint="http://h", access_key="k"))
+        S3Store("s3://bucket", S3Settings(endpoint="http://h", access_key="k"))
     with pytest.raises(ConfigError, match="http://host:port"):
-        S3Store.open("s3://bucket", S3Settings(endpoint="localhost:9000", **KEYS))
+        S3Store("s3://bucket", S3Settings(endpoint="localhost:9000", **KEYS))
+    with pytest.raises(ConfigError, match="object store s3://b/x: invalid bucket name b"):
+        S3Store("s3://b/x", S3Settings(endpoint="http://h", **KEYS))
     with pytest.raises(ConfigError, match="unknown scheme"):
         open_store("ftp://host/folder")
+
+
+def test_a_store_that_ignores_conditions_is_refused(tmp_path: Path) -> None:
+    class Ignoring(FolderStore):
+        def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+            return super().put(path, data)
+
+    require_conditional_writes(FolderStore(tmp_path))
+    with pytest.raises(ConfigError, match="has no conditional writes"):
+        require_conditional_writes(Ignoring(tmp_path))
+
+
+@pytest.mark.parametrize("wrong_s", [-3600.0, 3600.0])
+def test_ages_are_by_the_clock_of_the_store(wrong_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file server of a shared folder dates the files, and this machine's clock is an hour off."""
+    real = folder.time
+    monkeypatch.setattr(folder, "time", SimpleNamespace(time=lambda: real.time() + wrong_s, monotonic=real.monotonic))
+    store = FolderStore(tmp_path)
+    store.put("artifacts/a.b.1/x", b"1")
+    aside = set_object_aside(store, "artifacts/a.b.1")
+    infos = [*store.list(), *objects_set_aside(store)]
+    assert aside and len(infos) == 2
+    assert all(older_than(store, -5)(info) and not older_than(store, 1800)(info) for info in infos)

@@ -67,7 +67,7 @@ def assert_erased(artifacts: Artifacts) -> None:
         artifacts.read_table(KEY)
 
 
-def test_what_is_left_tells_how_texts_were_made_and_none_of_them(artifacts: Artifacts) -> None:
+def test_receipts_name_the_settings_and_contain_no_text(artifacts: Artifacts) -> None:
     whole = artifacts.read_receipts(KEY)
     erase_texts(artifacts, KEY)
     assert_erased(artifacts)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from tests.servers.background import Background
 
 from poolbench.errors import ConfigError, RestrictedError
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
@@ -143,14 +143,11 @@ class PolicedS3:
 
         self._moto = DomainDispatcherApplication(create_backend_app)
         self.seen: list[tuple[str, str, bool]] = []  # method, access key, whether restricted
-        self._server = make_server("127.0.0.1", 0, self._app, threaded=True)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        self._server = Background(make_server("127.0.0.1", 0, self._app, threaded=True))
+        self.endpoint = self._server.address
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
+        self._server.stop()
 
     def _app(self, environ: dict[str, Any], start_response: Any) -> Any:
         from urllib.parse import parse_qs

@@ -224,7 +224,7 @@ def test_a_value_difference_is_first_minus_second_where_lower_is_better_too():
     assert row["value_difference"] == pytest.approx(-0.25)
 
 
-def test_blocks_that_are_left_out_are_told():
+def test_blocks_that_are_left_out_are_named():
     cells = grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]})
     cells += [cell("A1", "lonely", 0.9)]
     cells += [cell(s, "flat", None, "collapsed") for s in ("A1", "P1")]

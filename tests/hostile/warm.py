@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
+from collections.abc import Awaitable, Callable
 
 import httpx
 from tests.hostile.cluster import Target, total
@@ -13,27 +15,41 @@ from tests.hostile.send import Sender
 _TEXTS_AT_ONCE = 32
 _WORDS = ("report", "rain", "although", "harbour", "sun", "because", "night", "ships", "came", "quiet", "never", "left")
 #: Requests of another seed, of every kind: whatever they make a process load once is loaded before the count.
-_HOSTILE = 300
+_HOSTILE = 500
 _OTHERS = 10**6
-_AT_ONCE = 15
+_AT_ONCE = 20
 _NUM_WORDS = 400
-#: A batch that adds less than this share finds the cache full already.
-_FULL = 0.01
+#: A batch that adds less than this share finds the caches full already: 2,000 requests then add less than 2 %.
+_FULL = 0.005
 _MOST_BATCHES = 8
 
 
 async def fill(target: Target, generator: Generator) -> None:
-    """Scores texts that share no beginning until the cache of keys and values is full, and sends hostile requests."""
-    rng, used = random.Random(0), total(target.processes())
+    """Score texts that share no beginning, and send hostile requests, until neither makes the processes grow."""
+    rng = random.Random(0)
     headers = {"Authorization": f"Bearer {target.token}"}
+
+    async def score() -> None:
+        texts = [" ".join(rng.choices(_WORDS, k=_NUM_WORDS)) for _ in range(_TEXTS_AT_ONCE)]
+        (await client.post("/steerer/perplexity", json={"texts": texts})).raise_for_status()
+
     async with httpx.AsyncClient(base_url=target.http, headers=headers, timeout=120) as client:
-        for _ in range(_MOST_BATCHES):
-            texts = [" ".join(rng.choices(_WORDS, k=_NUM_WORDS)) for _ in range(_TEXTS_AT_ONCE)]
-            (await client.post("/steerer/perplexity", json={"texts": texts})).raise_for_status()
-            before, used = used, total(target.processes())
-            if used < before * (1 + _FULL):
-                break
+        await _until_full(target, score)
+    numbers = itertools.count(_OTHERS)
+
+    async def attack() -> None:
+        for _ in range(0, _HOSTILE, _AT_ONCE):
+            group = itertools.islice(numbers, _AT_ONCE)
+            await asyncio.gather(*(sender.send(generator.case(n), generator.rng(n)) for n in group))
+
     async with Sender(target.http) as sender:
-        for first in range(0, _HOSTILE, _AT_ONCE):
-            numbers = range(_OTHERS + first, _OTHERS + first + _AT_ONCE)
-            await asyncio.gather(*(sender.send(generator.case(n), generator.rng(n)) for n in numbers))
+        await _until_full(target, attack)
+
+
+async def _until_full(target: Target, work: Callable[[], Awaitable[None]]) -> None:
+    """Repeat the work until it adds less than `_FULL` to the memory of the processes."""
+    for _ in range(_MOST_BATCHES):
+        before = total(target.processes())
+        await work()
+        if total(target.processes()) < before * (1 + _FULL):
+            return

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import redis
 from tests.waiting import wait_until
 
@@ -18,6 +19,22 @@ PASSWORD = "test-password"
 def available() -> bool:
     """Whether this machine has a Redis server to start."""
     return shutil.which("redis-server") is not None
+
+
+#: Marks of a test that needs a server.
+NEEDED = (pytest.mark.cluster, pytest.mark.skipif(not available(), reason="needs the Debian package redis-server"))
+#: Both kinds of broker, as parameters of a fixture that calls `broker`.
+BROKERS = ("folder", pytest.param("redis", marks=NEEDED))
+
+
+@contextmanager
+def broker(kind: str, folder: Path) -> Iterator[str]:
+    """Yield the URL of an empty broker: a folder, or a server of its own."""
+    if kind == "redis":
+        with serve(folder) as url:
+            yield url
+    else:
+        yield f"filesystem://{folder}/queue"
 
 
 @contextmanager

@@ -106,11 +106,11 @@ create_storage() {
 new=$([ -e "$folder/ready" ] || echo yes)
 if [ "$new" ]; then create_monitor; fi
 daemon mon ceph-mon -i a
-until_true 60 timeout 5 ceph osd dump
+until_true 300 timeout 5 ceph osd dump
 if [ "$new" ]; then create_storage; fi
 daemon osd ceph-osd -i 0
 daemon mgr ceph-mgr -i x
-until_true 60 bash -c "timeout 5 ceph osd stat | grep -q '1 up'"
+until_true 300 bash -c "timeout 5 ceph osd stat | grep -q '1 up'"
 if [ "$new" ]; then
   radosgw-admin user create --uid=test --display-name=test --access-key=testkey --secret=testsecret123 \
     >"$folder/log/user.out" 2>&1

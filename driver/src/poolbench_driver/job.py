@@ -21,6 +21,7 @@ from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
 from poolbench_driver.plan.steering import generations
+from poolbench_driver.records import Publisher
 from poolbench_driver.report import write_report
 from poolbench_driver.run import FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure
@@ -62,7 +63,22 @@ class Job:
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         """Run to the report, repairing damaged artifacts; return 1 after failures or a cancellation."""
-        folder.write_state(RunState.RUNNING, tasks=len(self.plan.tasks))
+        with Publisher(self.session.artifacts.store, folder, display.note) as publisher:
+            try:
+                job, loop, tables = self._measure(folder, publisher, display, max_failures)
+            finally:
+                display.close()
+            if tables is None:
+                publisher.write_state(RunState.CANCELLED, **_counts(loop))
+                return Exit.FAILURES
+            return job._finish(folder, publisher, loop, tables)
+
+    def _measure(
+        self, folder: RunFolder, publisher: Publisher, display: Display, max_failures: int | None
+    ) -> tuple[Job, RunLoop, dict[str, pa.Table] | None]:
+        """Return the job, its loop and its tables (None if cancelled); plan again if damage made the plan outdated."""
+        publisher.publish_plan(self.config, self.plan.keys)
+        publisher.write_state(RunState.RUNNING, tasks=len(self.plan.tasks))
         if self.left_out:
             display.note(self.left_out)
         loop = RunLoop(
@@ -70,46 +86,40 @@ class Job:
             self.session.artifacts,
             self.session.queue,
             self.session.leases,
-            Recording(display, folder.write_state, len(self.plan.tasks)),
+            Recording(display, publisher.write_state, len(self.plan.tasks)),
             max_failures=max_failures,
-            cancelled=folder.file("cancel").exists,
+            cancelled=publisher.cancelled,
             run_id=folder.id,
         )
         try:
-            tables = self._run_and_assemble(folder, loop)
+            return self, loop, self._run_and_assemble(folder, publisher, loop)
         except OutdatedPlanError as error:
             display.note(str(error))
-            return prepare(self.config, self.session).run(folder, display, max_failures)
+            return prepare(self.config, self.session)._measure(folder, publisher, display, max_failures)
         except BaseException as error:
             folder.write_failures(list(loop.failures.values()))
             interrupted = isinstance(error, KeyboardInterrupt)
-            folder.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(loop))
+            publisher.write_state(RunState.INTERRUPTED if interrupted else RunState.STOPPED, **_counts(loop))
             raise
-        finally:
-            display.close()
-        if tables is None:
-            folder.write_state(RunState.CANCELLED, **_counts(loop))
-            return Exit.FAILURES
-        return self._finish(folder, loop, tables)
 
-    def _run_and_assemble(self, folder: RunFolder, loop: RunLoop) -> dict[str, pa.Table] | None:
+    def _run_and_assemble(self, folder: RunFolder, publisher: Publisher, loop: RunLoop) -> dict[str, pa.Table] | None:
         """Return the run's tables; None where it was cancelled."""
         failures = loop.run()
         while not loop.unfinished:
-            folder.write_state(RunState.ASSEMBLING, **_counts(loop))
+            publisher.write_state(RunState.ASSEMBLING, **_counts(loop))
             try:
                 return assemble(self.plan, self.session.artifacts, failures, folder.id)
             except FoundDamageError as error:
                 failures = loop.repair(error.damages)
         return None
 
-    def _finish(self, folder: RunFolder, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
+    def _finish(self, folder: RunFolder, publisher: Publisher, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
         failures = list(loop.failures.values())
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
-        folder.write_state(RunState.FAILURES if failures else RunState.DONE, **_counts(loop), results_digest=digest)
+        publisher.write_state(RunState.FAILURES if failures else RunState.DONE, **_counts(loop), results_digest=digest)
         report = write_report(folder)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
         print(f"report: {report}\nresults digest: {digest}")

@@ -45,7 +45,6 @@ class RunFolder:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
             folder.file("config.resolved.yaml").write_text(settings, "utf-8")
-            folder.file("cancel").unlink(missing_ok=True)
             _point(output / "latest", folder.path)
         except OSError as error:
             raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
@@ -69,8 +68,8 @@ class RunFolder:
         """Return a file of the run."""
         return self.path / name
 
-    def write_state(self, state: RunState, **fields: Any) -> None:
-        """Record the state of the run; `status` and `watch` read it."""
+    def write_state(self, state: RunState, **fields: Any) -> dict[str, Any]:
+        """Record the state of the run, which `status` and `watch` read; return what was recorded."""
         content = {
             "state": state,
             "host": socket.gethostname(),
@@ -82,6 +81,7 @@ class RunFolder:
         partial = self.file(".state.json")
         partial.write_text(json.dumps(content, indent=1), "utf-8")
         partial.replace(self.file("state.json"))
+        return content
 
     def read_state(self) -> dict[str, Any]:
         """Return what `write_state` recorded last, or an empty state.
@@ -157,7 +157,7 @@ class RunFolder:
 
 
 #: Files that change after the manifest is written.
-_NOT_LISTED = ("manifest.json", "state.json", "cancel")
+_NOT_LISTED = ("manifest.json", "state.json")
 
 
 def run_id(config: RunConfig) -> str:

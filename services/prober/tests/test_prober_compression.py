@@ -57,7 +57,7 @@ def test_released_formula_is_bits_over_nats_of_a_double_softmax():
     assert 3.0 < certain.released < 1 / np.log(1 + np.exp(-1)) == pytest.approx(3.192, abs=1e-3)
 
 
-def test_labels_that_vectors_tell_are_compressed_and_mixed_ones_less():
+def test_labels_that_vectors_predict_are_compressed_and_mixed_ones_less():
     vectors, codes = random_labels(1000, 20, 2)
     vectors[:, 0] += 6 * codes
     clear = lengths(vectors, codes)
@@ -111,7 +111,7 @@ class LostProbe:
         return np.log(np.full((len(block_mD), 2), 0.5))
 
 
-def test_a_choice_that_did_not_converge_is_told_as_the_constant_predictor():
+def test_a_choice_that_did_not_converge_is_reported_as_the_constant_predictor():
     vectors, codes = random_labels(200, 3, 0)
     found = send(vectors, codes, 2, lambda sent: LostProbe(), c_values=CHOICES, plain_c=1.0, released=True)
     assert set(found.chosen) == {None} and found.num_replaced == len(found.chosen)

@@ -89,7 +89,7 @@ def test_too_few_groups_make_null_rows(make_passages, plant, params):
     assert {m.status for m in nested_measures(design, layers_of(design, plant, (1.0, 1.0)), params)} == {"too_few"}
 
 
-def test_folds_of_other_seeds_are_told_with_their_spread(train, plant, params):
+def test_folds_of_other_seeds_are_reported_with_their_spread(train, plant, params):
     seeded = params.model_copy(update={"fold_seeds": (1, 2)})
     vectors = PooledVectors.from_matrix(plant(train, 1.0))
     rows = probe_cell(Design.build(train, None, seeded), vectors, None, seeded).measures
@@ -105,7 +105,7 @@ def test_folds_of_other_seeds_are_told_with_their_spread(train, plant, params):
     assert {m.status for m in blank.measures if "seed" in m.metric} == {"collapsed"}
 
 
-def test_passages_without_a_partner_are_left_out_of_the_pairs_and_told(make_passages, plant, params):
+def test_passages_without_a_partner_are_left_out_of_the_pairs_and_counted(make_passages, plant, params):
     table = make_passages(60)
     pairs = table["pair_id"].to_pylist()
     pairs[0], pairs[5] = None, "pair9"  # one without pair, one pair with three members, one that lost a member

@@ -20,7 +20,7 @@ class WorkCancelledError(PoolbenchError):
 
     code = Code.DEADLINE
     http_status = 504
-    tellable = True
+    public_message = True
 
 
 class Work:

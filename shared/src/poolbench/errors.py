@@ -19,14 +19,14 @@ class PoolbenchError(Exception):
         http_status: HTTP status of a service's response.
         quoted: The parts of its message that come from data, verbatim; None if unknown. Redaction removes these parts,
             or all quoted text if they are unknown.
-        tellable: Whether its message can quote no passage, so that a restricted task may show it too.
+        public_message: Whether its message never quotes a passage, so that a restricted task may show it too.
     """
 
     code: str = Code.FAILED
     status: Status = Status.FAILED
     retryable = False
     http_status = 400
-    tellable = False
+    public_message = False
     quoted: tuple[str, ...] | None = None
 
 
@@ -34,7 +34,7 @@ class ConfigError(PoolbenchError):
     """The configuration or a command-line argument is wrong."""
 
     code = "config"
-    tellable = True
+    public_message = True
 
 
 class UnknownNameError(ConfigError):
@@ -90,7 +90,7 @@ class TooLargeError(InputError):
 
     code = Code.TOO_LARGE
     http_status = 413
-    tellable = True
+    public_message = True
 
 
 class CorpusError(InputError):
@@ -105,13 +105,13 @@ class RestrictedError(PoolbenchError):
     code = "restricted"
     status = Status.RESTRICTED
     http_status = 403
-    tellable = True
+    public_message = True
 
 
 class NotFoundError(PoolbenchError):
     code: str = Code.NOT_FOUND
     http_status = 404
-    tellable = True
+    public_message = True
 
 
 class ErasedError(NotFoundError):
@@ -126,7 +126,7 @@ class StoreError(PoolbenchError):
     code = "store"
     retryable = True
     http_status = 503
-    tellable = True
+    public_message = True
 
 
 class AccessDeniedError(StoreError):
@@ -164,7 +164,7 @@ class BrokerError(PoolbenchError):
     code = "broker"
     retryable = True
     http_status = 503
-    tellable = True
+    public_message = True
 
 
 class EndpointError(PoolbenchError):

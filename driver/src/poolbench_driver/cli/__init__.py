@@ -14,8 +14,10 @@ from poolbench.settings import refuse_unknown
 from poolbench.statuses import Code
 from poolbench_driver.cli import (
     adhoc,
+    attach,
     comparing,
     corpus,
+    dead_letters,
     embed,
     export,
     importing,
@@ -35,12 +37,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (runs, comparing, planning, listing, embed, adhoc, steer, upkeep):
+for module in (runs, attach, comparing, planning, listing, embed, adhoc, steer, upkeep):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 def main() -> None:

@@ -1,12 +1,10 @@
-"""Commands on runs: run, status, watch, cancel, report."""
+"""Commands that make or read the folder of a run: run, report, leaderboard."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +13,6 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.statuses import RunState
-from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
@@ -75,83 +72,6 @@ def run(
     return _detach(folder) if detach else job.run(folder, shown, max_failures)
 
 
-def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """Show services, queues, dead letters and runs."""
-    from poolbench.contracts.wire import SERVICES
-    from poolbench.queue.letters import NEWEST_SHOWN
-    from poolbench_driver.cli.upkeep import describe_set_aside
-    from poolbench_driver.cluster.session import open_session, try_health
-    from poolbench_driver.rundir import list_runs
-
-    session = open_session()
-    services = [
-        {
-            "service": name,
-            "health": try_health(session, name),
-            "waiting": session.queue.depth(name),
-            "not_understood": len(session.queue.misunderstood(name)),
-            "dead_letters": session.queue.num_dead_letters(name),
-        }
-        for name in SERVICES
-    ]
-    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
-    runs = [{"run": run.id, **run.read_state()} for run in list_runs(output)]
-    aside = describe_set_aside(session.artifacts)
-    if as_json:
-        newest = [letter.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
-        body = {"services": services, "newest_dead_letters": newest, "runs": runs, "damaged": aside}
-        typer.echo(json.dumps(body, indent=1))
-        return
-    print_table(services, ("service", "health", "waiting", "not_understood", "dead_letters"), "services")
-    for letter in letters:
-        typer.echo(f"dead letter of {letter.service}: {letter.line}")
-    if runs:
-        print_table(runs, ("run", "state", "tasks_done", "tasks", "failures", "updated_at"), "runs")
-    if aside:
-        typer.echo(aside)
-
-
-def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:
-    """Follow a run until it ends; exit code 0 when it ended without failures."""
-    from poolbench_driver.rundir import UNFINISHED, RunFolder
-
-    folder, last = RunFolder.find(output, name), ""
-    while True:
-        state = folder.read_state()
-        line = f"{state.get('state', 'unknown')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
-        line += f", {state.get('failures', 0)} failures"
-        if line != last:
-            typer.echo(line)
-            last = line
-        if state.get("state") not in UNFINISHED:
-            return _tell_end(folder, state)
-        time.sleep(interval_s)
-
-
-def _tell_end(folder: RunFolder, state: dict[str, Any]) -> int:
-    log = folder.file("driver.log")
-    if state.get("state") == RunState.DIED:
-        where = f"; its last words are in {log}" if log.is_file() else ""
-        typer.echo(f"the driver of {folder.id} is gone{where}; the same run command continues it", err=True)
-    elif state.get("state") in (RunState.DONE, RunState.FAILURES):
-        typer.echo(f"report: {folder.file('report') / 'index.html'}")
-    return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES
-
-
-def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
-    """Ask a running driver to stop; finished work is kept, and what is in work is dropped."""
-    from poolbench_driver.rundir import UNFINISHED, RunFolder
-
-    folder = RunFolder.find(output, name)
-    state = folder.read_state().get("state", "unknown")
-    if state not in UNFINISHED:
-        typer.echo(f"{folder.id} does not run (state: {state})", err=True)
-        return Exit.FAILURES
-    folder.file("cancel").write_text("", "utf-8")
-    typer.echo(f"{folder.id} stops within a few seconds; the same run command continues it")
-    return Exit.DONE
-
-
 def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
     """Write the report of a run again from its tables."""
     from poolbench_driver.report import write_report
@@ -168,7 +88,7 @@ def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None
     typer.echo(leaderboard_markdown(RunFolder.find(output, name)))
 
 
-COMMANDS = (run, status, watch, cancel, report, leaderboard)
+COMMANDS = (run, report, leaderboard)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,40 +17,40 @@ from poolbench.contracts.wire import DAMAGED_FOLDER, RESTRICTED_FOLDER, Exit, sc
 from poolbench.errors import ConfigError, IntegrityError, PoolbenchError, RestrictedError
 
 if TYPE_CHECKING:
-    from poolbench.storage import Artifacts
+    from poolbench.storage import Artifacts, ObjectInfo
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.records import Run
+    from poolbench_driver.run.erasure import Erasure
 
 
 def gc(
-    output: Annotated[Path, typer.Option(help="Runs whose artifacts are kept.")] = Path("runs"),
+    output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     delete: Annotated[bool, typer.Option("--delete", help="Delete; without it, only say what would go.")] = False,
     min_age_h: Annotated[float, typer.Option(help="Spare what is younger than this.")] = 24.0,
 ) -> None:
-    """Remove artifacts that no run below --output needs, and texts of sensitive concepts that are scored."""
+    """Remove artifacts that no run needs, and texts of sensitive concepts that are scored."""
+    from poolbench.storage import older_than
     from poolbench.storage.damage import objects_set_aside
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import imported_keys
-    from poolbench_driver.job import prepare
+    from poolbench_driver.records import RunRecords, Runs
     from poolbench_driver.run import committed_keys
-    from poolbench_driver.run.erasure import Erasure, scored_texts
-    from poolbench_driver.rundir import UNFINISHED, list_runs
+    from poolbench_driver.run.erasure import scored_texts
 
     session = open_session()
-    runs = list_runs(output)
+    runs = Runs(output, RunRecords(session.artifacts.store)).all()
     if not runs and delete:
-        raise ConfigError(f"no run lies in {output}, so nothing says what is needed; nothing was deleted")
-    keep = scorer_keys(session.artifacts) | imported_keys(session.artifacts)
-    idle: list[Erasure] = []
-    busy: list[Erasure] = []
-    for folder in runs:  # a run that cannot be planned stops everything: its artifacts are unknown
-        plan = prepare(folder.config(), session).plan
-        keep |= plan.keys
-        at_work = folder.read_state().get("state") in UNFINISHED
-        (busy if at_work else idle).append(Erasure(plan, session.artifacts))
-    older_than_s = time.time() - min_age_h * 3600
-    doomed = unneeded(session.artifacts, keep, older_than_s=older_than_s)
-    scored = scored_texts(committed_keys(session.artifacts), idle, busy)
-    torn = [path for erasure in idle for path in erasure.torn(older_than_s)]
-    aside = [info for info in objects_set_aside(session.artifacts.store) if info.modified_s <= older_than_s]
+        raise ConfigError(
+            f"no run lies in {output} or has a record in the object store, so nothing says what is needed; "
+            "nothing was deleted"
+        )
+    needs = needs_of(runs, session)
+    keep = needs.keys | scorer_keys(session.artifacts) | imported_keys(session.artifacts)
+    is_old = older_than(session.artifacts.store, min_age_h * 3600)
+    doomed = unneeded(session.artifacts, keep, is_old)
+    scored = scored_texts(committed_keys(session.artifacts), needs.idle, needs.busy)
+    torn = [path for erasure in needs.idle for path in erasure.torn(is_old)]
+    aside = [info for info in objects_set_aside(session.artifacts.store) if is_old(info)]
     if delete:
         _delete(session.artifacts, doomed, scored, [*torn, *(info.path for info in aside)])
     verb = "deleted" if delete else "could go (--delete)"
@@ -61,6 +61,38 @@ def gc(
     if aside:
         size = sum(info.size for info in aside) / 1e6
         typer.echo(f"set aside as damaged: {len(aside)} files, {size:.1f} MB, {verb}")
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What runs need of the object store."""
+
+    keys: set[str]  # of all runs
+    busy: set[str]  # keys of runs on which a driver works
+    idle: list[Erasure]  # texts of the other runs that have a folder here
+
+
+def needs_of(runs: Iterable[Run], session: Session) -> Needs:
+    """Return what runs need. A run with a folder here is planned; the record of a run names the keys that it needs.
+
+    A run that cannot be planned, or whose record is damaged, raises an error: its artifacts are unknown.
+    """
+    from poolbench_driver.job import prepare
+    from poolbench_driver.records import RunRecords
+    from poolbench_driver.run.erasure import Erasure
+
+    records, needs = RunRecords(session.artifacts.store), Needs(set(), set(), [])
+    for run in runs:
+        own = set(records.keys(run.id)) if run.record else set()
+        if run.folder:
+            plan = prepare(run.folder.config(), session).plan
+            own |= plan.keys
+            if not run.unfinished:
+                needs.idle.append(Erasure(plan, session.artifacts))
+        needs.keys.update(own)
+        if run.unfinished:
+            needs.busy.update(own)
+    return needs
 
 
 def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], torn: Iterable[str]) -> None:
@@ -74,15 +106,15 @@ def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], to
         artifacts.store.delete(path)
 
 
-def unneeded(artifacts: Artifacts, keep: set[str], *, older_than_s: float) -> dict[str, int]:
-    """Return bytes by key of old artifacts that no run needs, uncommitted attempts included."""
+def unneeded(artifacts: Artifacts, keep: set[str], is_old: Callable[[ObjectInfo], bool]) -> dict[str, int]:
+    """Return bytes by key of artifacts that no run needs and all of whose files are old, uncommitted ones included."""
     sizes: Counter[str] = Counter()
-    newest: dict[str, float] = {}
+    young: set[str] = set()
     for key, info in artifacts.objects():
         sizes[key] += info.size
-        newest[key] = max(newest.get(key, 0.0), info.modified_s)
-    old = (key for key, modified_s in newest.items() if modified_s <= older_than_s)
-    return {key: sizes[key] for key in sorted(old) if key not in keep}
+        if not is_old(info):
+            young.add(key)
+    return {key: sizes[key] for key in sorted(sizes.keys() - young - keep)}
 
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
@@ -104,6 +136,7 @@ def doctor() -> int:
     """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
     from poolbench.config import asset_path
     from poolbench.contracts.wire import SERVICES
+    from poolbench.storage import require_conditional_writes
     from poolbench_driver.cluster.session import open_session
 
     results = [_check(name, partial(asset_path, name)) for name in ("demo_lm", "annotator")]
@@ -113,6 +146,7 @@ def doctor() -> int:
         typer.echo(f"FAIL  cluster: {error}")
         return Exit.FAILURES
     results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
+    results.append(_check("conditional writes", partial(require_conditional_writes, session.artifacts.store)))
     results.append(_check_restricted(session.artifacts))
     if lines := describe_set_aside(session.artifacts):
         typer.echo(f"note  {lines}")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from poolbench.contracts.wire import ARROW_STREAM, ARTIFACTS_FOLDER, END_OF_STREAM, SERVICES, bearer
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
-from poolbench.storage import Artifacts, open_store
+from poolbench.storage import Artifacts, open_store, require_conditional_writes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,13 +39,22 @@ def open_session() -> Session:
     """Connect to the cluster of the environment or the state folder; raise ConfigError or StoreError if it fails."""
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
-    artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+    artifacts = _open_artifacts(settings)
     return Session(settings, artifacts, TaskQueue(broker), open_leases(broker), Services(settings))
 
 
+def open_artifacts() -> Artifacts:
+    """Connect to the object store alone; raise ConfigError or StoreError if it fails."""
+    return _open_artifacts(ClusterSettings.load())
+
+
+def _open_artifacts(settings: ClusterSettings) -> Artifacts:
+    return Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+
+
 def check_session(session: Session) -> dict[str, dict[str, object]]:
-    """Return each service's health; raise StoreError, BrokerError or EndpointError if a part does not respond."""
-    session.artifacts.store.exists(f"{ARTIFACTS_FOLDER}/none")
+    """Return each service's health. Raise ConfigError, StoreError, BrokerError or EndpointError if a part is unfit."""
+    require_conditional_writes(session.artifacts.store)
     session.queue.ping()
     if not session.settings.http_address:
         raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")

@@ -7,7 +7,7 @@ still has to read them (say for a neighbour added later), they are deleted compl
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from itertools import chain
 
 from poolbench.contracts.keys import is_restricted
@@ -54,7 +54,7 @@ class Erasure:
         files = self._files()
         self.erased |= {key for key, left in whole if {info.path for info in files.get(key, ())} == left}
 
-    def torn(self, older_than_s: float) -> list[str]:
+    def torn(self, is_old: Callable[[ObjectInfo], bool]) -> list[str]:
         """Return old files that killed attempts left beside committed texts."""
         found = []
         for key, infos in self._files().items():
@@ -62,7 +62,7 @@ class Erasure:
                 if (manifest := self._readable(key)) is None:
                     continue
                 named = {manifest_path(key), *(entry.path for entry in manifest.files.values())}
-                found += [info.path for info in infos if info.path not in named and info.modified_s <= older_than_s]
+                found += [info.path for info in infos if info.path not in named and is_old(info)]
         return found
 
     def _readable(self, key: str) -> Manifest | None:
@@ -91,13 +91,13 @@ class Erasure:
             self.erased.add(key)
 
 
-def scored_texts(committed: Set[str], idle: Iterable[Erasure], busy: Iterable[Erasure]) -> set[str]:
-    """Return keys of texts to delete in upkeep: an idle run has all their scores, and no busy run may read them."""
+def scored_texts(committed: Set[str], idle: Iterable[Erasure], busy: Set[str]) -> set[str]:
+    """Return keys of texts to delete in upkeep: an idle run has all their scores, and no key of a busy run is one."""
     due: set[str] = set()
     for erasure in idle:
         erasure.look()
         due.update(erasure.due(committed))
-    return due.difference(*(erasure.companions for erasure in busy))
+    return due - busy
 
 
 def _restricted_texts(plan: Plan) -> Iterable[tuple[str, set[str]]]:

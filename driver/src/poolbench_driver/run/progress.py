@@ -40,7 +40,7 @@ class Display(Protocol):
     """Receive the events of the loop, and show some of them."""
 
     def start(self, totals: Counter[str]) -> None:
-        """Take the number of tasks by kind."""
+        """Take the number of tasks by kind; a run that is planned again starts a second time."""
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         """Take a task whose outputs are all committed."""
@@ -72,6 +72,8 @@ class _Counting:
 
     def start(self, totals: Counter[str]) -> None:
         self.totals = totals
+        self.finished.clear()
+        self.reused = self.failures = 0
 
     def done(self, task: Task, *, reused: bool = False) -> None:
         self.finished[task.kind] += 1
@@ -127,6 +129,9 @@ class RichDisplay(_Counting):
 
     def start(self, totals: Counter[str]) -> None:
         super().start(totals)
+        for bar in self._bars.values():
+            self._progress.remove_task(bar)
+        self._bars.clear()
         for kind, label in STAGES.items():
             if kind in totals:
                 self._bars[kind] = self._progress.add_task(label, total=totals[kind])

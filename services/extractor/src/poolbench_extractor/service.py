@@ -69,8 +69,7 @@ class ExtractorService:
             sinks = {layer: stack.enter_context(io.writing_shards(STATES(layer), meta)) for layer in keep}
             with reporting(decoder.device, io):
                 tables = core.extract(decoder, passages, wanted, keep=sinks, reading=reading, progress=io.progress)
-            for role, table in tables.items():
-                io.write_table(role, table, meta=meta)
+            io.write_tables(tables, meta)
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
         """Write the mean residual norms on the fixed calibration texts."""

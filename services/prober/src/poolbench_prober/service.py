@@ -72,8 +72,7 @@ class ProberService:
                 steps.DIRECTIONS(*cell): directions_table(result.directions, vectors.width, result.readout),
                 steps.SCORES(*cell): scores_table(result),
             }
-            for role in sorted(io.missing & set(tables)):
-                io.write_table(role, tables[role])
+            io.write_tables({role: tables[role] for role in sorted(io.missing & set(tables))})
             self._num_cells += 1
 
     def layers(self, task: Task, io: TaskIO) -> None:

@@ -34,7 +34,7 @@ class NoEffectError(InputError):
 
     code = "no_effect"
     http_status = 422
-    tellable = True
+    public_message = True
 
 
 class StateOverflowError(InputError):
@@ -42,7 +42,7 @@ class StateOverflowError(InputError):
 
     code = "state_overflow"
     http_status = 422
-    tellable = True
+    public_message = True
 
 
 class MediaTypeError(InputError):

@@ -77,7 +77,7 @@ def test_multiple_choice_equals_transformers(http, tiny_model, reference, pairs)
         assert single == (pytest.approx(value, abs=1e-4), greedy)
 
 
-def test_the_greedy_continuation_is_told_as_such(http, tiny_model, reference, pairs):
+def test_the_greedy_continuation_is_marked(http, tiny_model, reference, pairs):
     """What the model itself says next is the likeliest; ties in the last bit must not hide it."""
     prompt = pairs[0][0]
     ids = list(prompt)

@@ -106,7 +106,7 @@ def test_an_unknown_model_and_one_without_tokenizer(client, body, tmp_path):
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "model")
 
 
-def test_health_tells_what_is_loaded(client, body):
+def test_health_lists_what_is_loaded(client, body):
     client.post("/generate", json=body)
     health = client.get("/health").json()
     assert (health["state"], health["steered_requests"], health["runner"]) == ("ready", 0, "v1")

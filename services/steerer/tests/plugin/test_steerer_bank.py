@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from poolbench_steerer.errors import BankFullError, NoEffectError, UnknownVectorError, VectorError
-from poolbench_steerer.plugin.bank import VectorBank, vector_id
+from poolbench_steerer.plugin.bank import Entry, VectorBank, vector_id
 
 EYE = np.eye(8, dtype=np.float32)
 
@@ -85,3 +85,21 @@ def test_vectors_whose_squares_vanish_or_overflow_are_refused():
     with pytest.raises(NoEffectError, match="length 9e-16 and is too small to change any state"):
         bank.register([9e-16 * EYE[0]])
     assert len(bank) == 2
+
+
+def test_counts_may_be_read_while_the_engine_changes_the_bank(monkeypatch):
+    """Health checks read in another thread. Here the bank changes at each entry that a reader looks at."""
+    bank = VectorBank(width=8, capacity=8)
+    bank.register([EYE[0], EYE[1]])
+    others = iter(EYE[2:])
+
+    class Changing(Entry):
+        def __getattribute__(self, name):
+            if name in ("users", "confidential") and (vector := next(others, None)) is not None:
+                bank.register([vector])
+            return super().__getattribute__(name)
+
+    for entry in bank.resident:
+        entry.__class__ = Changing
+    assert bank.num_in_use == 0
+    assert len(bank.entries) == len(bank.resident) - 2

@@ -25,8 +25,12 @@ NULLS = "nulls"
 ARTIFACTS_FOLDER = "artifacts"
 RESTRICTED_FOLDER = "restricted"
 DAMAGED_FOLDER = "damaged"
+#: What commands write to see whether the store works; also below `RESTRICTED_FOLDER`.
+HEALTH_FOLDER = "health"
 #: Records that say which scorer answers ad-hoc requests: `scorers/<concept>/<base>.json`.
 SCORERS_FOLDER = "scorers"
+#: Records of runs: `runs/<run id>/state.json`, `config.json`, `keys.json.gz`, and the mark `cancel`.
+RUNS_FOLDER = "runs"
 #: File of an artifact that is created last; where it is, the artifact is committed.
 MANIFEST_FILE = "manifest.json"
 
@@ -44,6 +48,11 @@ def progress_path(task_id: str) -> str:
 def cancel_path(task_id: str) -> str:
     """Return the path of the mark that ends a task; the driver removes it when it sends the task again."""
     return f"cancelled/{task_id}"
+
+
+def run_path(run_id: str, name: str = "") -> str:
+    """Return the path of a file of a run's record, or of the folder of all of them."""
+    return f"{RUNS_FOLDER}/{run_id}/{name}"
 
 
 def scorers_path(concept: str = "") -> str:

@@ -12,7 +12,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from poolbench.errors import ConfigError
 from poolbench.queue import folder
 from poolbench.queue.envelope import Misunderstood
-from poolbench.queue.letters import DeadLetter
+from poolbench.queue.letters import DeadLetter, Stored
 
 VISIBILITY_TIMEOUT_S = 12 * 3600
 """Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
@@ -53,8 +53,14 @@ class Spool(Protocol):
     def count_dead(self, queue: str) -> int:
         """Return the number of dead letters."""
 
-    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[Stored]:
         """Yield the newest `limit` dead letters, oldest first."""
+
+    def has_dead(self, queue: str, stored: Stored) -> bool:
+        """Return whether a dead letter is still there."""
+
+    def remove_dead(self, queue: str, stored: Stored) -> bool:
+        """Remove a dead letter. Of several callers at once exactly one gets True."""
 
     def clear(self, queue: str) -> int:
         """Remove messages and dead letters; return how many."""

@@ -10,7 +10,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
 from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, queue_name, understand
-from poolbench.queue.letters import DeadLetter, read_letter
+from poolbench.queue.letters import DeadLetter, StoredLetter, read_letter
 
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 
@@ -52,8 +52,23 @@ class TaskQueue:
 
     def dead_letters(self, service: str, limit: int | None = None) -> list[DeadLetter]:
         """Return the newest `limit` dead letters of a service, oldest first, without removing them."""
+        return [each.letter for each in self.stored_letters(service, limit)]
+
+    def stored_letters(self, service: str, limit: int | None = None) -> list[StoredLetter]:
+        """Return the same letters as `dead_letters`, in the form that the methods below take."""
         with self._reachable():
-            return [read_letter(raw, service) for raw in self._spool.dead_letters(queue_name(service), limit)]
+            found = list(self._spool.dead_letters(queue_name(service), limit))
+        return [StoredLetter(read_letter(stored, service), stored) for stored in found]
+
+    def has_letter(self, each: StoredLetter) -> bool:
+        """Return whether a dead letter is still there."""
+        with self._reachable():
+            return self._spool.has_dead(queue_name(each.letter.service), each.stored)
+
+    def remove_letter(self, each: StoredLetter) -> bool:
+        """Remove a dead letter; return whether this call removed it. Of several callers exactly one gets True."""
+        with self._reachable():
+            return self._spool.remove_dead(queue_name(each.letter.service), each.stored)
 
     def num_dead_letters(self, service: str) -> int:
         """Return the number of dead letters of a service."""

@@ -24,7 +24,7 @@ from poolbench.queue.envelope import (
     too_large,
     understand,
 )
-from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
+from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
 from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
@@ -69,10 +69,27 @@ class FolderSpool:
     def count_dead(self, queue: str) -> int:
         return len(_files(self.dead, queue))
 
-    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
-        paths = _files(self.dead, queue)
-        read = (read_file(path, MAX_LETTER_BYTES) for path in paths[-limit if limit else 0 :])
-        return (each for each in read if each is not None)
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[Stored]:
+        for path in _files(self.dead, queue)[-limit if limit else 0 :]:
+            if (found := read_file(path, MAX_LETTER_BYTES)) is not None:
+                yield Stored(found, path.name)
+
+    def has_dead(self, queue: str, stored: Stored) -> bool:
+        return os.path.lexists(self.dead / stored.place)
+
+    def remove_dead(self, queue: str, stored: Stored) -> bool:
+        path, aside = self.dead / stored.place, self.taken / uuid.uuid4().hex
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except (IsADirectoryError, PermissionError):  # a folder; removing one is not atomic, but renaming is
+            try:
+                os.rename(path, aside)
+            except FileNotFoundError:
+                return False
+            _remove(aside)
+        return True
 
     def clear(self, queue: str) -> int:
         paths = _files(self.messages, queue) + _files(self.dead, queue)

@@ -1,14 +1,21 @@
 """Dead letters: messages that were not understood, and tasks that failed on their last attempt."""
 
 import base64
+import hashlib
 import json
+import os
+import re
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Misunderstood
+from poolbench.contracts.keys import RESTRICTED_PREFIX
+from poolbench.contracts.tasks import Task, concerns_sensitive, parse_task
+from poolbench.errors import InputError
+from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, queue_name, understand
 from poolbench.queue.strict import shown, shown_text
 
 LETTER_SCHEMA_VERSION = 1
@@ -18,7 +25,17 @@ MAX_LETTER_BYTES = 2 * MAX_MESSAGE_BYTES
 NEWEST_SHOWN = 3
 """How many dead letters of each service the status pages show."""
 
+UNDATED = datetime.fromtimestamp(0, UTC)
+"""Time of a letter that none of our writers made: it does not say when it came."""
+
+WITHHELD = "(withheld: it concerns a sensitive concept)"
+
 _MAX_REASON = 2000
+_MAX_KIND = 64
+#: Fields of a sensitive task that are displayed: names and keys.
+_PUBLIC_FIELDS = ("schema_version", "task_id", "kind", "run_id", "inputs", "outputs", "restricted")
+_SENSITIVE = re.compile(rb'"restricted"\s*:\s*true|' + re.escape(RESTRICTED_PREFIX.encode()))
+_BASE64_RUN = re.compile(rb"[A-Za-z0-9+/]{16,}")
 
 
 class DeadLetter(BaseModel):
@@ -27,20 +44,29 @@ class DeadLetter(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     schema_version: Literal[1] = 1
-    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)  # name of the letter
+    # Stored, it makes two letters differ. A reader replaces it by a hash of what is stored, which no writer can choose.
+    letter_id: str = Field(default_factory=lambda: uuid.uuid4().hex)
     service: str  # service of the queue
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))  # when the message was given up
+    at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))  # when the message was given up
     reason: str
     task_id: str = ""  # id of the task if one was understood, else empty
     task: dict[str, Any] | None = None  # the task, if one was understood
     body: str = ""  # first bytes of a message that was not understood, in base64
-    num_bytes: int = 0  # size of the message
+    num_bytes: int = Field(0, ge=0, lt=2**63)  # size of the message
 
     @field_validator("letter_id", "service", "reason", "task_id")
     @classmethod
     def _printable(cls, text: str) -> str:
         """Make letters safe to print on terminals: others may write into a broker too."""
         return shown_text(text[:_MAX_REASON])
+
+    @field_validator("at")
+    @classmethod
+    def _in_utc(cls, at: datetime) -> datetime:
+        try:
+            return at.astimezone(UTC)
+        except OverflowError:
+            raise ValueError("the time is out of range") from None
 
     @classmethod
     def of_message(cls, service: str, found: Misunderstood) -> Self:
@@ -59,16 +85,96 @@ class DeadLetter(BaseModel):
         return self.model_dump_json().encode()
 
     @property
+    def kind(self) -> str:
+        """Return the kind of the task, safe to print; empty for a message that is no task."""
+        return shown_text(str((self.task or {}).get("kind", ""))[:_MAX_KIND])
+
+    @property
+    def content(self) -> bytes:
+        """Return the kept bytes of a message that was not understood."""
+        try:
+            return base64.b64decode(self.body, validate=True)
+        except ValueError:  # another program wrote the letter
+            return self.body.encode()
+
+    @property
+    def sensitive(self) -> bool:
+        """Return whether the letter concerns a sensitive concept, as far as its content says so."""
+        if self.task is not None:
+            return concerns_sensitive(self.task)
+        raw = self.content
+        inner = (base64.b64decode(run[: len(run) // 4 * 4]) for run in _BASE64_RUN.findall(raw))
+        return any(_SENSITIVE.search(part) for part in (raw, *inner))
+
+    @property
+    def public(self) -> Self:
+        """Return the letter as it may be displayed.
+
+        The reason of a sensitive task quotes no text, because its worker withheld it. Its parameters, and the bytes
+        and the reason of a message that was not understood, may quote one.
+        """
+        if not self.sensitive:
+            return self
+        if self.task is not None:
+            task = {name: value if name in _PUBLIC_FIELDS else WITHHELD for name, value in self.task.items()}
+            return self.model_copy(update={"task": task})
+        return self.model_copy(update={"reason": f"not understood {WITHHELD}", "body": ""})
+
+    @property
+    def when(self) -> str:
+        """Return the time for people, in UTC."""
+        return "unknown" if self.at == UNDATED else f"{self.at:%Y-%m-%d %H:%M:%S}"
+
+    @property
     def line(self) -> str:
         """Return the letter on one line, for status pages."""
-        return f"{self.at:%Y-%m-%d %H:%M:%S} {self.task_id or f'a message of {self.num_bytes} bytes'}: {self.reason}"
+        what = self.task_id or f"a message of {self.num_bytes} bytes"
+        return f"{self.when} {what}: {self.public.reason}"
 
 
-def read_letter(raw: bytes | Misunderstood, service: str) -> DeadLetter:
+@dataclass(frozen=True)
+class Stored:
+    """What lies among the dead letters of a queue, and in which file of a folder broker."""
+
+    found: bytes | Misunderstood
+    place: str = ""
+
+    def id_in(self, service: str) -> str:
+        """Return the id of the letter: a hash of what is stored, so equal letters have equal ids."""
+        found = self.found
+        if isinstance(found, bytes):
+            size, start = len(found), found
+        else:  # entries that cannot be read differ by their place
+            size, start = found.num_bytes, found.raw if found.readable else os.fsencode(self.place)
+        return hashlib.sha256(f"{service}\n{size}\n".encode() + start).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class StoredLetter:
+    """A dead letter together with what is stored of it."""
+
+    letter: DeadLetter
+    stored: Stored
+
+
+def read_letter(stored: Stored, service: str) -> DeadLetter:
     """Parse a dead letter. Other bytes are wrapped as a letter, because a reader must not fail on them."""
-    if isinstance(raw, Misunderstood):
-        return DeadLetter.of_message(service, raw)
-    try:
-        return DeadLetter.model_validate_json(raw).model_copy(update={"service": service})
-    except (ValidationError, RecursionError):
-        return DeadLetter.of_message(service, Misunderstood.of(f"no dead letter of ours: {shown(raw[:40])}", raw))
+    found = stored.found
+    ours = {"service": service, "letter_id": stored.id_in(service)}
+    if isinstance(found, bytes):
+        try:
+            return DeadLetter.model_validate_json(found).model_copy(update=ours)
+        except (ValidationError, RecursionError):
+            found = Misunderstood.of(f"no dead letter of ours: {shown(found[:40])}", found)
+    return DeadLetter.of_message(service, found).model_copy(update=ours | {"at": UNDATED})
+
+
+def task_of(letter: DeadLetter) -> Task:
+    """Return the task of a letter as it can be sent again. Raise InputError with the reason if it cannot."""
+    if letter.task is None:
+        raise InputError("it is a message that is no task")
+    task = parse_task(letter.task)
+    envelope = Message(task.model_dump(mode="json")).envelope(queue_name(task.service))
+    if isinstance(found := understand(json.dumps(envelope).encode()), Misunderstood):
+        raise InputError(found.reason)
+    return task

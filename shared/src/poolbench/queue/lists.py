@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import redis
@@ -18,7 +18,7 @@ from poolbench.queue.envelope import (
     service_of,
     too_large,
 )
-from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter
+from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
 from poolbench.queue.strict import shown
 
 _LOG = logging.getLogger("poolbench.queue")
@@ -31,6 +31,20 @@ for i, item in ipairs(items) do
   found[i] = {#item, #item > tonumber(ARGV[3]) and string.sub(item, 1, ARGV[4]) or item}
 end
 return found
+"""
+# Find an entry by its size and first bytes, because the rest of a long one was never read; remove it if asked to.
+_FIND_CUT = """
+if redis.call('type', KEYS[1]).ok ~= 'list' then return 0 end
+for _, item in ipairs(redis.call('lrange', KEYS[1], 0, -1)) do
+  if #item == tonumber(ARGV[1]) and string.sub(item, 1, #ARGV[2]) == ARGV[2] then
+    return ARGV[3] == 'remove' and redis.call('lrem', KEYS[1], 1, item) or 1
+  end
+end
+return 0
+"""
+_REMOVE_NO_LIST = """
+if redis.call('type', KEYS[1]).ok == 'list' then return 0 end
+return redis.call('del', KEYS[1])
 """
 _WRONG_TYPE = "WRONGTYPE"
 
@@ -76,8 +90,24 @@ class RedisSpool:
     def count_dead(self, queue: str) -> int:
         return self._length(failed_queue_name(service_of(queue)))
 
-    def dead_letters(self, queue: str, limit: int | None) -> Iterator[bytes | Misunderstood]:
-        return self._read(failed_queue_name(service_of(queue)), limit or 0, MAX_LETTER_BYTES)
+    def dead_letters(self, queue: str, limit: int | None) -> Iterator[Stored]:
+        return map(Stored, self._read(failed_queue_name(service_of(queue)), limit or 0, MAX_LETTER_BYTES))
+
+    def has_dead(self, queue: str, stored: Stored) -> bool:
+        key, found = failed_queue_name(service_of(queue)), stored.found
+        if isinstance(found, bytes):
+            return self._of_list(self._redis.lpos, key, found) is not None
+        if found.readable:
+            return bool(self._redis.eval(_FIND_CUT, 1, key, found.num_bytes, found.raw, "look"))
+        return self._redis.type(key) not in (b"list", b"none")
+
+    def remove_dead(self, queue: str, stored: Stored) -> bool:
+        key, found = failed_queue_name(service_of(queue)), stored.found
+        if isinstance(found, bytes):
+            return bool(self._of_list(self._redis.lrem, key, 1, found))
+        if found.readable:
+            return bool(self._redis.eval(_FIND_CUT, 1, key, found.num_bytes, found.raw, "remove"))
+        return bool(self._redis.eval(_REMOVE_NO_LIST, 1, key))
 
     def clear(self, queue: str) -> int:
         num = self.count(queue) + self.count_dead(queue)
@@ -104,13 +134,18 @@ class RedisSpool:
             f"the key {shown(key)} held a {kind}, which is none of ours; the bytes are its DUMP", raw
         )
 
-    def _length(self, key: str) -> int:
+    def _of_list(self, command: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the response to a command on a list; None if the key holds something else."""
         try:
-            return int(self._redis.llen(key))
+            return command(*arguments)
         except redis.ResponseError as error:
             if not is_wrong_type(error):
                 raise
-            return 1
+            return None
+
+    def _length(self, key: str) -> int:
+        length = self._of_list(self._redis.llen, key)
+        return 1 if length is None else int(length)
 
     def _read(self, key: str, newest: int, limit: int) -> Iterator[bytes | Misunderstood]:
         try:
@@ -119,6 +154,6 @@ class RedisSpool:
             if not is_wrong_type(error):
                 raise
             items = []
-            yield Misunderstood(f"the key {shown(key)} holds no list")
+            yield Misunderstood(f"the key {shown(key)} holds no list", readable=False)
         for size, item in reversed(items):
             yield item if size <= limit else too_large(item, size)

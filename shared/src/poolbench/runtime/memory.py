@@ -162,4 +162,7 @@ def neighbours(
     nodes = sum(1 for resources in offers.values() if resources.get(service))
     here = [name for name in SERVICES if offers.get(node_id, {}).get(name)]
     replicas = num_replicas if shared else math.ceil(num_replicas / max(1, nodes))
+    # Nodes may still join for replicas to come; a node never holds more of them than it has places.
+    places = math.floor(offers.get(node_id, {}).get(service, 0))
+    replicas = replicas if shared or not places else min(replicas, places)
     return (list(SERVICES) if shared or not here else here), replicas

@@ -13,7 +13,7 @@ from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
-from poolbench.storage import open_store
+from poolbench.storage import open_store, require_conditional_writes
 from poolbench.storage.artifacts import Artifacts
 
 _ANY_PORT = "[::]:0"
@@ -60,8 +60,9 @@ class Replica:
         self.settings = ClusterSettings.load()
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
         self.service = load_service(service, module)
-        artifacts = Artifacts(open_store(self.settings.store_uri, self.settings.restricted_uri))
-        self.worker = Worker(self.service, artifacts, open_leases(Broker(self.settings.broker_url)))
+        store = open_store(self.settings.store_uri, self.settings.restricted_uri)
+        require_conditional_writes(store)
+        self.worker = Worker(self.service, Artifacts(store), open_leases(Broker(self.settings.broker_url)))
 
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute one task from the queue."""

@@ -3,8 +3,7 @@
 Ray is imported when an application is built, so that a driver may import `poolbench.runtime` without it.
 """
 
-from __future__ import annotations
-
+# Without postponed annotations: Serve reads the class of `app`'s parameter to convert the arguments of a configuration.
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -71,7 +70,7 @@ class AppOptions(BaseModel):
         return self
 
 
-def app(options: AppOptions) -> Application:
+def app(options: AppOptions) -> "Application":
     """Build a service's application, `poolbench.runtime.serve:app` in Serve's configuration. Raise UnknownNameError."""
     if options.service not in SERVICES:
         raise UnknownNameError("service", options.service, SERVICES)
@@ -119,7 +118,7 @@ def app(options: AppOptions) -> Application:
     return deployment.bind(options.service, options.module)
 
 
-def build_app(service: str, **options: Any) -> Application:
+def build_app(service: str, **options: Any) -> "Application":
     """Build the application of `service`; keyword arguments are fields of `AppOptions`."""
     return app(AppOptions(service=service, **options))
 

@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def peak_resident_bytes() -> int:
 
 
 PROGRESS_INTERVAL_S = 2.0
+_COMMITS_AT_ONCE = 8
 _LOG = logging.getLogger("poolbench.task")
 
 
@@ -109,6 +111,22 @@ class TaskIO:
         """Commit an output table, with the measurements since the last commit."""
         self._artifacts.write_table(self._output(role), table, meta=meta, producer=self._measured())
         self.missing.discard(role)
+
+    def write_tables(self, tables: Mapping[str, pa.Table], meta: Mapping[str, Any] | None = None) -> None:
+        """Commit output tables by role, a few at once, because a commit spends its time waiting for the store.
+
+        All have ended when this returns. If several fail, the first error is raised.
+        """
+        with ThreadPoolExecutor(_COMMITS_AT_ONCE, thread_name_prefix="commit") as pool:
+            commits = {
+                role: pool.submit(
+                    self._artifacts.write_table, self._output(role), table, meta=meta, producer=self._measured()
+                )
+                for role, table in tables.items()
+            }
+        for role, commit in commits.items():
+            commit.result()
+            self.missing.discard(role)
 
     def write_files(self, role: str, files: Mapping[str, bytes], meta: Mapping[str, Any] | None = None) -> None:
         """Commit an output that is a set of files, such as model weights."""

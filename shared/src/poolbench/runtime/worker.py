@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.tasks import MalformedTaskError, Task, parse_task
+from poolbench.contracts.tasks import MalformedTaskError, Task, concerns_sensitive, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
@@ -63,7 +62,7 @@ class Failure:
     def of_restricted(cls, error: Exception) -> Failure:
         """Classify an exception without its message, which may quote a passage."""
         failure = cls.of(error)
-        if isinstance(error, PoolbenchError) and error.tellable:
+        if isinstance(error, PoolbenchError) and error.public_message:
             return failure
         reason = f"{failure.code}: {without_message(error)}; the message is withheld: it may quote a sensitive text"
         return cls(failure.code, failure.status, reason, failure.retryable, quoted=())
@@ -86,7 +85,7 @@ class Worker:
             RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
             RefusedTaskError: The message is no task of this service.
         """
-        restricted = _is_restricted(message)
+        restricted = concerns_sensitive(message)
         try:
             with confidential(restricted):
                 return self._claim(parse_task(message), attempt)
@@ -162,10 +161,3 @@ class Worker:
         except PoolbenchError:
             # The driver sees neither manifest nor lease and sends the task again.
             _LOG.error("%s: the failure could not be recorded", task_id, exc_info=trace)
-
-
-def _is_restricted(message: Mapping[str, Any]) -> bool:
-    """Return whether a message, however malformed, concerns a sensitive concept."""
-    sides = (message.get(name) for name in ("inputs", "outputs"))
-    keys = [str(key) for side in sides if isinstance(side, Mapping) for key in side.values()]
-    return bool(message.get("restricted")) or any(map(is_restricted, keys))

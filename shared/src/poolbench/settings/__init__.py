@@ -4,6 +4,7 @@ from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
     FolderSettings,
     HttpSettings,
+    KuberaySettings,
     MemorySettings,
     PlaceSettings,
     ProcessSettings,
@@ -17,6 +18,7 @@ __all__ = [
     "FolderSettings",
     "GateSettings",
     "HttpSettings",
+    "KuberaySettings",
     "MemorySettings",
     "PlaceSettings",
     "ProcessSettings",

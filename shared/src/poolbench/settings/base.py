@@ -6,19 +6,21 @@ import os
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from poolbench.errors import ConfigError, shown, unknown_name_message
+from poolbench.settings.files import PREFIX, read_files
 
-PREFIX = "POOLBENCH_"
 _BOOLEANS = "use true, 1, yes or on, or their opposites false, 0, no or off"
 
 
 class Settings(BaseSettings):
     """Settings of a deployment.
 
-    Each field is the environment variable `<prefix><FIELD>`. A variable that is empty counts as unset. Subclasses
-    register themselves: their variables are the ones that may be set, and docs/operations.md lists them.
+    Each field is the environment variable `<prefix><FIELD>`, or a file of that name in the folder of secrets. A
+    variable or file that is empty counts as unset. Subclasses register themselves: their variables are the ones that
+    may be set, and docs/operations.md lists them.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
@@ -30,11 +32,23 @@ class Settings(BaseSettings):
         Settings.models.append(cls)
 
     @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, _FileSource(settings_cls)
+
+    @classmethod
     def load(cls) -> Self:
-        """Read the settings from the environment of this process.
+        """Read the settings from the environment of this process and its folder of secrets.
 
         Raises:
-            ConfigError: A variable is unknown, or its value is not allowed. Secrets are not shown.
+            ConfigError: A variable is unknown, its value is not allowed, or a file says something else. Secrets are not
+                shown.
         """
         wrong: list[str] = []
         try:
@@ -78,10 +92,34 @@ def refuse_unknown() -> None:
     _refuse(_unknown())
 
 
+class _FileSource(PydanticBaseSettingsSource):
+    """Values of files in the folder of secrets. Pydantic's own source has no check for conflicts and unknown names."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        model: Any = self.settings_cls
+        name = model.variable(field_name)
+        alias = field.validation_alias
+        return read_files().get(name), alias if isinstance(alias, str) else field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
+        return {key: value for value, key, _ in found if value}
+
+
 def _unknown() -> list[str]:
+    """Return what is wrong with names: unknown variables and files, and those with two different values."""
     known = {model.variable(field) for model in Settings.models for field in model.model_fields}
+    files = read_files()
     names = sorted(name for name in os.environ if name.upper().startswith(PREFIX) and name not in known)
-    return [unknown_name_message("environment variable", name, known) for name in names]
+    problems = [unknown_name_message("environment variable", name, known) for name in names]
+    problems += [unknown_name_message("file of a secret", name, known) for name in sorted(files.keys() - known)]
+    doubled = (name for name in sorted(files.keys() & os.environ.keys()) if files[name] and os.environ[name])
+    problems += [
+        f"{name} is set in the environment, and a file in the folder of secrets has another value: keep one of them"
+        for name in doubled
+        if files[name] != os.environ[name]
+    ]
+    return problems
 
 
 def _refuse(problems: list[str]) -> None:

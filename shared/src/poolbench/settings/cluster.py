@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -37,6 +37,11 @@ class PlaceSettings(Settings):
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
+    secrets: Path | None = setting(
+        None,
+        "folder of [files named like these variables](#secrets-as-files)",
+        unset="`/run/secrets` if it exists",
+    )
 
 
 class HttpSettings(Settings):
@@ -58,6 +63,20 @@ class S3Settings(Settings):
     access_key: SecretStr = setting(SecretStr(""), "credentials", unset="-")
     secret_key: SecretStr = setting(SecretStr(""), "credentials", unset="-")
     region: str = setting("us-east-1", "region")
+    credentials: Literal["keys", "environment", "file", "role"] = setting(
+        "keys", "[where credentials come from](#credentials-of-s3): `keys`, `environment`, `file` or `role`"
+    )
+    credentials_file: Path | None = setting(
+        None, "for `file`: credentials in AWS's format", unset="`AWS_SHARED_CREDENTIALS_FILE`, or `~/.aws/credentials`"
+    )
+    profile: str = setting("", "for `file`: section of that file", unset="`AWS_PROFILE`, or `default`")
+    deadline_s: float = setting(
+        60.0,
+        "seconds after which a failing request is not tried again",
+        gt=0,
+        le=600,  # a signature is valid for 15 minutes
+        allow_inf_nan=False,
+    )
 
 
 class RestrictedS3Settings(S3Settings):
@@ -69,6 +88,14 @@ class RestrictedS3Settings(S3Settings):
     access_key: SecretStr = setting(SecretStr(""), "their credentials, not the ordinary ones", unset="no access")
     secret_key: SecretStr = setting(SecretStr(""), "their credentials, not the ordinary ones", unset="no access")
     region: str = setting("", "their region, if it is another", unset="the ordinary one")
+    credentials: Literal["keys", "environment", "file", "role"] = setting(
+        "keys", "where they come from: `keys`, `environment`, `file` or `role`, not the same as the ordinary ones"
+    )
+    credentials_file: Path | None = setting(None, "for `file`, as above", unset="as above")
+    profile: str = setting("", "for `file`, as above", unset="as above")
+    deadline_s: float = setting(
+        0.0, "the same for their service, if it is another", unset="the ordinary one", ge=0, le=600, allow_inf_nan=False
+    )
 
 
 class FolderSettings(Settings):
@@ -113,6 +140,16 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
+
+
+class KuberaySettings(Settings):
+    """What the tests of the deployment on Kubernetes alone read."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}KUBERAY_")
+
+    crds: Path | None = setting(
+        None, "folder of KubeRay's CRDs, for tests of `deploy/kuberay/`", unset="none: those tests are skipped"
+    )
 
 
 class ProcessSettings(Settings):

@@ -1,7 +1,15 @@
 """Object storage: one small protocol, a folder and an S3 implementation, and artifacts on top."""
 
 from poolbench.storage.artifacts import Artifacts, Manifest
-from poolbench.storage.base import ObjectInfo
+from poolbench.storage.base import ObjectInfo, older_than, require_conditional_writes
 from poolbench.storage.guarded import NO_ACCESS, open_store
 
-__all__ = ["NO_ACCESS", "Artifacts", "Manifest", "ObjectInfo", "open_store"]
+__all__ = [
+    "NO_ACCESS",
+    "Artifacts",
+    "Manifest",
+    "ObjectInfo",
+    "older_than",
+    "open_store",
+    "require_conditional_writes",
+]

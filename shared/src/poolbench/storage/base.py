@@ -1,8 +1,13 @@
 """The object-store protocol."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
+
+from poolbench.contracts.wire import HEALTH_FOLDER
+from poolbench.errors import ConfigError
+
+_PROBE = f"{HEALTH_FOLDER}/conditional-writes"
 
 
 @dataclass(frozen=True)
@@ -11,7 +16,7 @@ class ObjectInfo:
 
     path: str
     size: int
-    modified_s: float  # seconds since the epoch
+    modified_s: float  # seconds since the epoch, by the clock of the store
 
 
 class ObjectStore(Protocol):
@@ -42,3 +47,28 @@ class ObjectStore(Protocol):
 
         An interrupted move of several objects leaves some in either place, and `manifest.json` moves first.
         """
+
+    def now_s(self, path: str = "") -> float:
+        """Return the time in seconds since the epoch, by the clock that dates the objects below `path`."""
+
+
+def older_than(store: ObjectStore, age_s: float) -> Callable[[ObjectInfo], bool]:
+    """Return a test whether an object was written at least `age_s` seconds ago.
+
+    Both times are of the store's clock, so that the clock of this machine may be wrong.
+    """
+    return lambda info: store.now_s(info.path) - info.modified_s >= age_s
+
+
+def require_conditional_writes(store: ObjectStore, folder: str = "") -> None:
+    """Raise ConfigError unless exactly one of several writers of an object succeeds, as commits of artifacts need.
+
+    Writes one small object below `folder`: one request if it is there, two if not. Call this where a process opens a
+    store for work. Raises StoreError too, so the same call shows wrong credentials.
+    """
+    if store.put(f"{folder}{_PROBE}", b"", if_absent=True) and store.put(f"{folder}{_PROBE}", b"", if_absent=True):
+        raise ConfigError(
+            f"object store {store.uri} has no conditional writes: it replaced an object although the request had the "
+            "header `If-None-Match: *`, so two workers could commit the same artifact. Use an S3 service that supports "
+            "this header, or a folder"
+        )

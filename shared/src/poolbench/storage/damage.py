@@ -54,7 +54,8 @@ def set_object_aside(store: ObjectStore, path: str) -> str:
     top, _, rest = path.partition("/")
     roots = {FOLDERS[0]: (DAMAGED_FOLDER, rest), FOLDERS[1]: (f"{FOLDERS[1]}/{DAMAGED_FOLDER}", rest)}
     root, name = roots.get(top, (DAMAGED_FOLDER, path))
-    target = f"{root}/{name}/{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
+    now = datetime.fromtimestamp(store.now_s(path), UTC)  # the clock by which gc computes ages
+    target = f"{root}/{name}/{now:%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     return target if store.move(path, target) else ""
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import errno
+import math
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -18,6 +20,8 @@ _NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: A driver that sets a damaged artifact aside moves its folder, perhaps while another process writes into it.
 _WRITE_TRIES = 3
+#: Seconds for which the clock of the file system is not read again.
+_CLOCK_S = 60.0
 _FULL_HINT = "free space (`poolbench-driver gc --delete` helps), then run the same command again"
 
 
@@ -27,6 +31,7 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().resolve()
         self.uri = str(self.root)
+        self._looked_at_s = self._ahead_s = -math.inf  # when the file system's clock was read, and how far it is ahead
         with _store_errors(self.uri):
             self.root.mkdir(parents=True, exist_ok=True)
 
@@ -76,6 +81,26 @@ class FolderStore:
             except (FileNotFoundError, NotADirectoryError):
                 return False
         return True
+
+    def now_s(self, path: str = "") -> float:
+        # Counted from the last look by the monotonic clock, because the clock of this machine may be set meanwhile.
+        if time.monotonic() - self._looked_at_s > _CLOCK_S:
+            dated_s = self._file_system_s()
+            self._looked_at_s = time.monotonic()
+            self._ahead_s = dated_s - self._looked_at_s
+        return time.monotonic() + self._ahead_s
+
+    def _file_system_s(self) -> float:
+        """Return the time by the clock of the file system; a shared one has the clock of its server.
+
+        A process that may only read takes the clock of this machine.
+        """
+        if not os.access(self.root, os.W_OK):
+            return time.time()
+        with _store_errors(self.uri), tempfile.TemporaryFile(dir=self.root) as file:
+            file.write(b"\0")
+            file.flush()
+            return os.fstat(file.fileno()).st_mtime
 
     def make_private(self, name: str) -> None:
         """Create a folder for its owner only, or close one to others. Raise AccessDeniedError if it is not ours."""
@@ -159,7 +184,8 @@ def _link_once(name: str, target: Path) -> bool:
     except FileExistsError:
         if not stat.S_ISREG(target.lstat().st_mode):
             raise _blocked(target) from None
-        return False
+        # NFS may make the link, lose its response and try again: then the link is ours (link(2), "BUGS").
+        return os.path.samefile(name, target)
     return True
 
 

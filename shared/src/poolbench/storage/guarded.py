@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 from poolbench.contracts.wire import RESTRICTED_FOLDER
 from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
 from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
-from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.base import ObjectInfo, ObjectStore, require_conditional_writes
 from poolbench.storage.folder import FolderStore
 
 Opener = Callable[[], ObjectStore]
@@ -59,6 +59,10 @@ class GuardedStore:
         with self._of(source) as store:
             return store.move(source, target)
 
+    def now_s(self, path: str = "") -> float:
+        with self._of(path) as store:
+            return store.now_s(path)
+
     @contextmanager
     def _of(self, path: str) -> Iterator[ObjectStore]:
         """Yield the store of a path; a refusal by the restricted store raises RestrictedError."""
@@ -104,7 +108,7 @@ def _open(uri: str) -> ObjectStore:
     if _scheme(uri) == "s3":
         from poolbench.storage.s3 import S3Store
 
-        return S3Store.open(uri, S3Settings.load())
+        return S3Store(uri, S3Settings.load())
     return FolderStore(_folder(uri))
 
 
@@ -116,13 +120,25 @@ def _restricted_opener(uri: str) -> tuple[partial[ObjectStore] | None, str]:
         folder = _folder(uri)
         return partial(_open_private, folder), f"{folder / RESTRICTED_FOLDER} is open to its owner only"
     ordinary, own = S3Settings.load(), RestrictedS3Settings.load()
-    keys = [RestrictedS3Settings.variable(name) for name in ("access_key", "secret_key")]
-    if not own.access_key or not own.secret_key:
+    keys = [own.variable(name) for name in ("access_key", "secret_key")]
+    if own.credentials == "keys" and not (own.access_key and own.secret_key):
         return None, f"set {' and '.join(keys)}: the ordinary credentials do not open them"
-    if own.access_key == ordinary.access_key:
-        raise ConfigError(f"{keys[0]} is the ordinary access key; restricted artifacts need credentials of their own")
-    service = ordinary.model_copy(update={name: value for name, value in own if value})
-    return partial(_open_s3, uri, service), f"check {' and '.join(keys)}, and what the bucket's policy allows them"
+    _require_own_credentials(ordinary, own)
+    named = " and ".join(keys) if own.credentials == "keys" else own.variable("credentials")
+    inherited = {name: getattr(own, name) or getattr(ordinary, name) for name in ("endpoint", "region", "deadline_s")}
+    service = own.model_copy(update=inherited)
+    return partial(_open_s3, uri, service), f"check {named}, and what the bucket's policy allows them"
+
+
+def _require_own_credentials(ordinary: S3Settings, own: S3Settings) -> None:
+    """Raise ConfigError if both stores would use the same credentials."""
+    details = {"keys": ["access_key"], "file": ["credentials_file", "profile"]}
+    given = ["credentials", *details.get(own.credentials, [])]
+    if all(getattr(own, name) == getattr(ordinary, name) for name in given):
+        raise ConfigError(
+            f"{own.variable(given[-1])} gives the ordinary credentials; restricted artifacts need credentials of their "
+            "own: other keys, another file or profile, or another source"
+        )
 
 
 def _open_private(root: Path) -> ObjectStore:
@@ -135,7 +151,9 @@ def _open_private(root: Path) -> ObjectStore:
 def _open_s3(uri: str, service: S3Settings) -> ObjectStore:
     from poolbench.storage.s3 import S3Store
 
-    return S3Store.open(uri, service, existing=True)
+    store = S3Store(uri, service, existing=True)
+    require_conditional_writes(store, f"{RESTRICTED_FOLDER}/")
+    return store
 
 
 def _scheme(uri: str) -> str:

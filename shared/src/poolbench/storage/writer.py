@@ -29,6 +29,7 @@ class ArtifactWriter:
         self._attempt = uuid.uuid4().hex[:12]
         self._files: dict[str, FileEntry] = {}
         self._num_rows = 0
+        self.committed: Manifest | None = None  # as a reader gets it, if this attempt won
 
     def put(self, name: str, data: bytes) -> None:
         """Write one file."""
@@ -60,9 +61,12 @@ class ArtifactWriter:
             producer={"code_version": __version__, **(producer or {})},
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+        data = manifest.to_bytes()
         with self._blocked_is_damage():
-            won = self._store.put(manifest_path(self.key), manifest.to_bytes(), if_absent=True)
-        if not won:
+            won = self._store.put(manifest_path(self.key), data, if_absent=True)
+        if won:
+            self.committed = Manifest.from_bytes(data, self.key)
+        else:
             self.discard()
         return won
 

@@ -44,7 +44,10 @@ def vector_id(vector: np.ndarray) -> str:
 
 
 class VectorBank:
-    """Bookkeeping of the device bank for one event loop; slot 0 is "no vector". Host copies fill a restarted engine."""
+    """Bookkeeping of the device bank; slot 0 is "no vector". Host copies fill a restarted engine.
+
+    The engine's event loop alone changes it. Other threads may read its properties.
+    """
 
     def __init__(self, width: int, capacity: int) -> None:
         self.width = width
@@ -58,17 +61,17 @@ class VectorBank:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """Return the registered vectors that are not confidential, least recently used first."""
-        return tuple(entry for entry in self._entries.values() if not entry.confidential)
+        return tuple(entry for entry in self.resident if not entry.confidential)
 
     @property
     def resident(self) -> tuple[Entry, ...]:
         """Return all that the device holds."""
-        return tuple(self._entries.values())
+        return tuple(self._entries.values())  # a copy: health checks read it in another thread
 
     @property
     def num_in_use(self) -> int:
         """Return vectors that a running request refers to."""
-        return sum(entry.users > 0 for entry in self._entries.values())
+        return sum(entry.users > 0 for entry in self.resident)
 
     def register(self, vectors: Sequence[np.ndarray], *, confidential: bool = False) -> tuple[list[str], list[Entry]]:
         """Give every vector a slot; all of one call stay resident together.

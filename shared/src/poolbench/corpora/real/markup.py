@@ -84,11 +84,11 @@ def _prose_of(lines: list[str]) -> list[list[str]]:
 
 def reads_as_prose(paragraph: str) -> bool:
     """Return whether a paragraph has at least eight words, mostly letters, and ends like a sentence."""
-    letters = sum(character.isalpha() or character == " " for character in paragraph)
+    num_spaces = paragraph.count(" ")
     return (
-        paragraph.count(" ") >= 7
-        and letters >= 0.8 * len(paragraph)
+        num_spaces >= 7
         and paragraph.rstrip("\"'”’)*`").endswith((".", ":", "!", "?"))
+        and sum(map(str.isalpha, paragraph)) + num_spaces >= 0.8 * len(paragraph)
     )
 
 

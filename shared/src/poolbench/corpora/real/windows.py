@@ -9,17 +9,19 @@ from poolbench.corpora.checks.rules import NEAR_DUPLICATE
 from poolbench.corpora.text import TokenCounter, shingles
 
 # A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph
-# break ends one always. Titles and single initials do not end sentences.
+# break ends one always. Titles and single initials do not end sentences. White space is tested first, because it is
+# rare: this makes the search several times faster.
 _SENTENCE_END = re.compile(
-    r"(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)"
+    r"(?=\s)(?<!\bMr\.)(?<!\bMrs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\bNo\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)"
     r"(?<=[.!?:;\"'”’)])\s+(?=[\"'“‘(\[]?[A-Z0-9])|\n\n+"
 )
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
     """Return character ranges of the sentences of a text, without the white space between them."""
-    starts = [0, *(match.end() for match in _SENTENCE_END.finditer(text))]
-    ends = [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]
+    breaks = [match.span() for match in _SENTENCE_END.finditer(text)]
+    starts = [0, *(end for _, end in breaks)]
+    ends = [*(start for start, _ in breaks), len(text)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip()]
 
 

@@ -1,0 +1,1 @@
+"""PoolBench on Kubernetes, by KubeRay."""

@@ -1,0 +1,101 @@
+"""The Secrets of the cluster: tokens and passwords that are made once, and credentials from the environment."""
+
+import base64
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from deploy.kuberay import kubectl
+from deploy.kuberay.kubectl import NAMESPACE, Document
+from poolbench.errors import ConfigError
+from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings, Settings
+
+Values = dict[str, str]
+RAY, REDIS, SERVICES = "poolbench-ray", "poolbench-redis", "poolbench-services"
+S3, RESTRICTED, HUB = "poolbench-s3", "poolbench-s3-restricted", "poolbench-hub"
+BROKER_DATABASE = 1  # Ray keeps the state of its head in database 0 and knows no other
+ENDPOINT = S3Settings.variable("endpoint")
+_STORE = PlaceSettings.variable("store")
+_TOKEN, _BROKER = PlaceSettings.variable("token"), PlaceSettings.variable("broker")
+_SOURCE, _SOURCES = S3Settings.variable("credentials"), ("keys", "role")
+_DEFAULT_STORE = "s3://poolbench"
+_HUB_TOKEN = "HF_TOKEN"
+
+
+def known() -> dict[str, Values]:
+    """Return the Secrets that the cluster has, by name."""
+    found = {one["metadata"]["name"]: one.get("data", {}) for one in kubectl.get("secret")}
+    names = (RAY, REDIS, SERVICES, S3, RESTRICTED, HUB)
+    return {name: _decoded(found[name]) for name in names if name in found}
+
+
+def wanted(have: Mapping[str, Values]) -> dict[str, Values]:
+    """Return the Secrets that the cluster shall have.
+
+    Tokens and passwords that exist are kept. Variables of the environment replace the values of earlier ones.
+
+    Raises:
+        ConfigError: The object store or its credentials are not known, or the store is a folder.
+    """
+    password = have.get(REDIS, {}).get("password") or secrets.token_hex(32)
+    # The head needs the name of the store, and never its credentials.
+    services = {_TOKEN: secrets.token_hex(32), _STORE: _DEFAULT_STORE, **have.get(SERVICES, {})}
+    services |= _given(PlaceSettings, "token", "store")
+    if not services[_STORE].startswith("s3://"):
+        raise ConfigError(
+            f"{_STORE} is {services[_STORE]!r}: pods share no folder; give s3://bucket or s3://bucket/prefix"
+        )
+    made = {
+        RAY: {"auth_token": secrets.token_hex(32)} | have.get(RAY, {}),
+        REDIS: {"password": password, "redis.conf": f"requirepass {password}\n"},
+        SERVICES: services | {_BROKER: f"redis://:{password}@redis:6379/{BROKER_DATABASE}"},
+        S3: _object_store(have.get(S3, {})),
+        RESTRICTED: have.get(RESTRICTED, {})
+        | _given(RestrictedS3Settings, *RestrictedS3Settings.model_fields)
+        | _given(PlaceSettings, "restricted_store"),
+        HUB: have.get(HUB, {}) | {name: os.environ[name] for name in (_HUB_TOKEN,) if os.environ.get(name)},
+    }
+    return {name: values for name, values in made.items() if values}
+
+
+def documents(values: Mapping[str, Values]) -> list[Document]:
+    """Return the Secrets as objects of Kubernetes."""
+    metadata = {"namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "poolbench"}}
+    return [
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, **metadata}, "stringData": dict(data)}
+        for name, data in values.items()
+    ]
+
+
+def _object_store(have: Mapping[str, str]) -> Values:
+    found = {**have, **_given(S3Settings, *S3Settings.model_fields)}
+    source = found.get(_SOURCE, "keys")
+    if source not in _SOURCES:
+        raise ConfigError(
+            f"{_SOURCE} is {source!r}, which reads variables or files of this machine: pods have none of them; use "
+            "keys, or role for the role of the pods' service account"
+        )
+    keys = (S3Settings.variable("access_key"), S3Settings.variable("secret_key")) if source == "keys" else ()
+    needed = (ENDPOINT, *keys)
+    if missing := [name for name in needed if not found.get(name)]:
+        raise ConfigError(
+            f"{', '.join(missing)} not set: the cluster keeps its data in an S3 service outside of Kubernetes; "
+            "set them in the environment of this command, which puts them into a Secret"
+        )
+    return found
+
+
+def _given(model: type[Settings], *fields: str) -> Values:
+    """Return the variables of these fields that the environment or the folder of secrets sets."""
+    loaded = model.load()
+    given = [field for field in fields if field in loaded.model_fields_set]
+    return {model.variable(field): _plain(getattr(loaded, field)) for field in given}
+
+
+def _plain(value: Any) -> str:
+    return str(value.get_secret_value()) if hasattr(value, "get_secret_value") else str(value)
+
+
+def _decoded(data: Mapping[str, str]) -> Values:
+    return {name: base64.b64decode(value).decode() for name, value in data.items()}

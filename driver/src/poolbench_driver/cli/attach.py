@@ -1,0 +1,159 @@
+"""Commands on runs wherever their driver works: status, watch, cancel, forget."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
+from poolbench.statuses import RunState
+from poolbench_driver.cli.display import print_table
+from poolbench_driver.cli.runs import Output, RunName
+
+if TYPE_CHECKING:
+    from poolbench_driver.records import Run, Runs
+
+_RUN_COLUMNS = ("run", "state", "tasks_done", "tasks", "failures", "updated_at", "host")
+
+
+def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Show services, queues, dead letters, and the runs of the cluster and of --output."""
+    from poolbench.contracts.wire import SERVICES
+    from poolbench.queue.letters import NEWEST_SHOWN
+    from poolbench_driver.cli.upkeep import describe_set_aside
+    from poolbench_driver.cluster.session import open_session, try_health
+    from poolbench_driver.records import RunRecords, Runs
+
+    session = open_session()
+    services = [
+        {
+            "service": name,
+            "health": try_health(session, name),
+            "waiting": session.queue.depth(name),
+            "not_understood": len(session.queue.misunderstood(name)),
+            "dead_letters": session.queue.num_dead_letters(name),
+        }
+        for name in SERVICES
+    ]
+    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
+    found = Runs(output, RunRecords(session.artifacts.store)).all()
+    runs = [{"run": run.id, **run.state, "local": run.folder is not None} for run in found]
+    aside = describe_set_aside(session.artifacts)
+    if as_json:
+        newest = [letter.public.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
+        body = {"services": services, "newest_dead_letters": newest, "runs": runs, "damaged": aside}
+        typer.echo(json.dumps(body, indent=1))
+        return
+    print_table(services, ("service", "health", "waiting", "not_understood", "dead_letters"), "services")
+    for letter in letters:
+        typer.echo(f"dead letter of {letter.service}: {letter.line}")
+    if runs:
+        print_table(runs, _RUN_COLUMNS, "runs")
+    if aside:
+        typer.echo(aside)
+
+
+def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:
+    """Follow a run of any machine until it ends; exit code 0 when it ended without failures."""
+    runs = _runs(output, name)
+    run, last = runs.find(name), ""
+    while True:
+        state = run.state
+        line = f"{state.get('state', 'unknown')}: {state.get('tasks_done', 0)}/{state.get('tasks', '?')} tasks"
+        line += f", {state.get('failures', 0)} failures"
+        if line != last:
+            typer.echo(line)
+            last = line
+        if not run.unfinished:
+            return _show_end(run, state)
+        time.sleep(interval_s)
+        run = _again(runs, run)
+
+
+def cancel(name: RunName = "latest", output: Output = Path("runs")) -> int:
+    """Ask the driver of a run on any machine to stop; finished work is kept, and what is in work is dropped."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
+
+    runs = Runs(output, RunRecords(open_artifacts().store))
+    run = runs.find(name)
+    state = run.state.get("state", "unknown")
+    if state == RunState.STARTING:
+        typer.echo(f"{run.id} is starting; cancel it when `poolbench-driver watch` shows it running", err=True)
+        return Exit.FAILURES
+    if not run.unfinished or runs.records is None:
+        typer.echo(f"{run.id} does not run (state: {state})", err=True)
+        return Exit.FAILURES
+    runs.records.cancel(run.id)
+    typer.echo(f"{run.id} stops within a few seconds; the same run command continues it")
+    return Exit.DONE
+
+
+def forget(
+    names: Annotated[list[str], typer.Argument(help="Run ids.", metavar="RUN...")], output: Output = Path("runs")
+) -> None:
+    """Remove the records of runs from the object store, so that `gc` no longer keeps their artifacts."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
+
+    runs = Runs(output, RunRecords(open_artifacts().store))
+    for run in [runs.find(name) for name in names]:
+        if run.unfinished:
+            raise ConfigError(f"{run.id} runs on {run.state.get('host', 'another machine')}; cancel it first")
+        if run.record is None or runs.records is None:
+            raise NotFoundError(f"the object store has no record of {run.id}; to forget it, remove its folder")
+        runs.records.forget(run.id)
+        kept = f"; {run.folder.path} stays, and while it does, gc keeps its artifacts" if run.folder else ""
+        typer.echo(f"the record of {run.id} is removed{kept}")
+
+
+COMMANDS = (status, watch, cancel, forget)
+
+
+def _runs(output: Path, name: str) -> Runs:
+    """Return the runs here and in the store; those here alone if there is no store and they have the one asked for."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
+
+    try:
+        runs = Runs(output, RunRecords(open_artifacts().store))
+        runs.find(name)
+        return runs
+    except NotFoundError:
+        raise
+    except PoolbenchError as error:
+        here = Runs(output, None)
+        try:
+            here.find(name)
+        except NotFoundError:
+            raise error from None
+        typer.echo(f"note: only the folder of the run is read: {error}", err=True)
+        return here
+
+
+def _again(runs: Runs, run: Run) -> Run:
+    """Look at a run again; a store that is away for some time is waited for."""
+    from poolbench_driver.records import Run
+
+    try:
+        return Run(run.id, run.folder, runs.records.get(run.id) if runs.records else None)
+    except PoolbenchError as error:
+        if not error.retryable:
+            raise
+        return run
+
+
+def _show_end(run: Run, state: dict[str, Any]) -> int:
+    log = run.folder.file("driver.log") if run.folder else None
+    if state.get("state") == RunState.DIED:
+        where = f"; {log} says why" if log and log.is_file() else ""
+        typer.echo(f"the driver of {run.id} is gone{where}; the same run command continues it", err=True)
+    elif state.get("state") in (RunState.DONE, RunState.FAILURES):
+        there = f"{state.get('folder', '?')}/report/index.html on {state.get('host', 'another machine')}"
+        typer.echo(f"report: {run.folder.file('report') / 'index.html' if run.folder else there}")
+    return Exit.DONE if state.get("state") == RunState.DONE else Exit.FAILURES

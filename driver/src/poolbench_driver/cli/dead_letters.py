@@ -1,0 +1,179 @@
+"""dead-letters: list, show, send again and drop messages that are delivered no more."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError
+from poolbench_driver.cli.display import print_table
+
+if TYPE_CHECKING:
+    from poolbench.queue.letters import DeadLetter, StoredLetter
+    from poolbench_driver.cluster.dead_letters import DeadLetters, Report, Selection
+
+app = typer.Typer(help="List, show, send again and drop dead letters.", no_args_is_help=True)
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids, or beginnings of ids.", metavar="ID")]
+Service = Annotated[str | None, typer.Option(help="Only letters of this service.")]
+Kind = Annotated[str | None, typer.Option(help="Only letters of tasks of this kind, such as prober.probe.")]
+Since = Annotated[str | None, typer.Option(help="Only letters since then: an age such as 36h, or a time (UTC).")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+#: Digits of an id in tables. `show`, `retry` and `drop` take any unambiguous beginning.
+_SHORT = 12
+_COLUMNS = ("id", "service", "at", "task", "kind", "size", "reason")
+
+
+@app.callback()
+def _group() -> None:
+    """List, show, send again and drop dead letters."""
+
+
+@app.command()
+def ls(service: Service = None, kind: Kind = None, since: Since = None, as_json: Json = False) -> None:
+    """List dead letters, oldest first."""
+    letters = [each.letter for each in _open().select(_selection(service, kind, since))]
+    if as_json:
+        typer.echo(json.dumps([_row(letter) for letter in letters], indent=1))
+    elif letters:
+        short = [{"id": each.letter_id[:_SHORT], "task": each.task_id, "at": each.when} for each in letters]
+        print_table([_row(each) | cells for each, cells in zip(letters, short, strict=True)], _COLUMNS)
+    else:
+        typer.echo("no dead letters")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="Id, or its beginning.", metavar="ID")], as_json: Json = False
+) -> None:
+    """Show all of one dead letter; what concerns a sensitive concept is withheld."""
+    letter = _open().find([name])[0].letter
+    fields = {**_row(letter), "task": letter.public.task, **_body(letter)}
+    if as_json:
+        typer.echo(json.dumps(fields, indent=1))
+        return
+    for field, value in fields.items():
+        if field not in ("task", "text"):
+            typer.echo(f"{field + ':':<12}{'unknown' if value is None else value}")
+    if letter.task is not None:
+        typer.echo(f"task:\n{json.dumps(fields['task'], indent=1)}")
+    if text := fields.get("text"):
+        typer.echo(f"text:\n{text}")
+
+
+@app.command()
+def retry(
+    ids: Ids = None,
+    every: Annotated[bool, typer.Option("--all", help="All letters that the filters select.")] = False,
+    service: Service = None,
+    kind: Kind = None,
+    since: Since = None,
+) -> int:
+    """Send the tasks of dead letters to their queues again, and remove the letters."""
+    letters = _open()
+    return _show(letters.retry(_chosen(letters, ids, every, _selection(service, kind, since))), every)
+
+
+@app.command()
+def drop(
+    ids: Ids = None,
+    every: Annotated[bool, typer.Option("--all", help="All letters that the filters select.")] = False,
+    service: Service = None,
+    kind: Kind = None,
+    since: Since = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
+) -> int:
+    """Remove dead letters without sending their tasks again."""
+    letters = _open()
+    chosen = _chosen(letters, ids, every, _selection(service, kind, since))
+    if every and chosen and not yes and not _agreed(len(chosen)):
+        typer.echo("nothing was dropped")
+        return Exit.DONE
+    return _show(letters.drop(chosen), every)
+
+
+def _open() -> DeadLetters:
+    from poolbench_driver.cluster.dead_letters import DeadLetters
+    from poolbench_driver.cluster.session import open_session
+
+    session = open_session()
+    return DeadLetters(session.queue, session.artifacts, session.leases)
+
+
+def _selection(service: str | None, kind: str | None, since: str | None) -> Selection:
+    from poolbench_driver.cluster.dead_letters import Selection, read_since
+
+    return Selection(service, kind, read_since(since))
+
+
+def _chosen(letters: DeadLetters, ids: list[str] | None, every: bool, wanted: Selection) -> list[StoredLetter]:
+    """Return the letters that a command line names, by ids or by --all and filters."""
+    if bool(ids) == every:
+        raise ConfigError("give the ids of dead letters, or --all: `poolbench-driver dead-letters ls` lists them")
+    if ids and (wanted.service, wanted.kind, wanted.since) != (None, None, None):
+        raise ConfigError("--service, --kind and --since go with --all, not with ids")
+    return letters.find(ids) if ids else letters.select(wanted)
+
+
+def _agreed(number: int) -> bool:
+    try:
+        return typer.confirm(f"drop {number} dead letters? Their tasks are not sent again")
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise ConfigError("nothing was dropped: --all asks first; give --yes where there is no terminal") from None
+
+
+def _show(reports: Iterable[Report], every: bool) -> int:
+    """Print one line per letter; return 1 if a letter is left that was asked for."""
+    from poolbench_driver.cluster.dead_letters import Verdict
+
+    counts: Counter[Verdict] = Counter()
+    for report in reports:
+        counts[report.verdict] += 1
+        letter, why = report.letter, f": {report.why}" if report.why else ""
+        name = " ".join(filter(None, (letter.letter_id[:_SHORT], letter.service, letter.task_id)))
+        typer.echo(f"{name} {report.verdict}{why}", err=report.verdict in (Verdict.HELD, Verdict.NO_TASK))
+    if not counts:
+        typer.echo("no dead letters")
+    left_over = counts[Verdict.HELD] + (0 if every else counts[Verdict.NO_TASK])
+    return Exit.FAILURES if left_over else Exit.DONE
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    """Return the fields of a letter that a list shows. The time is None if nothing says it."""
+    from poolbench.queue.letters import UNDATED
+
+    return {
+        "id": letter.letter_id,
+        "service": letter.service,
+        "at": None if letter.at == UNDATED else letter.at.isoformat(timespec="seconds"),
+        "task_id": letter.task_id,
+        "kind": letter.kind,
+        "size": letter.num_bytes,
+        "sensitive": letter.sensitive,
+        "reason": letter.public.reason,
+    }
+
+
+def _body(letter: DeadLetter) -> dict[str, str]:
+    """Return the kept bytes of a message: as text without control characters if they are one, else in base64."""
+    from poolbench.queue.letters import WITHHELD
+    from poolbench.queue.strict import shown_text
+
+    if letter.task is not None or not letter.body:
+        return {}
+    if letter.sensitive:
+        return {"body": WITHHELD}
+    try:
+        text = letter.content.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"body": shown_text(letter.body)}
+    return {"text": "\n".join(map(shown_text, text.split("\n")))}

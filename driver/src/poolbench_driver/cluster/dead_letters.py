@@ -1,0 +1,164 @@
+"""Dead letters as operators use them: select, send again, drop.
+
+A lease lets one command at a time work on a letter. A letter is removed only after its task was sent, so a command that
+is interrupted loses nothing. If it is repeated, it finds the task waiting or in work, and does not send it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import partial
+
+from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES, cancel_path, failure_path
+from poolbench.errors import ConfigError, InputError, NotFoundError, UnknownNameError, shown
+from poolbench.queue import LeaseStore, TaskQueue
+from poolbench.queue.letters import WITHHELD, DeadLetter, StoredLetter, task_of
+from poolbench.queue.strict import shown_text
+from poolbench.storage import Artifacts
+
+_AGE = re.compile(r"(\d{1,6})([smhd])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_MAX_WHY = 300
+
+
+class Verdict(StrEnum):
+    """What became of one dead letter."""
+
+    SENT = "sent again"
+    WAITING = "not sent, because its task waits or is in work; the letter is removed"
+    DROPPED = "dropped"
+    GONE = "gone: another command has removed it"
+    HELD = "left alone: another command is working on it; try again in 15 s"
+    NO_TASK = "cannot be sent again"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of one dead letter, and why."""
+
+    letter: DeadLetter
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which dead letters a command is about; None selects all."""
+
+    service: str | None = None
+    kind: str | None = None
+    since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.service is not None and self.service not in SERVICES:
+            raise UnknownNameError("service", self.service, SERVICES)
+
+    def __contains__(self, letter: DeadLetter) -> bool:
+        return (self.kind is None or letter.kind == self.kind) and (self.since is None or letter.at >= self.since)
+
+
+class DeadLetters:
+    """The dead letters of all services on one cluster."""
+
+    def __init__(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
+        self.queue, self.artifacts, self.leases = queue, artifacts, leases
+
+    def select(self, wanted: Selection) -> list[StoredLetter]:
+        """Return the letters of a selection, by service, oldest first."""
+        services = SERVICES if wanted.service is None else (wanted.service,)
+        found = (each for service in services for each in self.queue.stored_letters(service))
+        return [each for each in found if each.letter in wanted]
+
+    def find(self, names: Sequence[str]) -> list[StoredLetter]:
+        """Return the letters that ids, or beginnings of ids, name. Equal letters have one id and are all returned.
+
+        Raises:
+            NotFoundError: A name is no beginning of an id.
+            ConfigError: A name is the beginning of several ids.
+        """
+        letters = self.select(Selection())
+        chosen: dict[str, list[StoredLetter]] = {}
+        for name in names:
+            ids = {each.letter.letter_id for each in letters if name and each.letter.letter_id.startswith(name)}
+            if not ids:
+                hint = "`poolbench-driver dead-letters ls` lists them"
+                raise NotFoundError(f"no dead letter has an id that begins with {shown(name)}; {hint}")
+            if len(ids) > 1:
+                few = ", ".join(sorted(ids)[:5])
+                raise ConfigError(f"{len(ids)} dead letters have ids that begin with {shown(name)}: {few}; give more")
+            (found,) = ids
+            chosen[found] = [each for each in letters if each.letter.letter_id == found]
+        return [each for same in chosen.values() for each in same]
+
+    def retry(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
+        """Send the tasks of letters to their queues again, each task once; yield a report per letter."""
+        by_task: dict[str, list[tuple[StoredLetter, Task]]] = {}
+        for each in chosen:
+            try:
+                task = _sendable(each.letter)
+            except InputError as error:
+                yield Report(each.letter, Verdict.NO_TASK, _why(each.letter, error))
+            else:
+                by_task.setdefault(task.task_id, []).append((each, task))
+        for task_id, same in by_task.items():
+            task = same[-1][1]
+            yield from self._alone(task_id, [each for each, _ in same], partial(self._send, task))
+
+    def drop(self, chosen: Iterable[StoredLetter]) -> Iterator[Report]:
+        """Remove letters; yield a report per letter."""
+        for each in chosen:
+            yield from self._alone(each.letter.task_id or each.letter.letter_id, [each], lambda: Verdict.DROPPED)
+
+    def _alone(self, name: str, same: list[StoredLetter], act: Callable[[], Verdict]) -> Iterator[Report]:
+        """Act for letters that are still there, then remove them, while no other command works on them."""
+        lease = self.leases.acquire(f"dead-letter/{name}")
+        if lease is None:
+            yield from (Report(each.letter, Verdict.HELD) for each in same)
+            return
+        with lease:
+            there = [each for each in same if self.queue.has_letter(each)]
+            verdict = act() if there else Verdict.GONE
+            removed = [each in there and self.queue.remove_letter(each) for each in same]
+        for each, gone in zip(same, removed, strict=True):
+            yield Report(each.letter, verdict if gone else Verdict.GONE)
+
+    def _send(self, task: Task) -> Verdict:
+        """Send a task as the driver's loop does, unless it waits or is in work."""
+        self.artifacts.store.delete(failure_path(task.task_id))
+        self.artifacts.store.delete(cancel_path(task.task_id))
+        if task.task_id in self.queue.waiting(task.service) or self.leases.alive(task.task_id):
+            return Verdict.WAITING
+        self.queue.send(task)
+        return Verdict.SENT
+
+
+def read_since(text: str | None) -> datetime | None:
+    """Return the time that `--since` names: an age such as 90m, or a time in ISO 8601, in UTC unless it says else."""
+    if text is None:
+        return None
+    now = datetime.now(UTC)
+    if age := _AGE.fullmatch(text):
+        return now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+    try:
+        given = datetime.fromisoformat(text)
+        return given.replace(tzinfo=UTC) if given.tzinfo is None else given
+    except ValueError:
+        what = "use an age such as 90m, 36h or 7d, or a time such as 2026-01-31T12:00"
+        raise ConfigError(f"--since {shown(text)}: {what}") from None
+
+
+def _sendable(letter: DeadLetter) -> Task:
+    """Return the task of a letter; raise InputError if no service would take it."""
+    task = task_of(letter)
+    if task.service not in SERVICES:
+        raise InputError(f"no service does tasks of the kind {shown(task.kind)}")
+    return task
+
+
+def _why(letter: DeadLetter, error: InputError) -> str:
+    return WITHHELD if letter.sensitive and letter.task is not None else shown_text(str(error))[:_MAX_WHY]

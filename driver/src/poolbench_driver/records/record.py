@@ -1,0 +1,127 @@
+"""Read the records of runs: the last state that a driver wrote, and the keys of the artifacts that its run needs.
+
+A driver writes its state at least every 10 s. Its age is counted by the clock of the store. The clocks of the machines
+play no part.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from poolbench.contracts.bounds import KEY_PATTERN
+from poolbench.contracts.wire import RUNS_FOLDER, run_path
+from poolbench.errors import IntegrityError, NotFoundError
+from poolbench.queue.strict import shown_text
+from poolbench.statuses import RunState
+from poolbench.storage import ObjectInfo
+from poolbench.storage.base import ObjectStore
+from poolbench_driver.rundir import UNFINISHED
+
+STATE, CONFIG, KEYS, CANCEL = "state.json", "config.json", "keys.json.gz", "cancel"
+#: A driver whose state is older than this is gone.
+DIED_AFTER_S = 60.0
+_KEYS = TypeAdapter(list[str])
+_MAX_SHOWN = 500
+
+
+class PublishedState(BaseModel):
+    """The state of a run as its driver published it. Others may write into a store too, so all of it is checked."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    state: RunState
+    host: str = ""
+    pid: int = Field(0, ge=0, lt=2**63)
+    folder: str = ""  # the run's folder on that host
+    updated_at: str = ""  # when the state changed, by the clock of that host
+    heartbeat_at: str = ""  # when it was written, by the same clock; for people
+    code_version: str = ""
+    tasks: int | None = Field(None, ge=0, lt=2**63)
+    tasks_done: int | None = Field(None, ge=0, lt=2**63)
+    failures: int | None = Field(None, ge=0, lt=2**63)
+    resent: int | None = Field(None, ge=0, lt=2**63)
+    results_digest: str | None = None
+
+    @field_validator("host", "folder", "updated_at", "heartbeat_at", "code_version", "results_digest")
+    @classmethod
+    def _printable(cls, text: str | None) -> str | None:
+        return None if text is None else shown_text(text[:_MAX_SHOWN])
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run that the object store has a record of."""
+
+    id: str
+    state: dict[str, Any] = field(default_factory=dict)  # as `RunFolder.read_state`
+    modified_s: float = 0.0  # when the state was written, by the store's clock
+
+
+class RunRecords:
+    """The records of all runs in an object store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def all(self) -> list[RunRecord]:
+        """Return all runs, the one that was written last first."""
+        by_run: dict[str, dict[str, ObjectInfo]] = {}
+        for info in self.store.list(f"{RUNS_FOLDER}/"):
+            _, run_id, *rest = info.path.split("/")
+            by_run.setdefault(run_id, {})["/".join(rest)] = info
+        found = (self._read(run_id, files) for run_id, files in by_run.items() if re.fullmatch(KEY_PATTERN, run_id))
+        return sorted((record for record in found if record), key=lambda record: record.modified_s, reverse=True)
+
+    def get(self, run_id: str) -> RunRecord | None:
+        """Return one run; None if there is no record of it."""
+        if not re.fullmatch(KEY_PATTERN, run_id):
+            return None
+        folder = run_path(run_id)
+        return self._read(run_id, {info.path.removeprefix(folder): info for info in self.store.list(folder)})
+
+    def keys(self, run_id: str) -> frozenset[str]:
+        """Return the keys of all artifacts that a run needs. Raise IntegrityError if they are damaged or not there."""
+        try:
+            return frozenset(_KEYS.validate_json(gzip.decompress(self.store.get(run_path(run_id, KEYS)))))
+        except (NotFoundError, ValidationError, OSError, EOFError, ValueError):
+            raise IntegrityError(
+                f"{run_path(run_id, KEYS)} is damaged or gone, so the artifacts that run {run_id} needs are unknown; "
+                f"the same run command writes it again, and `poolbench-driver forget {run_id}` removes the record"
+            ) from None
+
+    def cancel(self, run_id: str) -> None:
+        """Ask the driver that works on a run to stop."""
+        self.store.put(run_path(run_id, CANCEL), b"{}")
+
+    def forget(self, run_id: str) -> None:
+        """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
+        for name in (STATE, CONFIG, CANCEL, KEYS):
+            self.store.delete(run_path(run_id, name))
+
+    def _read(self, run_id: str, files: dict[str, ObjectInfo]) -> RunRecord | None:
+        if STATE not in files:
+            return RunRecord(run_id, {}, files[KEYS].modified_s) if KEYS in files else None
+        try:
+            raw = self.store.get(run_path(run_id, STATE))
+        except NotFoundError:  # removed since it was listed
+            return None
+        modified_s = files[STATE].modified_s
+        try:
+            state = PublishedState.model_validate_json(raw).model_dump(exclude_none=True)
+        except (ValidationError, RecursionError):
+            return RunRecord(run_id, {"state": RunState.DAMAGED}, modified_s)
+        if state["state"] in UNFINISHED and self.store.now_s(run_path(run_id, STATE)) - modified_s > DIED_AFTER_S:
+            state["state"] = RunState.DIED
+        return RunRecord(run_id, state, modified_s)
+
+
+def encode_keys(keys: Iterable[str]) -> bytes:
+    """Return keys as they are stored in a record."""
+    return gzip.compress(json.dumps(sorted(keys)).encode(), mtime=0)

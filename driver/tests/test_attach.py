@@ -1,0 +1,186 @@
+"""watch, cancel, status, forget and gc on a machine that has no folder of the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from driver.tests.conftest import Driver, SteeredArtifacts
+from driver.tests.loop_bench import Bench, Notes, job_of
+from tests.waiting import wait_until
+
+from poolbench.config import load_run_config
+from poolbench.contracts.wire import RUNS_FOLDER
+from poolbench.errors import IntegrityError
+from poolbench.storage import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.cli.upkeep import needs_of, unneeded
+from poolbench_driver.records import Publisher, RunRecords, Runs
+from poolbench_driver.rundir import RunFolder
+
+CONFIG = load_run_config(None, {"preset": "demo"})
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster of which only the folders exist."""
+    places = {"STATE": tmp_path / "state", "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
+    values = {**places, "HTTP": "http://127.0.0.1:9", "TOKEN": "x"}
+    return {**os.environ, **{f"POOLBENCH_{name}": str(value) for name, value in values.items()}}
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> str:
+    """--output of a machine that has no folder of the run."""
+    return str(tmp_path / "elsewhere")
+
+
+def write_record(tmp_path: Path, state: str, keys: tuple[str, ...] = ("a.b.1",), **fields: Any) -> RunFolder:
+    """Leaves the record of a run whose driver works on another machine, and its folder there."""
+    folder = RunFolder.create(tmp_path / "there", CONFIG)
+    with Publisher(FolderStore(tmp_path / "store"), folder, print) as published:
+        published.publish_plan(CONFIG, keys)
+        published.write_state(state, **fields)  # type: ignore[arg-type]
+    return folder
+
+
+def make_old(tmp_path: Path, run_id: str) -> None:
+    then = time.time() - 300
+    os.utime(tmp_path / "store" / RUNS_FOLDER / run_id / "state.json", (then, then))
+
+
+def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
+    bench: Bench, complete: tuple[SteeredArtifacts, Any], driver: Driver, environment: dict[str, str], elsewhere: str
+) -> None:
+    """A whole run in a thread that nobody works for: the commands know nothing but its id and the store."""
+    made, _ = complete
+    plan = made.plan
+    (cells,) = plan.probes.concepts.values()
+    made.artifacts.delete(next(iter(cells.measures.values())))
+    folder, notes, codes = RunFolder.create(bench.root / "there", plan.scope.config), Notes(), list[int]()
+    working = threading.Thread(target=lambda: codes.append(job_of(bench, plan).run(folder, notes, None)))
+    working.start()
+    records = RunRecords(made.artifacts.store)
+    wait_until(lambda: (found := records.get(folder.id)) and found.state.get("tasks_done") == len(plan.tasks) - 1)
+    status = json.loads(driver(environment, "status", "--json", "--output", elsewhere).stdout)
+    (run,) = status["runs"]
+    assert (run["run"], run["state"], run["local"]) == (folder.id, "running", False)
+    assert records.keys(folder.id) == plan.keys
+    done = driver(environment, "cancel", folder.id, "--output", elsewhere)
+    assert done.returncode == 0 and "stops within a few seconds" in done.stdout
+    working.join()
+    assert codes == [1] and folder.read_state()["state"] == "cancelled"
+    watched = driver(environment, "watch", folder.id, "--output", elsewhere)
+    assert watched.returncode == 1 and f"cancelled: {len(plan.tasks) - 1}/{len(plan.tasks)} tasks" in watched.stdout
+    again = driver(environment, "cancel", "latest", "--output", elsewhere)
+    assert again.returncode == 1 and "does not run (state: cancelled)" in again.stderr
+    bench.consume()  # the same command continues: the mark is gone
+    assert job_of(bench, plan).run(folder, Notes(), None) == 0
+    watched = driver(environment, "watch", "--output", elsewhere)
+    assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stdout
+    assert RunRecords(made.artifacts.store).get(folder.id).state["results_digest"]  # type: ignore[union-attr]
+
+
+def test_the_record_of_a_run_holds_no_text(
+    bench: Bench, steered: Callable[..., SteeredArtifacts], tmp_path: Path
+) -> None:
+    made = steered(concepts=["toxicity"]).write(lambda *_: 0.5)
+    for key in made.plan.keys:
+        if not made.artifacts.exists(key):
+            made.artifacts.write(key, {"x": b"1"})
+    bench.artifacts = made.artifacts
+    folder = RunFolder.create(tmp_path / "runs", made.plan.scope.config)
+    with Publisher(made.artifacts.store, folder, print) as published:
+        published.publish_plan(made.plan.scope.config, made.plan.keys)
+        published.write_state("running", tasks=1)  # type: ignore[arg-type]
+    store = made.artifacts.store
+    files = {info.path.rpartition("/")[2]: store.get(info.path) for info in store.list("runs/")}
+    assert set(files) == {"config.json", "keys.json.gz", "state.json"}
+    assert not any(SteeredArtifacts.SECRET.encode() in raw for raw in files.values())
+    assert set(json.loads(files["state.json"])) == {
+        "state", "host", "pid", "updated_at", "heartbeat_at", "code_version", "tasks", "folder",
+    }  # fmt: skip
+
+
+def test_a_driver_that_fell_silent_is_shown_as_dead(
+    tmp_path: Path, driver: Driver, environment: dict[str, str], elsewhere: str
+) -> None:
+    folder = write_record(tmp_path, "running", tasks=9)
+    make_old(tmp_path, folder.id)
+    watched = driver(environment, "watch", folder.id, "--output", elsewhere)
+    assert watched.returncode == 1 and "died: 0/9 tasks" in watched.stdout
+    assert "the driver of" in watched.stderr and "Traceback" not in watched.stderr
+    refused = driver(environment, "cancel", folder.id, "--output", elsewhere)
+    assert refused.returncode == 1 and "state: died" in refused.stderr
+    assert "died" in driver(environment, "status", "--output", elsewhere).stdout
+
+
+def test_a_run_of_here_is_watched_without_a_cluster(
+    tmp_path: Path, driver: Driver, environment: dict[str, str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "runs", CONFIG)
+    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
+    alone = {name: value for name, value in environment.items() if not name.startswith("POOLBENCH_STORE")}
+    done = driver(alone, "watch", "--output", str(tmp_path / "runs"))
+    assert done.returncode == 0 and "only the folder of the run is read" in done.stderr
+    refused = driver(alone, "watch", "other", "--output", str(tmp_path / "runs"))
+    assert refused.returncode == 2 and "make cluster-up" in refused.stderr
+
+
+def test_a_starting_run_is_cancelled_later(tmp_path: Path, driver: Driver, environment: dict[str, str]) -> None:
+    folder = RunFolder.create(tmp_path / "runs", CONFIG)
+    folder.write_state("starting")  # type: ignore[arg-type]
+    done = driver(environment, "cancel", "--output", str(tmp_path / "runs"))
+    assert done.returncode == 1 and "is starting" in done.stderr
+
+
+def session_of(store: Path) -> Any:
+    return SimpleNamespace(artifacts=Artifacts(FolderStore(store)))
+
+
+def test_gc_keeps_what_runs_of_other_machines_need(tmp_path: Path) -> None:
+    session = session_of(tmp_path / "store")
+    for key in ("a.b.1", "a.b.2", "restricted.a.b.3"):
+        session.artifacts.write(key, {"x": b"1"})
+    folder = write_record(tmp_path, "done", ("a.b.1", "restricted.a.b.3"))
+    records = RunRecords(session.artifacts.store)
+    needs = needs_of(Runs(tmp_path / "elsewhere", records).all(), session)
+    assert set(unneeded(session.artifacts, needs.keys, lambda info: True)) == {"a.b.2"}
+    assert (needs.busy, needs.idle) == (set(), [])
+    write_record(tmp_path, "running", ("restricted.a.b.3",))
+    assert needs_of(Runs(tmp_path / "elsewhere", records).all(), session).busy == {"restricted.a.b.3"}
+    session.artifacts.store.put(f"{RUNS_FOLDER}/{folder.id}/keys.json.gz", b"garbage")
+    with pytest.raises(IntegrityError, match=f"poolbench-driver forget {folder.id}"):
+        needs_of(Runs(tmp_path / "elsewhere", records).all(), session)
+
+
+def test_gc_leaves_records_and_forget_removes_them(
+    tmp_path: Path, driver: Driver, environment: dict[str, str], elsewhere: str
+) -> None:
+    options = ("gc", "--delete", "--min-age-h", "0", "--output", elsewhere)
+    refused = driver(environment, *options)
+    assert refused.returncode == 2 and "has a record in the object store" in refused.stderr
+    artifacts = session_of(tmp_path / "store").artifacts
+    for key in ("a.b.1", "a.b.2"):
+        artifacts.write(key, {"x": b"1"})
+    folder = write_record(tmp_path, "running")
+    done = driver(environment, *options)
+    assert done.returncode == 0 and "1 artifacts" in done.stdout and "1 runs need 1 others" in done.stdout
+    assert artifacts.exists("a.b.1") and not artifacts.exists("a.b.2")
+    assert len(list(artifacts.store.list(f"{RUNS_FOLDER}/"))) == 3
+    running = driver(environment, "forget", folder.id, "--output", elsewhere)
+    assert running.returncode == 2 and "cancel it first" in running.stderr
+    write_record(tmp_path, "done")
+    assert driver(environment, "forget", folder.id, "--output", elsewhere).returncode == 0
+    assert not list(artifacts.store.list(f"{RUNS_FOLDER}/"))
+    unknown = driver(environment, "forget", folder.id, "--output", elsewhere)
+    assert unknown.returncode == 2 and "no run" in unknown.stderr
+    here = driver(environment, "forget", folder.id, "--output", str(folder.path.parent))
+    assert here.returncode == 2 and "remove its folder" in here.stderr

@@ -1,0 +1,252 @@
+"""Records of runs in the object store: what a driver writes, and how other machines read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.waiting import wait_until
+
+from poolbench.config import RunConfig, load_run_config
+from poolbench.contracts.wire import run_path
+from poolbench.errors import IntegrityError, NotFoundError, StoreError
+from poolbench.settings import S3Settings
+from poolbench.storage.base import ObjectStore
+from poolbench.storage.folder import FolderStore
+from poolbench.storage.s3 import S3Store
+from poolbench_driver.records import Publisher, Rhythm, RunRecords, Runs, record
+from poolbench_driver.rundir import RunFolder
+
+CONFIG = load_run_config(None, {"preset": "demo"})
+QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
+AN_HOUR_S = 3600.0
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+    if request.param == "folder":
+        yield FolderStore(tmp_path / "store")
+        return
+    server = pytest.importorskip("moto.server").ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"access_key": "key", "secret_key": "secret"}
+    yield S3Store(f"s3://poolbench-test/{uuid.uuid4().hex}", S3Settings(endpoint=f"http://{host}:{port}", **keys))
+    server.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "runs", CONFIG)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The folder of runs on another machine."""
+    return tmp_path / "elsewhere"
+
+
+def publisher(store: ObjectStore, folder: RunFolder, notes: list[str] | None = None) -> Publisher:
+    made = Publisher(store, folder, (notes if notes is not None else []).append, QUICK)
+    made.publish_plan(CONFIG, ["b.c.2", "a.b.1"])
+    return made
+
+
+def state_of(store: ObjectStore, run_id: str) -> Any:
+    found = RunRecords(store).get(run_id)
+    return found.state.get("state") if found else None
+
+
+def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: RunFolder, elsewhere: Path) -> None:
+    assert RunRecords(store).all() == [] and RunRecords(store).get(folder.id) is None
+    with publisher(store, folder) as published:
+        published.write_state("running", tasks=5)
+        wait_until(lambda: state_of(store, folder.id) == "running")
+        published.write_state("running", tasks=5, tasks_done=3, failures=1)
+        wait_until(lambda: Runs(elsewhere, RunRecords(store)).find(folder.id).state.get("tasks_done") == 3)
+        (run,) = Runs(elsewhere, RunRecords(store)).all()
+        assert run.folder is None and run.unfinished
+        assert run.state.items() >= {"host": socket.gethostname(), "pid": os.getpid(), "tasks": 5}.items()
+        published.write_state("done", tasks=5, tasks_done=5, results_digest="d")
+    state = Runs(elsewhere, RunRecords(store)).find("latest").state
+    assert (state["state"], state["results_digest"], state["folder"]) == ("done", "d", str(folder.path))
+    assert RunRecords(store).keys(folder.id) == {"a.b.1", "b.c.2"}
+    assert RunConfig.model_validate(json.loads(store.get(run_path(folder.id, "config.json")))) == CONFIG
+
+
+def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: RunFolder) -> None:
+    records = RunRecords(store)
+    records.cancel(folder.id)
+    with publisher(store, folder) as published:
+        published.write_state("running")
+        wait_until(lambda: state_of(store, folder.id) == "running")
+        assert not published.cancelled()
+        records.cancel(folder.id)
+        wait_until(published.cancelled)
+
+
+def test_a_driver_writes_although_nothing_changes_and_has_died_when_it_does_not(
+    store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with publisher(store, folder) as published:
+        published.write_state("running", tasks=5)
+        first = wait_until(lambda: RunRecords(store).all() and RunRecords(store).all()[0].modified_s)
+        wait_until(lambda: RunRecords(store).all()[0].modified_s > first + 1)  # S3 counts whole seconds
+        assert state_of(store, folder.id) == "running"
+    monkeypatch.setattr(record, "DIED_AFTER_S", 0.5)
+    wait_until(lambda: state_of(store, folder.id) == "died")
+    assert Runs(folder.path.parent, RunRecords(store)).find(folder.id).state["state"] == "running"  # this process lives
+    assert Runs(elsewhere, RunRecords(store)).find(folder.id).state["state"] == "died"
+    with publisher(store, folder) as published:
+        published.write_state("done")
+    assert state_of(store, folder.id) == "done"
+
+
+@pytest.mark.parametrize("skew_s", [-AN_HOUR_S, AN_HOUR_S])
+def test_clocks_of_the_machines_play_no_part(
+    store: ObjectStore, folder: RunFolder, monkeypatch: pytest.MonkeyPatch, skew_s: float
+) -> None:
+    """The reader's clock is wrong by an hour, then the driver's."""
+    true_time = time.time
+    with publisher(store, folder) as published:
+        published.write_state("running")
+        wait_until(lambda: state_of(store, folder.id) == "running")
+        with monkeypatch.context() as patched:
+            if isinstance(store, FolderStore):  # signatures of S3 requests need a right clock
+                patched.setattr(time, "time", lambda: true_time() + skew_s)
+            assert state_of(store, folder.id) == "running"
+        monkeypatch.setattr("poolbench_driver.rundir.now", lambda: "2026-01-01T00:00:00+00:00")
+        published.write_state("running", tasks=1)
+        wait_until(lambda: RunRecords(store).all()[0].state.get("tasks") == 1)
+        assert state_of(store, folder.id) == "running"
+
+
+def test_the_time_of_the_store_counts_not_of_the_reader(tmp_path: Path, folder: RunFolder) -> None:
+    """A store whose clock is an hour behind: a fresh state is fresh, and an old one is old."""
+
+    class Behind(FolderStore):
+        def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+            super().put(path, data, if_absent=if_absent)
+            then = time.time() - AN_HOUR_S
+            os.utime(self.root / path, (then, then))
+            return True
+
+        def _file_system_s(self) -> float:
+            return super()._file_system_s() - AN_HOUR_S
+
+    store = Behind(tmp_path / "store")
+    with publisher(store, folder) as published:
+        published.write_state("running")
+        wait_until(lambda: store.exists(run_path(folder.id, "state.json")))
+        assert state_of(store, folder.id) == "running"
+    then = time.time() - AN_HOUR_S - 2 * record.DIED_AFTER_S
+    os.utime(store.root / run_path(folder.id, "state.json"), (then, then))
+    assert state_of(store, folder.id) == "died"
+
+
+class Away(FolderStore):
+    """A store that refuses records while `away`."""
+
+    away = True
+
+    def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+        if self.away:
+            raise StoreError("the store does not answer")
+        return super().put(path, data, if_absent=if_absent)
+
+
+def test_a_store_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, folder: RunFolder) -> None:
+    store, notes = Away(tmp_path / "store"), list[str]()
+    with publisher(store, folder, notes) as published:
+        published.write_state("running", tasks=7)
+        wait_until(lambda: notes)
+        store.away = False
+        wait_until(lambda: state_of(store, folder.id) == "running")
+        assert RunRecords(store).keys(folder.id)
+        store.away = True
+        published.write_state("done", tasks=7)
+    assert folder.read_state()["state"] == "done"
+    assert len(notes) == 2 and all("other machines do not see it: the store does not answer" in note for note in notes)
+
+
+def test_a_store_that_hangs_does_not_hold_up_the_end(tmp_path: Path, folder: RunFolder) -> None:
+    released = threading.Event()
+
+    class Hanging(FolderStore):
+        def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
+            return bool(released.wait(60))
+
+    with Publisher(Hanging(tmp_path / "s"), folder, print, Rhythm(0.01, 0.1, end_s=0.2)) as published:
+        published.write_state("running")
+        time.sleep(0.1)
+        published.write_state("done")
+    assert folder.read_state()["state"] == "done"
+    released.set()
+
+
+def test_folder_and_record_are_one_run(
+    store: ObjectStore, folder: RunFolder, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is right about other machines; the folder about drivers here."""
+    runs = Runs(folder.path.parent, RunRecords(store))
+    folder.write_state("interrupted", tasks=9)
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "gethostname", lambda: "other-machine")
+        other = RunFolder.create(elsewhere, CONFIG)
+        with publisher(store, other) as published:
+            published.write_state("running", tasks=9, tasks_done=4)
+            wait_until(lambda: state_of(store, folder.id) == "running")
+    (run,) = runs.all()
+    assert run.folder is not None and (run.state["state"], run.state["host"]) == ("running", "other-machine")
+    folder.write_state("starting", pid=os.getpid())  # a driver begins here, and has no record yet
+    assert runs.find(folder.id).state["state"] == "starting"
+    lonely = RunFolder.create(folder.path.parent, CONFIG.model_copy(update={"seed": 5}))
+    assert [each.id for each in runs.all()] == [folder.id, lonely.id]
+    assert runs.find("latest").id == lonely.id  # the folder's own
+    assert Runs(elsewhere / "empty", RunRecords(store)).find("latest").id == folder.id
+    with pytest.raises(NotFoundError, match=rf"no run 'x' in .* or the object store; there are: {folder.id}"):
+        runs.find("x")
+    with pytest.raises(NotFoundError, match="no run"):
+        runs.find("../../etc")
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"{}", b'{"state": "well"}', b"[" * 9999, b'{"state": 1}'])
+def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder: RunFolder, raw: bytes) -> None:
+    for name in ("state.json", "keys.json.gz"):
+        store.put(run_path("hurt", name), raw)
+    store.put("runs/stray", b"x")
+    store.put("runs/\x1b[2J/state.json" if isinstance(store, FolderStore) else "runs/@/state.json", b"{}")
+    with publisher(store, folder) as published:
+        published.write_state("done")
+    records = RunRecords(store)
+    assert {found.id: found.state["state"] for found in records.all()} == {"hurt": "damaged", folder.id: "done"}
+    with pytest.raises(IntegrityError, match="poolbench-driver forget hurt"):
+        records.keys("hurt")
+
+
+def test_a_hostile_state_is_safe_to_print(store: ObjectStore) -> None:
+    hostile = {"state": "done", "host": "\x1b[2J\x9b", "updated_at": "a\nb", "folder": "\u202e" * 9999, "more": "\x07"}
+    store.put(run_path("r", "state.json"), json.dumps(hostile).encode())
+    found = RunRecords(store).get("r")
+    assert found is not None and all(str(value).isprintable() for value in found.state.values())
+
+
+def test_a_forgotten_run_is_gone_and_an_interrupted_removal_keeps_its_keys(
+    store: ObjectStore, folder: RunFolder
+) -> None:
+    with publisher(store, folder) as published:
+        published.write_state("done")
+    records = RunRecords(store)
+    store.delete(run_path(folder.id, "state.json"))
+    (found,) = records.all()
+    assert found.state == {} and records.keys(folder.id)
+    records.forget(folder.id)
+    assert records.all() == [] and list(store.list("runs/")) == []

@@ -1,0 +1,122 @@
+"""A proxy in front of a real S3 service that loses, replaces or shortens single responses, and counts requests."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import urlsplit
+
+from tests.servers.background import answering
+
+CODES = {409: "ConditionalRequestConflict", 500: "InternalError", 503: "SlowDown", 403: "AccessDenied"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one request.
+
+    Attributes:
+        method: The request that it meets.
+        part: A part of its address, if only some requests are meant.
+        forward: Whether the service gets the request.
+        status: The response instead of the service's; None for a connection that is closed instead.
+        keep: Bytes of the service's body that come through before the connection is closed.
+        headers: Headers of the response.
+        body: Body of the response, if the code of the status does not say enough.
+    """
+
+    method: str
+    part: str = ""
+    forward: bool = True
+    status: int | None = None
+    keep: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Meddler:
+    """The proxy; `faults` meet the next requests that they fit, each once."""
+
+    def __init__(self, upstream: str) -> None:
+        self.upstream = urlsplit(upstream).netloc
+        self.faults: list[Fault] = []
+        self.seen: list[tuple[str, str]] = []  # method and address
+        self._lock = threading.Lock()
+        self._server = answering(_Handler, self)
+        self.endpoint = self._server.address
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def count(self, method: str) -> int:
+        return sum(name == method for name, _ in self.seen)
+
+    def take(self, method: str, address: str) -> Fault | None:
+        with self._lock:
+            self.seen.append((method, address))
+            for fault in self.faults:
+                if fault.method == method and fault.part in address:
+                    self.faults.remove(fault)
+                    return fault
+        return None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: Meddler
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        fault = self.owner.take(self.command, self.path)
+        if fault is None:
+            return self._send(*self._forward(body))
+        answer = self._forward(body) if fault.forward else None
+        if fault.status is not None:
+            code = CODES.get(fault.status, "Error")
+            text = fault.body or f"<Error><Code>{code}</Code><Message>by the test</Message></Error>".encode()
+            return self._send(fault.status, {"Content-Type": "application/xml", **fault.headers}, text)
+        if answer is not None and fault.keep is not None:
+            self._send(answer[0], answer[1], answer[2][: fault.keep], claimed=len(answer[2]))
+        self.close_connection = True
+        return None
+
+    def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        upstream = http.client.HTTPConnection(self.owner.upstream, timeout=120)
+        try:
+            upstream.request(self.command, self.path, body or None, dict(self.headers.items()))
+            response = upstream.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
+        finally:
+            upstream.close()
+
+    def _send(self, status: int, headers: dict[str, str], body: bytes, claimed: int | None = None) -> None:
+        lengths = {name: value for name, value in headers.items() if name.lower() == "content-length"}
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("connection", "content-length", "transfer-encoding"):
+                self.send_header(name, value)
+        length = next(iter(lengths.values()), "0") if self.command == "HEAD" else str(claimed or len(body))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def meddling(upstream: str) -> Iterator[Meddler]:
+    """Run a proxy in front of a service."""
+    meddler = Meddler(upstream)
+    try:
+        yield meddler
+    finally:
+        meddler.stop()
