@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import pytest
 import yaml
 from deploy.local.exposure import exposed
 from deploy.local.state import Cluster, free_port, load
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
@@ -358,6 +359,30 @@ def test_both_ways_to_vectors_agree(running: Running) -> None:
         a, b = (vector_matrix(t["vector"]) for t in (table, device))
         assert (np.linalg.norm(a - b, axis=1) <= 1e-5 * np.linalg.norm(b, axis=1)).all(), key
         assert table["applied"].equals(device["applied"]) and table["status"].equals(device["status"])
+
+
+def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Running) -> None:
+    """All of its processes are killed; `cluster-up` clears the rest away, and the same driver goes on."""
+    store = open_store(running.settings.store_uri)
+    running.run(*D1_ONLY)
+    before = running.figures()
+    for info in list(store.list("artifacts/")):
+        if info.path.startswith(("artifacts/extractor.", "artifacts/prober.")):
+            store.delete(info.path)
+
+    def strike() -> subprocess.CompletedProcess[str]:
+        wait_until(lambda: _progressed(store, "extractor"), LONG_S)
+        cluster = load(running.state)
+        assert cluster is not None
+        for process in cluster.processes():
+            process.kill()
+        return running.cluster("up")
+
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(strike)
+        running.run(*D1_ONLY)
+    assert "clearing away a cluster" in started.result().stdout
+    assert_same(running.figures(), before)
 
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:

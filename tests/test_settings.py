@@ -31,7 +31,8 @@ _FOLDERS = ("shared", "services", "driver", "deploy", "docs", "recipes", "bench"
 _TEXT = (".py", ".md", ".yaml", ".toml", "Dockerfile")
 COMMANDS = [
     ("-m", "deploy.local.cluster", "status"),
-    ("-m", "deploy.docker.node", "prober"),
+    ("-m", "deploy.nodes.worker", "127.0.0.1", "prober"),
+    ("-m", "deploy.nodes.head"),
     ("-m", "deploy.docker.compose", "status"),
     ("-m", "deploy.docker.healthy"),
     ("-m", "deploy.kuberay.cluster", "status"),

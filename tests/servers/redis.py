@@ -37,17 +37,18 @@ def broker(kind: str, folder: Path) -> Iterator[str]:
         yield f"filesystem://{folder}/queue"
 
 
+def command(folder: Path, address: str, port: int, **options: str) -> list[str]:
+    """Return the command of a server that keeps nothing on disk, unless `options` say otherwise."""
+    given = {"port": port, "bind": address, "requirepass": PASSWORD, "dir": folder, "save": ""} | options
+    return ["redis-server", *(part for name, value in given.items() for part in (f"--{name}", str(value)))]
+
+
 @contextmanager
 def serve(folder: Path) -> Iterator[str]:
     """Runs a server; yields its address."""
     port = _free_port()
-    options = {"port": port, "bind": "127.0.0.1", "requirepass": PASSWORD, "dir": folder, "save": ""}
-    command = [
-        "redis-server",
-        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
-    ]
     with (folder / "redis.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
+        server = subprocess.Popen(command(folder, "127.0.0.1", port), stdout=log, stderr=log)
     url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
     try:
         _wait(url)

@@ -13,6 +13,7 @@ from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, SERVICES, bear
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.sharing import require_shared
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 
@@ -58,7 +59,15 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
     session.queue.ping()
     if not session.settings.http_address:
         raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
-    return {name: session.services.health(name) for name in SERVICES}
+    found = {name: session.services.health(name) for name in SERVICES}
+    for health in found.values():
+        require_shared(session.settings, _folders(health))
+    return found
+
+
+def _folders(health: dict[str, Any]) -> dict[str, str]:
+    """Return the ids of the folders that a service sees."""
+    return dict(health.get("folders", {}))
 
 
 def try_health(session: Session, service: str) -> str:

@@ -28,10 +28,11 @@ _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="The to
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
-def build_api(service: Service, token: str) -> FastAPI:
+def build_api(service: Service, token: str, folders: Mapping[str, str] | None = None) -> FastAPI:
     """Return the FastAPI application of a service, with the verbs of its `routes`, which require the bearer token.
 
-    Without it `/health` says only "ok", and `/docs` is open. Raise ConfigError for an empty token.
+    Without it `/health` says only "ok", and `/docs` is open. With it `/health` also has `folders`, the ids of the
+    cluster's folders as this replica sees them, for a driver to compare. Raise ConfigError for an empty token.
     """
     if not token:
         raise ConfigError("POOLBENCH_TOKEN is empty: a service does not start without a bearer token")
@@ -54,7 +55,7 @@ def build_api(service: Service, token: str) -> FastAPI:
     )
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
-        details = {"status": ServiceState.OK, **service.health()}
+        details = {"status": ServiceState.OK, "folders": dict(folders or {}), **service.health()}
         if details["status"] != ServiceState.OK:
             response.status_code = 503
         return details if valid else {"status": details["status"]}

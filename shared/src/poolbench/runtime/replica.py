@@ -10,6 +10,7 @@ from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.sharing import folder_ids, require_shared
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
@@ -52,12 +53,14 @@ class Replica:
     num_running = 16  # HTTP requests at once
     num_waiting = 1000  # HTTP requests that wait beyond those
 
-    def __init__(self, service: str, module: str = "") -> None:
+    def __init__(self, service: str, module: str = "", folders: dict[str, str] | None = None) -> None:
+        """Load the service; `folders` has the ids of the folders that this node must share with the others."""
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
         logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
         keep_on_loopback()
         self.settings = ClusterSettings.load()
+        require_shared(self.settings, folders or {})
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
         self.service = load_service(service, module)
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
@@ -76,4 +79,4 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        return Border(build_api(self.service, self.settings.token), self.limits)
+        return Border(build_api(self.service, self.settings.token, folder_ids(self.settings)), self.limits)

@@ -80,6 +80,7 @@ def app(options: AppOptions) -> "Application":
 
     from poolbench.runtime.memory import limit_replica
     from poolbench.runtime.replica import Replica
+    from poolbench.runtime.sharing import folders_here
 
     num_replicas = max(options.num_replicas, options.max_replicas or 1)
 
@@ -89,9 +90,9 @@ def app(options: AppOptions) -> "Application":
         num_running = options.max_ongoing_requests
         num_waiting = options.max_queued_requests
 
-        def __init__(self, service: str, module: str = "") -> None:
+        def __init__(self, service: str, module: str = "", folders: dict[str, str] | None = None) -> None:
             limit_replica(service, num_replicas)
-            super().__init__(service, module)
+            super().__init__(service, module, folders)
 
         run_task = task_handler(name=TASK_NAME)(Replica.run_task)
 
@@ -115,7 +116,7 @@ def app(options: AppOptions) -> "Application":
         graceful_shutdown_timeout_s=10,
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
-    return deployment.bind(options.service, options.module)
+    return deployment.bind(options.service, options.module, folders_here())
 
 
 def build_app(service: str, **options: Any) -> "Application":
