@@ -16,7 +16,7 @@ TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-all \
-	test-hostile lint bench picture clean
+	test-hostile soak lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ test-all: install  ## Run the tests of the three targets above together, as CI d
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile
+
+soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_SEED, SOAK_FAULTS)
+	@$(PY) -m tests.soak
 
 lint: install  ## Check style, types and who may import whom
 	@$(BIN)/ruff check .

@@ -25,6 +25,7 @@ import pytest
 import yaml
 from deploy.local.exposure import exposed
 from deploy.local.state import Cluster, free_port, load
+from tests.figures import Rows, assert_same, rows_of
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import asset_path
@@ -101,10 +102,9 @@ class Running:
         state = json.loads((self.output / "latest" / "state.json").read_text())
         return done, state["results_digest"]
 
-    def figures(self) -> dict[str, dict[str, Any]]:
+    def figures(self) -> Rows:
         """Return the rows of the latest results by cell."""
-        rows = pq.read_table(self.output / "latest" / "results.parquet").to_pylist()
-        return {row["cell_id"]: row for row in rows}
+        return rows_of(self.output / "latest")
 
     def kill_replica(self, service: str) -> bool:
         """Kills the service's replica with -9; false when there was none."""
@@ -145,22 +145,6 @@ def first(running: Running) -> str:
     done, digest = running.run()
     assert sent(done)
     return digest
-
-
-def assert_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]]) -> None:
-    """Check that two runs of the same work have the same figures.
-
-    Vectors that are computed without those of the other strategies differ in their last bits. The digest is of rounded
-    figures, so it may differ although no figure does.
-    """
-    assert found.keys() == expected.keys()
-    for cell, row in expected.items():
-        assert found[cell]["status"] == row["status"] and found[cell]["reason"] == row["reason"], cell
-        for name in ("value", "ci_low", "ci_high"):
-            if row[name] is None:
-                assert found[cell][name] is None, (cell, name)
-            else:
-                assert found[cell][name] == pytest.approx(row[name], rel=1e-5, abs=1e-5), (cell, name)
 
 
 def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:

@@ -49,14 +49,15 @@ class Machine:
 
     def kill(self) -> None:
         """Cut the network, then end every process with SIGKILL, as when a machine loses its power."""
-        self._connect("down")
+        self.connect("down")
         wait_until(self._nothing_left)
 
     def power_on(self) -> None:
         """Connect a machine that was killed to the network again."""
-        self._connect("up")
+        self.connect("up")
 
-    def _connect(self, state: str) -> None:
+    def connect(self, state: str) -> None:
+        """Set the machine's end of the cable `up` or `down`."""
         _ip("-n", self.switch, "link", "set", self.name, state)
 
     def _nothing_left(self) -> bool:
