@@ -84,6 +84,8 @@ class Nodes:
             "RAY_REDIS_PASSWORD": redis_server.PASSWORD,
             "RAY_external_storage_namespace": "nodes",
         }
+        # Machines see one another's processes here: Ray would take a worker's for the head that this file names.
+        (self.folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
         head = self.machines["head"]
         command = [sys.executable, "-m", "deploy.nodes.head", "--address", head.address]
         head.start(command, self.folder / "head.log", **state)
