@@ -101,12 +101,13 @@ class Nodes:
         named = {number: line.split(":") for number, line in self.machines[name].processes().items()}
         return {number: parts[3] for number, parts in named.items() if parts[:3] == ["ray", "", "ServeReplica"]}
 
-    def answering(self) -> set[str]:
-        """Return the services that answered the last request for their health."""
+    def answering(self, after_s: float = 0.0) -> set[str]:
+        """Return the services that answered the last request for their health, if it was sent after a time."""
         try:
-            return set(json.loads((self.folder / "health.json").read_text()))
+            asked_at, found = json.loads((self.folder / "health.json").read_text())
         except FileNotFoundError:
             return set()
+        return set(found) if asked_at > after_s else set()
 
     def await_services(self) -> None:
         """Wait until every service answers over HTTP."""

@@ -18,7 +18,7 @@ _PAUSE_S = 0.5
 
 
 def main() -> None:
-    """Write the services that answer as a JSON list, each time whole, until this process is ended."""
+    """Write the time at which the questions were asked, and who answered, until this process is ended."""
     target = Path(sys.argv[1])
     base, headers = os.environ["POOLBENCH_HTTP"], bearer(os.environ["POOLBENCH_TOKEN"])
 
@@ -31,8 +31,9 @@ def main() -> None:
     partial = target.with_suffix(".partial")
     with ThreadPoolExecutor(len(SERVICES)) as pool:
         while True:
+            asked_at = time.time()
             up = dict(zip(SERVICES, pool.map(answers, SERVICES), strict=True))
-            partial.write_text(json.dumps([name for name, answered in up.items() if answered]))
+            partial.write_text(json.dumps([asked_at, [name for name, answered in up.items() if answered]]))
             partial.replace(target)
             time.sleep(_PAUSE_S)
 

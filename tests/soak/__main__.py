@@ -60,8 +60,11 @@ def _disturb(
             return
         next_at = time.monotonic() + every_s
         work.note_committed()
+        began_s = time.time()
         FAULTS[name](cluster, rng)
-        yield {"fault": name, **_recovery(cluster)}
+        event = {"fault": name, **_recovery(cluster, began_s)}
+        _CONSOLE.print(f"{event}")
+        yield event
         time.sleep(max(0.0, min(next_at, ends_at) - time.monotonic()))
 
 
@@ -74,14 +77,14 @@ def _order(rng: random.Random) -> Iterator[str]:
         yield from rng.sample(named, len(named))
 
 
-def _recovery(cluster: Nodes) -> dict[str, float | None]:
-    """Return the seconds until every service answers again, and until another artifact is committed."""
-    began, before = time.monotonic(), cluster.manifests()
+def _recovery(cluster: Nodes, began_s: float) -> dict[str, float | None]:
+    """Return the seconds since a fault began until every service answers, and until another artifact is committed."""
+    over_s, before = time.time(), cluster.manifests()
     found: dict[str, float | None] = {"answers_s": None, "works_s": None}
 
     def recovered() -> bool:
-        elapsed = round(time.monotonic() - began, 1)
-        if found["answers_s"] is None and cluster.answering() == set(SERVICES):
+        elapsed = round(time.time() - began_s, 1)
+        if found["answers_s"] is None and cluster.answering(over_s) == set(SERVICES):
             found["answers_s"] = elapsed
         # A run that ended has deleted its artifacts: the next one has others, which are newer.
         if found["works_s"] is None and any(before.get(path) != info for path, info in cluster.manifests().items()):
@@ -90,7 +93,6 @@ def _recovery(cluster: Nodes) -> dict[str, float | None]:
 
     with suppress(AssertionError):  # the report names what is null
         wait_until(recovered, RECOVERY_S)
-    _CONSOLE.print(f"  {time.monotonic() - began:5.0f} s  {found}")
     return found
 
 

@@ -55,7 +55,7 @@ def build_api(service: Service, token: str, folders: Mapping[str, str] | None = 
     )
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
-        details = {"status": ServiceState.OK, "folders": dict(folders or {}), **service.health()}
+        details = {"status": ServiceState.OK, **({"folders": folders} if folders else {}), **service.health()}
         if details["status"] != ServiceState.OK:
             response.status_code = 503
         return details if valid else {"status": details["status"]}
