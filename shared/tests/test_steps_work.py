@@ -80,6 +80,8 @@ DEMO = "demo@r1/float32"
         ),
         (TRAIN, {"passages/scorer": Shape(400)}, Work(400, "passages", "minilm, head")),
         (GENERATE, {}, None),
+        (task("scorer.score", ["texts/A"], ["scores/A"]), {"texts/A": Shape(60)}, None),
+        (task("pooler.pool", ["annotations"], ["A1_mean/1"]), {"annotations": Shape(60)}, None),
         (PROBE, {"passages/train": Shape(200), "passages/test": Shape(100)}, None),
         (task("prober.add", ["x"], ["y"]), {"x": Shape(1)}, None),
         (task("steerer.generate", ["prompts"], ["texts/A"], max_tokens="many"), {"prompts": Shape(1)}, None),

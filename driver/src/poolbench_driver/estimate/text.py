@@ -58,7 +58,7 @@ def _shown(found: Range | None, form: Callable[[float], str]) -> str:
 
 
 def _hours(value: float) -> str:
-    return f"{value:.1f}" if value >= 10 else f"{value:.2g}" if value else "0"
+    return f"{value:,.1f}" if value >= 10 else f"{value:.2g}" if value >= 0.001 or not value else "<0.001"
 
 
 def _amount(value: float) -> str:

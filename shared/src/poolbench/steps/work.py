@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from poolbench.contracts.tasks import Task
 from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import STRATEGIES
@@ -43,7 +41,7 @@ def work_of(task: Task, inputs: Shapes) -> Work | None:
     rule = _RULES.get(task.kind)
     try:
         return None if rule is None else rule(task, inputs)
-    except (KeyError, PoolbenchError, ValidationError):
+    except (LookupError, TypeError, ValueError, PoolbenchError):  # a task of other roles than ours
         return None
 
 
