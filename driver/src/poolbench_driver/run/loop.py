@@ -6,7 +6,6 @@ killed: a task that is neither committed, nor waiting, nor leased by a live work
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
@@ -18,7 +17,7 @@ from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.run.outcomes import Failure, committed_keys
-from poolbench_driver.run.pace import InFlight, Pace
+from poolbench_driver.run.pace import SYSTEM_CLOCK, Clock, InFlight, Pace
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recovery import Recovery
 
@@ -42,10 +41,11 @@ class RunLoop:
         cancelled: Callable[[], bool] = lambda: False,
         run_id: str = "",
         pace: Pace | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
         self.display, self.max_failures, self.pace = display, max_failures, pace or Pace()
-        self.cancelled, self.run_id = cancelled, run_id
+        self.cancelled, self.run_id, self.clock = cancelled, run_id, clock
         self.recovery = Recovery(plan, artifacts, leases, display.note)
         self.committed, self.pending = self.recovery.committed, self.recovery.pending
         self.failures = self.recovery.failures
@@ -87,7 +87,7 @@ class RunLoop:
             self._step()
             self.display.tick({t: entry.task for t, entry in self.in_flight.items()})
             if self.unfinished:
-                time.sleep(self.pace.tick_s)
+                self.clock.sleep(self.pace.tick_s)
         if self.cancelled():
             self._cancel_in_flight()
         self.recovery.erase_texts()  # texts that remain after an earlier run or an outage
@@ -106,9 +106,9 @@ class RunLoop:
             if not error.retryable:
                 raise
             if self._away_since_s is None:
-                self._away_since_s = time.monotonic()
+                self._away_since_s = self.clock.now_s()
                 self.display.note(f"waiting: {error}")
-            if time.monotonic() - self._away_since_s > self.pace.outage_s:
+            if self.clock.now_s() - self._away_since_s > self.pace.outage_s:
                 raise
         else:
             self._away_since_s = None
@@ -197,7 +197,7 @@ class RunLoop:
             if task_id not in waiting[task.service] and not self.leases.alive(task_id):
                 self._send(task)
             queued[task.service] += 1
-            self.in_flight[task_id] = InFlight(task)
+            self.in_flight[task_id] = InFlight(task, self.clock)
             del self.pending[task_id]
 
     def _cancel_in_flight(self) -> None:
