@@ -44,6 +44,9 @@ class Pace:
     max_sends: int = 12  # sends before a task is given up that no worker ever took
     outage_s: float = 60.0  # how long the store or the broker may be unavailable before the run stops
     tick_s: float = 0.4  # pause between two rounds
+    # A task that ended is looked up in the store at once. One that waits or is in work is looked up this often: its
+    # first outputs are used before it has made the last one, and another run may have made them.
+    look_s: float = 2.0
 
 
 @dataclass
@@ -57,9 +60,18 @@ class InFlight:
     leased: bool = False  # a worker had it in the last round
     taken: bool = False  # a worker has had it since it was last sent
     last_seen_s: float = field(init=False)  # when it was last waiting or in work
+    looked_s: float = field(init=False)  # when its outputs were last looked up
 
     def __post_init__(self) -> None:
-        self.last_seen_s = self.clock.now_s()
+        self.last_seen_s = self.looked_s = self.clock.now_s()
+
+    def look_due(self, pace: Pace) -> bool:
+        """Return whether its outputs should be looked up although it has not ended."""
+        return self.clock.now_s() - self.looked_s >= pace.look_s
+
+    def looked(self) -> None:
+        """Record that its outputs were looked up."""
+        self.looked_s = self.clock.now_s()
 
     def seen(self, *, leased: bool) -> None:
         """Record that the task waits, or that a worker has it."""
