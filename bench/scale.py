@@ -11,20 +11,22 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from common import write_report
-from scaling.cluster import shared_layout, shipped_layout
+from scaling.cluster import shared_layout, shipped_layout, split_layout
 from scaling.measure import Place, simulate, stored_bytes
 from scaling.plans import CARD_MODELS, card_plan, many_tasks, times_of
 
+from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.estimate.schedule import schedule_bound
 
-LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout}
+LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
 #: The bars: efficiency at the largest size; cores, memory and longest round of the driver with many tasks.
 EFFICIENCY, CORES, MEMORY_BYTES, ROUND_S = 0.9, 1.0, 500e6, 0.5
 
@@ -60,13 +62,15 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
     """Simulate the card's models on each number of GPUs."""
     plans = [card_plan(model, args.preset, **args.settings) for model in list(CARD_MODELS)[: args.models]]
     times = times_of(plans, args.gpu)
+    tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
+    work_s = work_by_service(tasks.values(), times.tasks)
     found: dict[str, Any] = {}
     for gpus in args.gpus:
         with _place(args) as place:
-            layout = LAYOUTS[args.layout](gpus)
+            layout = LAYOUTS[args.layout](gpus, work_s)
             made = simulate(plans, times, layout, gpus, place, at_once=args.at_once)
             made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
-        made["bound_s"] = schedule_bound([task for plan in plans for task in plan.tasks.values()], times.tasks, gpus)
+        made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
         found[str(gpus)] = made
         _print(gpus, made)
     return found
@@ -77,9 +81,18 @@ def loop(args: argparse.Namespace) -> dict[str, Any]:
     plan = many_tasks(args.loop_tasks)
     times = times_of([plan], args.gpu)
     with _place(args) as place:
-        made = simulate([plan], times, shared_layout(args.gpus[-1]), args.gpus[-1], place, at_once=False)
+        layout = split_layout(args.gpus[-1], work_by_service(plan.tasks.values(), times.tasks))
+        made = simulate([plan], times, layout, args.gpus[-1], place, at_once=False)
     _print(args.gpus[-1], made)
     return made
+
+
+def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of work of each service."""
+    found = dict.fromkeys(SERVICES, 0.0)
+    for task in tasks:
+        found[task.service] += seconds[task.task_id]
+    return found
 
 
 def _print(gpus: int, made: Mapping[str, Any]) -> None:
@@ -118,7 +131,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--models", type=int, default=len(CARD_MODELS), help="how many of the card's models")
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
     parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
-    parser.add_argument("--layout", choices=LAYOUTS, default="shared")
+    parser.add_argument("--layout", choices=LAYOUTS, default="split")
     parser.add_argument("--at-once", action="store_true", help="all drivers at once, not one run after the other")
     parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
     parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")

@@ -59,31 +59,47 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
     from scaling.plans import card_plan, times_of
 
     from poolbench.storage.folder import FolderStore
-    from poolbench_driver.estimate.schedule import schedule_bound
 
     small = {"concepts": ["contrast"], "strategies": ["A1_mean", "L5_keyword"], "layers": [0.5]}
-    plans = [card_plan(model, **small) for model in ("llama-3.1-8b", "gemma-2-9b")]
+    plans = [card_plan(model, **small) for model in (("llama-3.1-8b", "gemma-2-9b") if at_once else ("gemma-2-9b",))]
     tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
     times = times_of(plans, "h100")
-    place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"), latency_s=0.01)
-    made = simulate(plans, times, shared_layout(2), 2, place, at_once=at_once)
-    assert made["tasks"] == len(tasks) and not made["notes"]
-    assert made["elapsed_s"] >= schedule_bound(tasks.values(), times.tasks, 2)
+    place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"), latency_s=0.002)
+    made = simulate(plans, times, shared_layout(2, {}), 2, place, at_once=at_once)
+    assert made["tasks"] == len(tasks) and not made["notes"] and not made["executed_twice"]
+    assert made["elapsed_s"] >= made["gpu_busy_s"] / 2
     on_gpus = sum(seconds for name, seconds in times.tasks.items() if tasks[name].service in GPU_SERVICES)
     assert made["gpu_busy_s"] == pytest.approx(on_gpus)
     assert 0 < made["utilisation"] <= 1
     driver = made["driver"]
     assert driver["rounds"] > 10 and driver["store_requests"]["put"] > 0
-    assert driver["round_max_s"] >= driver["round_p95_s"] > 0.01  # each round has a request or more
+    assert driver["round_max_s"] >= driver["round_p95_s"] > 0
 
 
 def test_layouts_have_the_replicas_of_the_overlays() -> None:
     from scaling.cluster import GPU_SERVICES, shared_layout, shipped_layout
 
-    large = shipped_layout(64)
+    large = shipped_layout(64, {})
     assert large.count(("steerer",)) == 62 and large.count(("extractor",)) == large.count(("prober",)) == 1
-    assert shipped_layout(1).count(GPU_SERVICES) == 1
-    assert shared_layout(4).count(GPU_SERVICES) == shared_layout(4).count(("prober",)) == 4
+    assert shipped_layout(1, {}).count(GPU_SERVICES) == 1
+    shared = shared_layout(4, {})
+    assert shared.count(GPU_SERVICES) == shared.count(("prober",)) == 4
+
+
+@pytest.mark.parametrize(
+    ("gpus", "work_s", "expected"),
+    [
+        (64, (4000.0, 1200.0, 3700.0), (29, 9, 26)),
+        (3, (4000.0, 1.0, 1.0), (1, 1, 1)),
+        (4, (1.0, 1.0, 9000.0), (1, 1, 2)),
+    ],
+)
+def test_gpus_are_split_in_proportion_to_work(gpus: int, work_s: tuple[float, ...], expected: tuple[int, ...]) -> None:
+    from scaling.cluster import GPU_SERVICES, split_layout
+
+    layout = split_layout(gpus, dict(zip(GPU_SERVICES, work_s, strict=True)))
+    assert tuple(layout.count((name,)) for name in GPU_SERVICES) == expected
+    assert layout.count(("pooler",)) == gpus
 
 
 def test_the_benchmark_writes_its_report(tmp_path: Path) -> None:

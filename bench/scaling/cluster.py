@@ -43,7 +43,7 @@ class Usage:
 
     busy_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by service
     loading_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    executed: int = 0
+    executed: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # times by task id
 
 
 class Sleeper:
@@ -55,17 +55,30 @@ class Sleeper:
         self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
 
     def _work(self, task: Task, io: TaskIO) -> None:
-        self._replica.spend(task)
-        if scorer.SCORER() in io.missing:
-            io.write_files(scorer.SCORER(), {"weights.safetensors": b"0", "config.json": b"{}"}, {"base": "minilm"})
-        for role in sorted(io.missing):
-            io.write_table(role, _table(role))
+        parts = _parts(task)
+        for roles in parts:
+            self._replica.spend(task, 1 / len(parts))
+            for role in roles:
+                if role == scorer.SCORER():
+                    io.write_files(role, {"weights.safetensors": b"0", "config.json": b"{}"}, {"base": "minilm"})
+                elif role in io.missing:
+                    io.write_table(role, _table(role))
 
     def routes(self, router: Any) -> None:
         """No verbs."""
 
     def health(self) -> dict[str, Any]:
         return {}
+
+
+def _parts(task: Task) -> list[list[str]]:
+    """Return the outputs of a task in the groups that are written together: probes of one strategy after another."""
+    if task.service != "prober":
+        return [sorted(task.outputs)]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for role in task.outputs:
+        groups[role.partition("/")[2]].append(role)
+    return list(groups.values())
 
 
 def _table(role: str) -> pa.Table:
@@ -138,25 +151,25 @@ class Replica:
         """Return False, which sorts first, for the service whose model is loaded."""
         return self._loaded is None or self._loaded[0] != service
 
-    def spend(self, task: Task) -> None:
-        """Let the time of a task pass, and before it the time of loading another model than the last one."""
+    def spend(self, task: Task, share: float) -> None:
+        """Let a share of the time of a task pass, and before it the time of loading another model than the last one."""
         service, model = task.service, str(task.params.get("model", ""))
         if model and self._loaded != (service, model):
             seconds = self._times.loading.get(service, 0.0)
             self._clock.sleep(seconds)
             self._usage.loading_s[service] += seconds
         self._loaded = (service, model or self._model_of(service))
-        seconds = self._times.tasks[task.task_id]
+        seconds = share * self._times.tasks[task.task_id]
         self._clock.sleep(seconds)
         self._usage.busy_s[service] += seconds
-        self._usage.executed += 1
+        self._usage.executed[task.task_id] += share
 
     def _model_of(self, service: str) -> str:
         """Return the model that a service has loaded here; a task without one leaves it as it is."""
         return self._loaded[1] if self._loaded and self._loaded[0] == service else ""
 
 
-def shipped_layout(gpus: int) -> list[tuple[str, ...]]:
+def shipped_layout(gpus: int, _: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return the replicas that the overlays deploy: one per service, and steerers on all other GPUs."""
     cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
     if gpus < 3:
@@ -164,7 +177,22 @@ def shipped_layout(gpus: int) -> list[tuple[str, ...]]:
     return [*cpu, ("extractor",), ("scorer",), *([("steerer",)] * (gpus - 2))]
 
 
-def shared_layout(gpus: int) -> list[tuple[str, ...]]:
+def shared_layout(gpus: int, _: Mapping[str, float]) -> list[tuple[str, ...]]:
     """Return replicas that take turns on every GPU, and as many replicas of the services without GPU."""
     cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
     return [*(cpu * gpus), *([GPU_SERVICES] * gpus)]
+
+
+def split_layout(gpus: int, work_s: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """Return GPUs divided between the services in proportion to their work, and as many poolers and probers."""
+    if gpus < len(GPU_SERVICES):
+        return shared_layout(gpus, work_s)
+    total_s = sum(work_s[name] for name in GPU_SERVICES)
+    counts = {name: max(1, int(gpus * work_s[name] / total_s)) for name in GPU_SERVICES}
+    while sum(counts.values()) != gpus:  # the rest goes where most work is left per GPU, or is taken where least is
+        step = 1 if sum(counts.values()) < gpus else -1
+        movable = [name for name in GPU_SERVICES if counts[name] + step > 0]
+        chosen = max(movable, key=lambda name: step * work_s[name] / counts[name])
+        counts[chosen] += step
+    cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
+    return [*(cpu * gpus), *((name,) for name in GPU_SERVICES for _ in range(counts[name]))]
