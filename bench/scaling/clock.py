@@ -1,7 +1,7 @@
 """Simulated time for threads: one of them runs at a time, and time passes only while all of them wait.
 
-What a thread computes counts: its wall time is added to the simulated time before its next wait. A simulated run
-therefore takes as long as a real one in which every thread had a processor of its own.
+What a thread computes counts: its CPU time is added to the simulated time before its next wait. A simulated run
+therefore takes as long as a real one in which every thread had a processor of its own, however busy this machine is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Actor:
     def __init__(self, name: str, act: Callable[[], Any]) -> None:
         self.name, self.act = name, act
         self.turn = threading.Semaphore(0)
-        self.resumed_s = 0.0
+        self.began_cpu_s = 0.0  # CPU time of the thread when it was resumed
         self.cpu_s = 0.0
         self.error: BaseException | None = None
         self.done = False
@@ -94,7 +94,7 @@ class SimulatedClock:
         heapq.heappush(self._events, (when_s, self._number, actor))
 
     def _computed(self, actor: Actor) -> float:
-        return time.perf_counter() - actor.resumed_s if self._count else 0.0
+        return time.thread_time() - actor.began_cpu_s if self._count else 0.0
 
     def _resume(self, actor: Actor) -> None:
         if actor.done:
@@ -103,7 +103,7 @@ class SimulatedClock:
         self._idle.acquire()
 
     def _pause(self, actor: Actor) -> None:
-        actor.cpu_s += time.thread_time() - self._local.began_cpu_s
+        actor.cpu_s += time.thread_time() - actor.began_cpu_s
         self._idle.release()
         self._continue(actor)
 
@@ -111,7 +111,7 @@ class SimulatedClock:
         actor.turn.acquire()
         if self._stopping:
             raise Stopped
-        actor.resumed_s, self._local.began_cpu_s = time.perf_counter(), time.thread_time()
+        actor.began_cpu_s = time.thread_time()
 
     def _run(self, actor: Actor) -> None:
         self._local.actor = actor
@@ -123,6 +123,6 @@ class SimulatedClock:
         except BaseException as error:
             actor.error = error
         finally:
-            actor.cpu_s += time.thread_time() - getattr(self._local, "began_cpu_s", time.thread_time())
+            actor.cpu_s += time.thread_time() - actor.began_cpu_s
             actor.done = True
             self._idle.release()

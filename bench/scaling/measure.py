@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,18 +20,17 @@ from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import RunLoop
+from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
 from scaling.clock import SimulatedClock
 from scaling.cluster import GPU_SERVICES, NotifyingQueue, Replica, Switchboard, Times, Usage
 
 
 class CountingStore:
-    """The driver's view of a store: counts requests, and makes each wait as over a network.
+    """The driver's view of a store: counts requests, and lets the time pass that each would take over a network."""
 
-    The wait is real, because requests run in threads that the simulated clock does not know; the clock adds it.
-    """
-
-    def __init__(self, store: ObjectStore, latency_s: float) -> None:
-        self._store, self._latency_s = store, latency_s
+    def __init__(self, store: ObjectStore, clock: SimulatedClock, latency_s: float) -> None:
+        self._store, self._clock, self.latency_s = store, clock, latency_s
+        self.together = False  # whether a batch of requests waits as a whole
         self.requests: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
@@ -40,11 +40,26 @@ class CountingStore:
 
         def counted(*args: Any, **options: Any) -> Any:
             self.requests[name] += 1
-            if self._latency_s:
-                time.sleep(self._latency_s)
+            if self.latency_s and not self.together:
+                self._clock.sleep(self.latency_s)
             return found(*args, **options)
 
         return counted
+
+
+class SimulatedRequests(Requests):
+    """Requests that run at once, each after the other in this thread, and wait as many at a time as in reality."""
+
+    def __init__(self, artifacts: Artifacts, store: CountingStore, clock: SimulatedClock) -> None:
+        super().__init__(artifacts)
+        self._store, self._clock = store, clock
+
+    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        self._store.together = True
+        found = [act(item) for item in items]
+        self._store.together = False
+        self._clock.sleep(math.ceil(len(items) / REQUESTS_AT_ONCE) * self._store.latency_s)
+        return found
 
 
 class TimedLoop(RunLoop):
@@ -111,7 +126,7 @@ def simulate(
     clock, usage = SimulatedClock(), Usage()
     switchboard = Switchboard(clock)
     broker = Broker(place.broker)
-    store = CountingStore(place.store, place.latency_s)
+    store = CountingStore(place.store, clock, place.latency_s)
     began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
     loops = [_loop(plan, number, clock, switchboard, broker, store) for number, plan in enumerate(plans)]
     orders = [[loop] for loop in loops] if at_once else [loops]
@@ -162,6 +177,7 @@ def _loop(
     queue = NotifyingQueue(broker, switchboard)
     loop = TimedLoop(plan, artifacts, queue, open_leases(broker), Quiet(), run_id=f"run{number}", clock=clock)
     loop.rounds_s = []
+    loop.recovery.requests = SimulatedRequests(artifacts, store, clock)
     return loop
 
 

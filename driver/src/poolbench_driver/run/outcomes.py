@@ -42,7 +42,7 @@ def failure_of(error: CellError) -> Failure:
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
-_REQUESTS_AT_ONCE = 16
+REQUESTS_AT_ONCE = 16
 
 
 class Requests:
@@ -50,19 +50,19 @@ class Requests:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._pool = ThreadPoolExecutor(_REQUESTS_AT_ONCE, thread_name_prefix="store")
+        self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="store")
 
     def existing(self, keys: Sequence[str]) -> set[str]:
         """Return which of these keys are committed."""
-        return {key for key, there in zip(keys, self._each(self._artifacts.exists, keys), strict=True) if there}
+        return {key for key, there in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if there}
 
     def failures(self, tasks: Sequence[Task]) -> list[Failure | DamagedRecordError | None]:
         """Return the recorded failure of each task, or the error that its record cannot be read."""
-        return self._each(self._failure, tasks)
+        return self.each(self._failure, tasks)
 
     def delete(self, paths: Sequence[str]) -> None:
         """Remove objects."""
-        self._each(self._artifacts.store.delete, paths)
+        self.each(self._artifacts.store.delete, paths)
 
     def _failure(self, task: Task) -> Failure | DamagedRecordError | None:
         try:
@@ -70,7 +70,8 @@ class Requests:
         except DamagedRecordError as error:
             return error
 
-    def _each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Return what `act` returns for each item; raise the first error."""
         if len(items) < 2:
             return [act(item) for item in items]
         return list(self._pool.map(act, items))
