@@ -15,6 +15,7 @@ from poolbench.contracts.tasks import MalformedTaskError, Task, concerns_sensiti
 from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
+from poolbench.runtime.accelerator import accelerator
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.service import Handler, Service
 from poolbench.runtime.taskio import TaskIO, handling
@@ -141,6 +142,7 @@ class Worker:
             "task_id": task.task_id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "accelerator": accelerator(),
             "delivery": attempt,
         }
 
