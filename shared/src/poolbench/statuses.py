@@ -39,6 +39,7 @@ class TaskOutcome(_Word):
     SKIPPED = "skipped"  # everything was committed
     LEASED = "leased"  # another worker holds the task
     CANCELLED = "cancelled"  # the sender no longer wants it
+    RETRIED = "retried"  # sent again, after a pause
     FAILED = "failed"  # recorded in the object store
 
 

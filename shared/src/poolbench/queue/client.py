@@ -28,9 +28,19 @@ class TaskQueue:
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
-        options = {"queue": queue_name(task.service), "task_id": task.task_id, "retry_policy": _PUBLISH_POLICY}
-        with self._reachable():
-            self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)
+        self._publish(task.service, task.model_dump(mode="json"))
+
+    def send_again(self, service: str, task: dict[str, Any], retries: int, pause_s: float) -> None:
+        """Put a task back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
+
+        Args:
+            service: Service of the queue.
+            task: Task as it was delivered.
+            retries: Deliveries so far.
+            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer counts them by its own
+                monotonic clock, from the moment when it finds the message.
+        """
+        self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
         """Add a task to its service's dead letters."""
@@ -89,6 +99,11 @@ class TaskQueue:
         with self._reachable():
             found = self._spool.waiting(queue_name(service))
             return [raw if isinstance(raw, Misunderstood) else understand(raw) for raw in found]
+
+    def _publish(self, service: str, task: dict[str, Any], **options: Any) -> None:
+        options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
+        with self._reachable():
+            self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

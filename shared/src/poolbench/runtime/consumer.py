@@ -12,9 +12,10 @@ from typing import Any
 
 import celery.worker.state
 from celery import Celery, current_task
+from celery.exceptions import Reject
 from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResult
 
-from poolbench.errors import ConfigError
+from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
 from poolbench.queue.envelope import MAX_RETRIES
@@ -24,7 +25,7 @@ from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
 from poolbench.statuses import TaskOutcome
 
 _LOG = logging.getLogger("poolbench.queue")
-_RETRY_DELAY_S = 2
+_RETRY_PAUSE_S = 2.0
 
 
 class QueueConsumer(TaskProcessorAdapter):
@@ -48,7 +49,7 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Register the task. `RetryTaskError` is retried; any other exception becomes a dead letter."""
+        """Register the task. `RetryTaskError` leads to another delivery; any other exception becomes a dead letter."""
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
@@ -56,7 +57,7 @@ class QueueConsumer(TaskProcessorAdapter):
                 return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
             except RetryTaskError as error:
                 if retries < MAX_RETRIES:
-                    raise current_task.retry(exc=error, countdown=_RETRY_DELAY_S * 2**retries) from error
+                    return self._retry(task, retries, str(error))
                 reason = str(error)
             except RefusedTaskError as error:
                 reason = str(error)
@@ -69,6 +70,21 @@ class QueueConsumer(TaskProcessorAdapter):
         for builtin in [known for known in self._app.tasks if known != name]:
             self._app.tasks.unregister(builtin)  # chords, groups and the like: nothing of ours
         self._app.task(name=name, max_retries=MAX_RETRIES)(run)
+
+    def _retry(self, task: dict[str, Any], retries: int, reason: str) -> str:
+        """Send a task again after a pause. Celery acknowledges this delivery when it has been sent, not before.
+
+        Celery's own retry names a time of day, which workers with other clocks misunderstand.
+        """
+        pause_s = _RETRY_PAUSE_S * 2**retries
+        _LOG.warning("delivered again in %g s: %s", pause_s, reason)
+        try:
+            self._queue.send_again(self._service, task, retries + 1, pause_s)
+        except BrokerError as error:
+            # The driver finds the task neither waiting nor leased, and sends it again.
+            _LOG.error("%s could not be sent again: %s", task["task_id"], error)
+            raise Reject(str(error), requeue=False) from error
+        return TaskOutcome.RETRIED
 
     def start_consumer(self, **kwargs: Any) -> None:
         """Start the consuming thread."""
