@@ -47,10 +47,10 @@ class TaskQueue:
         with self._reachable():
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
-    def depth(self, service: str) -> int:
-        """Return the number of messages waiting for a service, without those in work."""
+    def depth(self, service: str, limit: int | None = None) -> int:
+        """Return the number of messages waiting for a service, without those in work; stop counting at `limit`."""
         with self._reachable():
-            return self._spool.count(queue_name(service))
+            return self._spool.count(queue_name(service), limit)
 
     def waiting(self, service: str) -> set[str]:
         """Return the ids of the tasks waiting for a service. What is no task becomes a dead letter later."""

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -60,8 +61,9 @@ class FolderSpool:
     def __init__(self, root: Path) -> None:
         self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
 
-    def count(self, queue: str) -> int:
-        return len(_files(self.messages, queue))
+    def count(self, queue: str, limit: int | None = None) -> int:
+        with os.scandir(self.messages) as entries:
+            return sum(1 for _ in islice((entry for entry in entries if _queue_of(entry.name) == queue), limit))
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))

@@ -97,12 +97,12 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread.start()
         _LOG.info("consuming %s on %s", self._config.queue_name, self._broker.shown)
 
-    def stop_consumer(self, timeout: float = 10.0) -> None:
-        """Ask the consuming thread to end; a task that runs longer keeps its lease."""
+    def stop_consumer(self, timeout: float | None = None) -> None:
+        """Ask the consuming thread to end, by default within `finish_s`; a task that runs longer keeps its lease."""
         if self._thread is None:
             return
         celery.worker.state.should_stop = os.EX_OK
-        self._thread.join(timeout)
+        self._thread.join(float(self._config.adapter_config["finish_s"]) if timeout is None else timeout)
         self._thread = None
 
     def consuming(self) -> bool:

@@ -8,6 +8,7 @@ from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
+from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import Worker
@@ -67,6 +68,14 @@ class Replica:
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what Serve records of this replica for `QueueLengthPolicy`."""
+        holds_state = getattr(self.service, "holds_state", None)
+        return {
+            TASKS_IN_WORK: float(self.worker.num_in_work),
+            HOLDS_STATE: float(holds_state is not None and holds_state()),
+        }
 
     def check_health(self) -> None:
         """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
