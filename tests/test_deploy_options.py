@@ -57,13 +57,12 @@ def test_a_service_may_end_its_last_replica(broker, service):
     assert (scaling.min_replicas, scaling.initial_replicas, scaling.max_replicas) == (0, 1, 1)
 
 
-def test_a_share_of_a_gpu_bounds_the_memory_of_the_engine(broker, monkeypatch):
-    actor = deployment(service="steerer", num_gpus=0.5).ray_actor_options
-    assert actor["num_gpus"] == 0.5
-    assert actor["runtime_env"] == {"env_vars": {"POOLBENCH_STEERER_GPU_MEMORY_SHARE": "0.45"}}
-    assert "runtime_env" not in deployment(service="extractor", num_gpus=0.5).ray_actor_options
-    monkeypatch.setenv("POOLBENCH_STEERER_GPU_MEMORY_SHARE", ".3")
-    assert "runtime_env" not in deployment(service="steerer", num_gpus=0.5).ray_actor_options
+@pytest.mark.parametrize("service", ["extractor", "scorer", "steerer"])
+def test_replicas_on_one_gpu_know_that_they_share_it(broker, service):
+    actor = deployment(service=service, num_gpus=0.3).ray_actor_options
+    assert actor["num_gpus"] == 0.3
+    assert actor["runtime_env"] == {"env_vars": {"POOLBENCH_SHARED_GPU": "1"}}
+    assert "runtime_env" not in deployment(service=service, num_gpus=1).ray_actor_options
 
 
 def test_a_model_over_several_gpus(broker):
@@ -103,7 +102,7 @@ def test_options_that_contradict_themselves(given, message):
     ("num_gpus", "steerer"),
     [
         (0, {}),
-        (1, {"num_gpus": 0.5}),
+        (1, {"num_gpus": 0.3}),
         (2, {"num_gpus": 1.0}),
         (3, {"num_gpus": 1.0}),
         (8, {"num_gpus": 1.0, "max_replicas": 6}),

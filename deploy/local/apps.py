@@ -118,7 +118,7 @@ def _why(apps: list[AppState], late: bool) -> str:
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     """Return the options of `AppOptions` by service, given the GPUs of the whole cluster.
 
-    Extractor and scorer have a GPU or a share of one; steerers grow in number with their queue over all others.
+    Extractor and scorer have a GPU or a place on one; steerers grow in number with their queue over all others.
     POOLBENCH_REPLICAS_<SERVICE> overrides the numbers of replicas.
 
     Raises:
@@ -154,9 +154,13 @@ def _replicas(service: str) -> dict[str, Any]:
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:
-    """Return GPUs by service: a whole one for each of the three that use one, or shares of those available."""
+    """Return GPUs by service: a whole one for each of the three that use one, or places on those available.
+
+    A share only tells Ray where a replica fits. Services on one GPU divide its memory by what is free and who has work
+    (`poolbench.runtime.gpu`).
+    """
     if num_gpus >= 3:
         return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)
     if num_gpus == 2:
-        return {"extractor": 0.7, "scorer": 0.3, "steerer": 1.0}
-    return {"extractor": 0.35, "scorer": 0.15, "steerer": 0.5} if num_gpus else {}
+        return {"extractor": 0.5, "scorer": 0.5, "steerer": 1.0}
+    return dict.fromkeys(("extractor", "steerer", "scorer"), 0.3) if num_gpus else {}

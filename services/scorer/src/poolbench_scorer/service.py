@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import ClusterSettings, TaskIO
+from poolbench.runtime.gpu import wait_for_room
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.turns import Turns
 from poolbench.steps.scorer import SCORER_STEPS
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench_scorer.models.shelf import ScorerShelf
+
+
+#: GPU memory of a first task: a base of BERT's size in training. Later the measured peak is used.
+ROOM_BYTES = 4 * 2**30
 
 
 class ScorerService:
@@ -90,6 +95,7 @@ class ScorerService:
         cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
         keys = {name: self.shelf.resolve(name) for name in names}
+        wait_for_room(self.name, ROOM_BYTES)
         with self._turns.request(), generator_kept():
             scorers = {key: self.shelf.get(key) for key in keys.values()}
         scores = score_texts(scorers, request.texts)
@@ -119,10 +125,21 @@ class ScorerService:
         """Return counts of what was served so far."""
         return dict(self._served)
 
+    def release_memory(self) -> None:
+        """Unload all scorers and bases; the next task or request loads what it needs."""
+        from poolbench_scorer.models.scorer import release_encoders
+        from poolbench_scorer.tasks import release_scorers
+
+        with self._turns.request():
+            self.shelf.get.cache_clear()
+            release_scorers()
+            release_encoders()
+
     def _run(self, verb: str, task: Task, io: TaskIO) -> None:
         from poolbench_scorer import tasks
 
         with self._turns.task():
+            wait_for_room(self.name, ROOM_BYTES)
             if verb == "train":
                 tasks.handle_train(task, io, self.shelf.artifacts.store)
                 self._served["scorers_trained"] += 1

@@ -55,6 +55,10 @@ class SteererService:
         """Return whether clients have registered vectors here: other replicas do not know them."""
         return self._vectors.num_registered > 0
 
+    def release_memory(self) -> None:
+        """End the engine if no job uses it. The next job starts another one; registered vectors are kept."""
+        self.host.leave()
+
 
 def create() -> SteererService:
     """Return the service, configured from the environment; the engine starts with the first request unless eager."""

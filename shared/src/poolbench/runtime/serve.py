@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
-from poolbench.settings import SteererSettings
+from poolbench.settings import MemorySettings, SteererSettings
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -182,11 +182,9 @@ def _actor_options(options: AppOptions) -> dict[str, Any]:
 
 def _variables(options: AppOptions) -> dict[str, str]:
     """Return what a replica must know of its GPUs: Ray places shares of them, but bounds no memory."""
-    if options.service != "steerer":
-        return {}
     variables = {}
     if options.tensor_parallel > 1:
         variables[SteererSettings.variable("tensor_parallel")] = str(options.tensor_parallel)
-    if 0 < options.num_gpus < 1 and "gpu_memory_share" not in SteererSettings.load().model_fields_set:
-        variables[SteererSettings.variable("gpu_memory_share")] = f"{0.9 * options.num_gpus:.3g}"
+    if 0 < options.num_gpus < 1:
+        variables[MemorySettings.variable("shared_gpu")] = "1"
     return variables

@@ -133,6 +133,9 @@ class MemorySettings(Settings):
     shared_machine: bool = setting(
         False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
+    shared_gpu: bool = setting(
+        False, "this replica shares its GPU with other services ([phases](#one-gpu))", unset="as Serve's options say"
+    )
 
 
 _NUMBER_OF = "replicas of this service: a number, or `1-4` for as many as its work needs"
