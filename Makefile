@@ -11,7 +11,7 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common table adhoc gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
@@ -96,6 +96,9 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 
 picture: install  ## Take the README's picture from the latest report (needs Chromium)
 	@$(PY) docs/picture.py
+
+bench-queue: bench-queues  # `bench/queue.py` would hide a module of the standard library
+	@:
 
 bench-%: install
 	@$(PY) bench/$*.py

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.settings import SteererSettings
+from poolbench.settings import ScalingSettings, SteererSettings
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
@@ -118,10 +118,12 @@ def _why(apps: list[AppState], late: bool) -> str:
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     """Return the options of `AppOptions` by service, given the GPUs of the whole cluster.
 
-    Extractor and scorer have a GPU or a share of one; steerers grow in number with their queue over all others.
+    Extractor and scorer have a GPU or a place on one; steerers grow in number with their queue over all others.
+    POOLBENCH_REPLICAS_<SERVICE> overrides the numbers of replicas.
 
     Raises:
-        ConfigError: POOLBENCH_STEERER_TENSOR_PARALLEL asks for more GPUs than there are.
+        ConfigError: POOLBENCH_STEERER_TENSOR_PARALLEL asks for more GPUs than there are, or a number of replicas is
+            not allowed.
     """
     shares = _gpu_shares(num_gpus)
     chosen: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
@@ -139,13 +141,26 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     most = int(left) // split
     if most > 1:
         steerer["max_replicas"] = most
-    return chosen | {"steerer": steerer}
+    chosen |= {"steerer": steerer}
+    return {name: own for name in SERVICES if (own := chosen.get(name, {}) | _replicas(name))}
+
+
+def _replicas(service: str) -> dict[str, Any]:
+    """Return the numbers of replicas that the environment asks for."""
+    settings = ScalingSettings.load()
+    if (asked := settings.range_of(service)) is None:
+        return {}
+    return {"num_replicas": asked[0], "max_replicas": asked[1], "idle_s": settings.replica_idle_s}
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:
-    """Return GPUs by service: a whole one for each of the three that use one, or shares of those available."""
+    """Return GPUs by service: a whole one for each of the three that use one, or places on those available.
+
+    A share only tells Ray where a replica fits. Services on one GPU divide its memory by what is free and who has work
+    (`poolbench.runtime.gpu`).
+    """
     if num_gpus >= 3:
         return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)
     if num_gpus == 2:
-        return {"extractor": 0.7, "scorer": 0.3, "steerer": 1.0}
-    return {"extractor": 0.35, "scorer": 0.15, "steerer": 0.5} if num_gpus else {}
+        return {"extractor": 0.5, "scorer": 0.5, "steerer": 1.0}
+    return dict.fromkeys(("extractor", "steerer", "scorer"), 0.3) if num_gpus else {}

@@ -40,6 +40,7 @@ class Behind:
     ended: list[str] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     answer_bytes: int = 0
+    asleep: set[str] = field(default_factory=set)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
@@ -153,7 +154,7 @@ def closed(client: socket.socket, within_s: float = PATIENCE_S) -> bool:
 def serving(**settings: Any) -> Iterator[Door]:
     """A gate with quick limits."""
     limits, behind = GateSettings(**{**QUICK, **settings}), Behind()
-    gate = Gate(behind, TOKEN, limits, deadline_s=20.0)
+    gate = Gate(behind, TOKEN, limits, deadline_s=20.0, asleep=lambda: set(behind.asleep))
     protocol = protocol_class(limits)
     config = uvicorn.Config(gate, http=protocol, log_level="critical", lifespan="off")
     with socket.socket() as listener:

@@ -41,8 +41,8 @@ SETTINGS: dict[str, Any] = {
 class Spool(Protocol):
     """The messages and dead letters of all queues, by name of the queue."""
 
-    def count(self, queue: str) -> int:
-        """Return the number of waiting messages, including those that nothing can parse."""
+    def count(self, queue: str, limit: int | None = None) -> int:
+        """Return the number of waiting messages, including those that nothing can parse; stop counting at `limit`."""
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         """Yield the waiting messages, oldest first."""

@@ -28,19 +28,29 @@ class TaskQueue:
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
-        options = {"queue": queue_name(task.service), "task_id": task.task_id, "retry_policy": _PUBLISH_POLICY}
-        with self._reachable():
-            self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)
+        self._publish(task.service, task.model_dump(mode="json"))
+
+    def send_again(self, service: str, task: dict[str, Any], retries: int, pause_s: float) -> None:
+        """Put a task back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
+
+        Args:
+            service: Service of the queue.
+            task: Task as it was delivered.
+            retries: Deliveries so far.
+            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer counts them by its own
+                monotonic clock, from the moment when it finds the message.
+        """
+        self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
         """Add a task to its service's dead letters."""
         with self._reachable():
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
-    def depth(self, service: str) -> int:
-        """Return the number of messages waiting for a service, without those in work."""
+    def depth(self, service: str, limit: int | None = None) -> int:
+        """Return the number of messages waiting for a service, without those in work; stop counting at `limit`."""
         with self._reachable():
-            return self._spool.count(queue_name(service))
+            return self._spool.count(queue_name(service), limit)
 
     def waiting(self, service: str) -> set[str]:
         """Return the ids of the tasks waiting for a service. What is no task becomes a dead letter later."""
@@ -89,6 +99,11 @@ class TaskQueue:
         with self._reachable():
             found = self._spool.waiting(queue_name(service))
             return [raw if isinstance(raw, Misunderstood) else understand(raw) for raw in found]
+
+    def _publish(self, service: str, task: dict[str, Any], **options: Any) -> None:
+        options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
+        with self._reachable():
+            self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -8,6 +8,8 @@ from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
+from poolbench.runtime.gpu import shared_gpu
+from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.sharing import folder_ids, require_shared
@@ -66,10 +68,26 @@ class Replica:
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
         require_conditional_writes(store)
         self.worker = Worker(self.service, Artifacts(store), open_leases(Broker(self.settings.broker_url)))
+        self._border: Border | None = None
+        release_memory = getattr(self.service, "release_memory", None)
+        if release_memory is not None and (gpu := shared_gpu(service)) is not None:
+            gpu.leave_when_idle(self.is_busy, release_memory)
+
+    def is_busy(self) -> bool:
+        """Return whether a task is in work or a request in progress."""
+        return self.worker.num_in_work > 0 or (self._border is not None and self._border.num_requests > 0)
 
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what Serve records of this replica for `QueueLengthPolicy`."""
+        holds_state = getattr(self.service, "holds_state", None)
+        return {
+            TASKS_IN_WORK: float(self.worker.num_in_work),
+            HOLDS_STATE: float(holds_state is not None and holds_state()),
+        }
 
     def check_health(self) -> None:
         """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
@@ -79,4 +97,6 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        return Border(build_api(self.service, self.settings.token, folder_ids(self.settings)), self.limits)
+        api = build_api(self.service, self.settings.token, folder_ids(self.settings))
+        self._border = Border(api, self.limits)
+        return self._border

@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -77,6 +78,12 @@ class Worker:
         self.artifacts = artifacts
         self.leases = leases
         self.num_failed = 0
+        self._in_work: set[object] = set()
+
+    @property
+    def num_in_work(self) -> int:
+        """Return the number of tasks in work."""
+        return len(self._in_work)
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
@@ -112,11 +119,20 @@ class Worker:
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
             return TaskOutcome.LEASED
-        with lease:
+        with lease, self._counted():
             io = TaskIO(task, self.artifacts, self._producer(task, attempt))
             if not io.missing:
                 return TaskOutcome.SKIPPED
             return self._execute(handler, task, io)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        mark = object()  # adding to a set, and removing from it, is atomic
+        self._in_work.add(mark)
+        try:
+            yield
+        finally:
+            self._in_work.discard(mark)
 
     def _execute(self, handler: Handler, task: Task, io: TaskIO) -> TaskOutcome:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))

@@ -10,6 +10,7 @@ from poolbench.settings.cluster import (
     ProcessSettings,
     RestrictedS3Settings,
     S3Settings,
+    ScalingSettings,
 )
 from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
@@ -24,6 +25,7 @@ __all__ = [
     "ProcessSettings",
     "RestrictedS3Settings",
     "S3Settings",
+    "ScalingSettings",
     "ScorerSettings",
     "Settings",
     "SteererSettings",

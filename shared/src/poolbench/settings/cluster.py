@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from poolbench.errors import ConfigError
 from poolbench.settings.base import PREFIX, Settings, setting
 
 
@@ -132,6 +133,48 @@ class MemorySettings(Settings):
     shared_machine: bool = setting(
         False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
+    shared_gpu: bool = setting(
+        False, "this replica shares its GPU with other services ([phases](#one-gpu))", unset="as Serve's options say"
+    )
+
+
+_NUMBER_OF = "replicas of this service: a number, or `1-4` for as many as its work needs"
+_OR_NONE = f"{_NUMBER_OF}; `0-1` ends the last one too"
+_ONE = "1"
+_REPLICAS = r"^\d{1,4}(-\d{1,4})?$"
+
+
+class ScalingSettings(Settings):
+    """How many replicas of each service `cluster-up` deploys, on this machine and with Docker Compose."""
+
+    replicas_extractor: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_pooler: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_prober: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_scorer: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_steerer: str | None = setting(
+        None, _NUMBER_OF, unset="1; with more than three GPUs [more](#gpus)", pattern=_REPLICAS
+    )
+    replica_idle_s: float = setting(
+        300.0, "seconds without work before a replica above the smallest number is ended", gt=0, allow_inf_nan=False
+    )
+
+    def range_of(self, service: str) -> tuple[int, int] | None:
+        """Return the smallest and the largest number of replicas of a service, or None if its number is not set.
+
+        Raises:
+            ConfigError: There would never be a replica, the range ends below its start, or the steerer could end.
+        """
+        field = f"replicas_{service}"
+        if (value := getattr(self, field)) is None:
+            return None
+        least, _, most = value.partition("-")
+        found = int(least), int(most or least)
+        if found[1] < max(1, found[0]) or (service == "steerer" and found[0] < 1):
+            raise ConfigError(
+                f"{self.variable(field)} is {value!r}: use a number from 1 or a range such as 1-4; a range may start "
+                "at 0, but not for the steerer, whose replicas hold the vectors that clients registered"
+            )
+        return found
 
 
 class ComposeSettings(Settings):

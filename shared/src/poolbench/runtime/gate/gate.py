@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -30,14 +31,22 @@ class Gate:
         token: Bearer token of the services.
         settings: Limits.
         deadline_s: Seconds until a response. The services keep a shorter deadline; this one is for lost replicas.
+        asleep: Returns the services without a replica.
     """
 
-    def __init__(self, app: ASGIApp, token: str, settings: GateSettings, deadline_s: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        settings: GateSettings,
+        deadline_s: float,
+        asleep: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self._app = app
         self._token = token.encode()
         self._deadline_s = deadline_s
         self._clients = Clients(settings)
-        self._health = HealthDesk(app, self._token, settings)
+        self._health = HealthDesk(app, self._token, settings, asleep)
         self.bodies = Bodies(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

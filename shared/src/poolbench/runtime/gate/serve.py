@@ -41,4 +41,22 @@ def middlewares() -> list[Middleware]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
-    return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s)]
+    return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s, asleep=asleep_services)]
+
+
+def asleep_services() -> set[str]:
+    """Return the applications of Serve that have scaled to zero: they run without a replica, or the last one ends."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus, ReplicaState
+
+    return {
+        name
+        for name, application in serve.status().applications.items()
+        if application.status == ApplicationStatus.RUNNING
+        and not any(
+            count
+            for deployment in application.deployments.values()
+            for state, count in deployment.replica_states.items()
+            if state != ReplicaState.STOPPING
+        )
+    }
