@@ -20,7 +20,7 @@ from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
-from poolbench.settings import PlaceSettings
+from poolbench.settings import GateSettings, PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
@@ -32,6 +32,7 @@ DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    GateSettings.variable("open_documentation"): "true",  # for a browser, which sends no token; on loopback only
 }
 #: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {
@@ -55,11 +56,18 @@ FIXED = {
     "NCCL_SOCKET_IFNAME": "lo",
     "VLLM_NO_USAGE_STATS": "1",
 }
+#: Addresses of other clusters; and tokens, which lie in files that are read again when they change.
+_NOT_INHERITED = (
+    "RAY_ADDRESS",
+    "RAY_AUTH_TOKEN",
+    PlaceSettings.variable("token"),
+    PlaceSettings.variable("token_next"),
+)
 
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     """Return the environment of every process of the cluster. Tokens are named by file, never by value."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **DEFAULTS,
         **kept,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from tests.servers.authority import Certificate
 from tests.waiting import wait_until
 
 PASSWORD = "test-password"
@@ -38,29 +39,32 @@ def broker(kind: str, folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def serve(folder: Path) -> Iterator[str]:
-    """Runs a server; yields its address."""
+def serve(folder: Path, files: Certificate | None = None) -> Iterator[str]:
+    """Runs a server, with a certificate one that speaks TLS only; yields its address."""
     port = _free_port()
     options = {"port": port, "bind": "127.0.0.1", "requirepass": PASSWORD, "dir": folder, "save": ""}
+    if files is not None:
+        places = {"tls-cert-file": files.cert, "tls-key-file": files.key, "tls-ca-cert-file": files.authority}
+        options |= {"port": 0, "tls-port": port, "tls-auth-clients": "no", **places}
     command = [
         "redis-server",
         *(part for name, value in options.items() for part in (f"--{name}", str(value))),
     ]
     with (folder / "redis.log").open("w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log)
-    url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+    url = f"{'rediss' if files else 'redis'}://:{PASSWORD}@127.0.0.1:{port}/0"
     try:
-        _wait(url)
+        _wait(url, {"ssl_ca_certs": str(files.authority)} if files else {})
         yield url
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait(url: str) -> None:
+def _wait(url: str, tls: dict[str, str]) -> None:
     def answers() -> bool:
         try:
-            return bool(redis.Redis.from_url(url).ping())
+            return bool(redis.Redis.from_url(url, **tls).ping())
         except redis.ConnectionError:
             return False
 

@@ -10,6 +10,7 @@ from poolbench.queue.leases import open_leases
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.tokens import Tokens
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
@@ -76,4 +77,4 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        return Border(build_api(self.service, self.settings.token), self.limits)
+        return Border(build_api(self.service, Tokens.of_cluster()), self.limits)
