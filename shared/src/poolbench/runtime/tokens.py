@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -32,6 +33,7 @@ class Tokens:
         self._digests = [_digest(token.encode()) for token in self._valid]
         self._read_at_s = time.monotonic()
         self._problem = ""
+        self._reading = threading.Lock()
 
     @classmethod
     def of_cluster(cls) -> Tokens:
@@ -62,10 +64,16 @@ class Tokens:
         return name
 
     def _reread(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._read_at_s < REREAD_S:
+        """Read the tokens again if that was long ago; one thread at a time, so that no older result replaces a newer."""
+        if time.monotonic() - self._read_at_s < REREAD_S or not self._reading.acquire(blocking=False):
             return
-        self._read_at_s = now_s
+        try:
+            self._take_again()
+        finally:
+            self._read_at_s = time.monotonic()
+            self._reading.release()
+
+    def _take_again(self) -> None:
         try:
             found = _required(self._read())
         except ConfigError as error:
