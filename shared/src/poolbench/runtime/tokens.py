@@ -64,7 +64,7 @@ class Tokens:
         return name
 
     def _reread(self) -> None:
-        """Read the tokens again if that was long ago; one thread at a time, so that no older result replaces a newer."""
+        """Read the tokens again if that was long ago. One thread at a time: an older result must not come last."""
         if time.monotonic() - self._read_at_s < REREAD_S or not self._reading.acquire(blocking=False):
             return
         try:
