@@ -16,7 +16,7 @@ TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-all \
-	test-hostile soak lint bench picture clean
+	test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ test-hostile: install  ## Send hostile requests, messages and damaged files to t
 
 soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_SEED, SOAK_FAULTS)
 	@$(PY) -m tests.soak
+
+fuzz: install  ## Read 10,000 mutated messages and files of each kind (FUZZ_N, FUZZ_SEED, FUZZ_TARGETS, FUZZ_ONLY)
+	@$(PY) -m tests.fuzz
 
 lint: install  ## Check style, types and who may import whom
 	@$(BIN)/ruff check .

@@ -61,7 +61,7 @@ def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: 
 
 def _start_redis(stack: ExitStack, folder: Path, port: int) -> subprocess.Popen[bytes]:
     """Start a server that keeps a log of its data."""
-    command = redis_server.command(folder, "127.0.0.1", port, appendonly="yes")
+    command = redis_server.command(folder, "127.0.0.1", port, {"appendonly": "yes"})
     with (folder / "redis.log").open("ab") as log:
         server = stack.enter_context(subprocess.Popen(command, stdout=log, stderr=log))
     stack.callback(server.kill)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
+from poolbench.runtime.tls import client_context, server_files
 from poolbench.settings import ScalingSettings, SteererSettings
 
 DEPLOY_TIMEOUT_S = 300
@@ -37,8 +38,7 @@ def deploy(http: str, missing: list[str]) -> None:
 
     from poolbench.runtime.serve import build_app
 
-    address = urlsplit(http)
-    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    serve.start(http_options=http_options(http))
     import ray
 
     chosen = options(ray.cluster_resources().get("GPU", 0))
@@ -46,6 +46,12 @@ def deploy(http: str, missing: list[str]) -> None:
         serve.RunTarget(build_app(name, **chosen.get(name, {})), name=name, route_prefix=f"/{name}") for name in missing
     ]
     serve.run_many(targets, blocking=False, wait_for_applications_running=False)
+
+
+def http_options(http: str) -> dict[str, Any]:
+    """Return the options of Serve's proxy that answers at the address `http`, with TLS if it is configured."""
+    address = urlsplit(http)
+    return {"host": address.hostname, "port": address.port, "location": "HeadOnly", **server_files()}
 
 
 def states() -> list[AppState]:
@@ -95,7 +101,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
 
 def _answers(address: str, token: str) -> bool:
     try:
-        return httpx.get(address, headers=bearer(token), timeout=10).is_success
+        return httpx.get(address, headers=bearer(token), timeout=10, verify=client_context()).is_success
     except httpx.HTTPError:
         return False
 

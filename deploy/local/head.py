@@ -20,24 +20,35 @@ from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.settings import PlaceSettings
+from poolbench.settings import GateSettings, PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
 REPLICAS_PER_NODE = 16
 
-#: What holds for one machine only.
+#: What holds for one machine only: first unless the caller's environment says otherwise, then always.
+_LOCAL_DEFAULTS = {
+    GateSettings.variable("open_documentation"): "true",  # for a browser, which sends no token; on loopback only
+}
 _LOCAL = {
     # Without it Ray replaces 127.0.0.1 by an address of the machine, and its servers listen on every interface.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
+#: Addresses of other clusters; and tokens, which lie in files that are read again when they change.
+_NOT_INHERITED = (
+    "RAY_ADDRESS",
+    "RAY_AUTH_TOKEN",
+    PlaceSettings.variable("token"),
+    PlaceSettings.variable("token_next"),
+)
 
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     """Return the environment of every process of the cluster. Tokens are named by file, never by value."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **DEFAULTS,
+        **_LOCAL_DEFAULTS,
         **kept,
         **FIXED,
         **_LOCAL,

@@ -74,7 +74,7 @@ class Nodes:
         """Start one of two Redis servers: the broker, or the one with the state of Ray's head. Both write a log."""
         place = self.folder / f"redis-{port}"
         place.mkdir(exist_ok=True)
-        command = redis_server.command(place, self.desk.address, port, appendonly="yes")
+        command = redis_server.command(place, self.desk.address, port, {"appendonly": "yes"})
         self.desk.start(command, self.folder / f"redis-{port}.log")
 
     def start_head(self) -> None:

@@ -181,7 +181,7 @@ class RedisLeases:
 
         self.ttl_ms = int(ttl_s * 1000)
         self._error, self._shown = redis.RedisError, Broker(url).shown
-        self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
+        self._redis: Any = Broker(url).redis_client()
 
     def acquire(self, task_id: str) -> Lease | None:
         key, owner = _lease_key(task_id), uuid.uuid4().hex

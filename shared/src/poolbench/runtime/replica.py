@@ -13,6 +13,7 @@ from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.sharing import folder_ids, require_shared
+from poolbench.runtime.tokens import Tokens
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
@@ -97,6 +98,6 @@ class Replica:
     def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        api = build_api(self.service, self.settings.token, folder_ids(self.settings))
+        api = build_api(self.service, Tokens.of_cluster(), folder_ids(self.settings))
         self._border = Border(api, self.limits)
         return self._border

@@ -2,6 +2,7 @@
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
+    BrokerSettings,
     FolderSettings,
     HttpSettings,
     KuberaySettings,
@@ -15,6 +16,7 @@ from poolbench.settings.cluster import (
 from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
+    "BrokerSettings",
     "ExtractorSettings",
     "FolderSettings",
     "GateSettings",

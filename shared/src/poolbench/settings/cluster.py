@@ -33,11 +33,18 @@ class PlaceSettings(Settings):
         repr=False,
     )
     broker: SecretStr = setting(
-        SecretStr(""), "`filesystem:///absolute/folder` or `redis://[:password@]host:port/db`", unset="`<state>/queue`"
+        SecretStr(""),
+        "`filesystem:///absolute/folder`, `redis://[:password@]host:port/db` or `rediss://...`",
+        unset="`<state>/queue`",
     )
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
+    token_next: SecretStr = setting(
+        SecretStr(""),
+        "the token that is to replace it: [both are valid](security.md#replacing-the-token)",
+        unset="none",
+    )
     secrets: Path | None = setting(
         None,
         "folder of [files named like these variables](#secrets-as-files)",
@@ -45,13 +52,30 @@ class PlaceSettings(Settings):
     )
 
 
+class BrokerSettings(Settings):
+    """How a `rediss://` broker is reached."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}BROKER_")
+
+    ca_file: Path | None = setting(
+        None, "certificates of the authorities that a `rediss://` server may have", unset="those of the system"
+    )
+
+
 class HttpSettings(Settings):
-    """How long a request may take."""
+    """How long a request may take, and TLS."""
 
     model_config = SettingsConfigDict(env_prefix=f"{PREFIX}HTTP_")
 
     deadline_s: float = setting(
         1800.0, "seconds for an HTTP request; then it is answered with 504 and its work ends", gt=0, allow_inf_nan=False
+    )
+    tls_cert: Path | None = setting(
+        None, "certificate chain of the HTTP proxy, which then [answers HTTPS](security.md#tls)", unset="plain HTTP"
+    )
+    tls_key: Path | None = setting(None, "its private key", unset="none")
+    ca_file: Path | None = setting(
+        None, "for clients: certificates of the authorities of `https://` services", unset="the well-known ones"
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from poolbench.contracts.wire import HEALTH_PATH
+from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings
 from poolbench.statuses import ServiceState
 
@@ -30,16 +31,16 @@ class HealthDesk:
 
     Args:
         app: The proxy of Ray Serve.
-        token: Bearer token of the services.
+        tokens: Bearer tokens of the services.
         settings: Limits.
         asleep: Returns the services without a replica. It is called in a thread, because it may wait for Serve.
     """
 
     def __init__(
-        self, app: ASGIApp, token: bytes, settings: GateSettings, asleep: Callable[[], Collection[str]]
+        self, app: ASGIApp, tokens: Tokens, settings: GateSettings, asleep: Callable[[], Collection[str]]
     ) -> None:
         self._app = app
-        self._token = token
+        self._tokens = tokens
         self._settings = settings
         self._seen: dict[str, _Seen] = {}
         self._sleepers = _Sleepers(asleep, settings)
@@ -71,16 +72,19 @@ class HealthDesk:
         return task
 
     async def _ask(self, service: str, seen: _Seen) -> None:
-        reply = _Reply()
-        try:
-            await self._app(self._scope(service), reply.receive, reply.send)
-        except Exception as error:
-            reply.status, reply.body = 503, type(error).__name__.encode()
-        seen.status, seen.body = reply.read(service)
+        for token in self._tokens.valid():
+            reply = _Reply()
+            try:
+                await self._app(self._scope(service, token), reply.receive, reply.send)
+            except Exception as error:
+                reply.status, reply.body = 503, type(error).__name__.encode()
+            seen.status, seen.body = reply.read(service)
+            if set(seen.body) != {"status"}:  # a replica that has not read the same tokens yet gives no details
+                break
         seen.at_s = time.monotonic()
         seen.asked_s = None
 
-    def _scope(self, service: str) -> dict[str, Any]:
+    def _scope(self, service: str, token: str) -> dict[str, Any]:
         path = f"/{service}{HEALTH_PATH}"
         return {
             "type": "http",
@@ -92,7 +96,7 @@ class HealthDesk:
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
-            "headers": [(b"host", b"localhost"), (b"authorization", b"Bearer " + self._token)],
+            "headers": [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())],
             "client": ("127.0.0.1", 0),
             "server": ("127.0.0.1", 0),
             "state": {},

@@ -10,9 +10,8 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
-from poolbench.errors import ConfigError
 from poolbench.runtime.gate.gate import Gate
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings, HttpSettings
 
 if TYPE_CHECKING:
@@ -32,16 +31,14 @@ def middlewares() -> list[Middleware]:
 
     from poolbench.runtime.gate.protocol import protocol_class
 
-    settings, token = GateSettings.load(), ClusterSettings.load().token
-    if not token:
-        raise ConfigError("POOLBENCH_TOKEN is empty: the gate does not open without a bearer token")
+    settings, tokens = GateSettings.load(), Tokens.of_cluster()
     uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_class(settings)  # type: ignore[assignment]
     # Otherwise every client on this machine could name itself another address, with `X-Forwarded-For`.
     os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
-    return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s, asleep=asleep_services)]
+    return [Middleware(Gate, tokens=tokens, settings=settings, deadline_s=deadline_s, asleep=asleep_services)]
 
 
 def asleep_services() -> set[str]:
