@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import celery.worker.state
@@ -27,16 +26,6 @@ from poolbench.statuses import TaskOutcome
 
 _LOG = logging.getLogger("poolbench.queue")
 _RETRY_PAUSE_S = 2.0
-_TASK_NICENESS = 10
-
-
-def _let_requests_go_first() -> None:
-    """Lower the priority of this thread, which only tasks use: requests wait for little when the processors are busy.
-
-    On Linux the priority belongs to the thread, and threads that it starts inherit it.
-    """
-    with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _TASK_NICENESS)
 
 
 class QueueConsumer(TaskProcessorAdapter):
@@ -63,7 +52,6 @@ class QueueConsumer(TaskProcessorAdapter):
         """Register the task. `RetryTaskError` leads to another delivery; any other exception becomes a dead letter."""
 
         def run(task: dict[str, Any]) -> str:
-            _let_requests_go_first()
             retries = current_task.request.retries
             try:
                 return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))

@@ -6,7 +6,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack, aclosing, nullcontext
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +15,8 @@ from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.settings import SteererSettings
 from poolbench_steerer.concurrency import OnDone, run_all
-from poolbench_steerer.engine.launch import launch
+from poolbench_steerer.engine.launch import device, launch
+from poolbench_steerer.engine.places import TaskPlaces, num_task_places
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
@@ -38,25 +39,23 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
-#: Places in the engine that texts of tasks leave free, and the share of few places.
-_FREE_PLACES, _FREE_SHARE = 16, 8
-
-
-def num_task_places(num_rows: int, num_seqs: int) -> int:
-    """Return how many texts of tasks may be in the engine at once.
-
-    vLLM serves in order of arrival, and steps are full with `num_seqs` texts. The places that are left let a text that
-    a client waits for begin with the next step, instead of after those of a task, which may be thousands.
-    """
-    places = min(num_rows, num_seqs)
-    return max(1, places - min(_FREE_PLACES, places // _FREE_SHARE))
+#: Places of texts of tasks on a CPU while clients wait for texts.
+_FEW_PLACES = 24
 
 
 class SteeringEngine:
     """AsyncLLM with the steering worker. All methods belong to the event loop that started it."""
 
     def __init__(
-        self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float, num_seqs: int
+        self,
+        model: ModelRef,
+        llm: AsyncLLM,
+        info: dict[str, Any],
+        bank: VectorBank,
+        start_s: float,
+        *,
+        num_seqs: int,
+        on_cpu: bool,
     ) -> None:
         self.model = model
         self.llm = llm
@@ -69,7 +68,8 @@ class SteeringEngine:
         self.start_s = start_s
         self.num_repeated = 0  # positions computed again after preemptions
         self._rows = Rows(llm, info["num_rows"])
-        self._task_places = asyncio.Semaphore(num_task_places(info["num_rows"] - 1, num_seqs))
+        num_places = num_task_places(info["num_rows"] - 1, num_seqs)
+        self._places = TaskPlaces(num_places, _FEW_PLACES if on_cpu else num_places)
         self._registering = asyncio.Lock()
 
     @classmethod
@@ -80,7 +80,7 @@ class SteeringEngine:
         start_s = time.monotonic() - began
         info = (await llm.collective_rpc("steering_info"))[0]
         bank = bank or VectorBank(info["width"], info["num_slots"])
-        engine = cls(model, llm, info, bank, start_s, config.max_num_seqs)
+        engine = cls(model, llm, info, bank, start_s, num_seqs=config.max_num_seqs, on_cpu=device(config) == "cpu")
         await engine._upload(bank.resident)
         return engine
 
@@ -152,7 +152,7 @@ class SteeringEngine:
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        async with self._task_places if of_task else nullcontext():
+        async with self._places.place(of_task=of_task):
             *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
         pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
         logprobs = [position[token].logprob for token, position in pairs if position is not None]
@@ -181,8 +181,7 @@ class SteeringEngine:
     ) -> Receipt | None:
         steering, num_prompt = request.steering, len(request.prompt_ids)
         async with AsyncExitStack() as place, AsyncExitStack() as lent:
-            if request.of_task:
-                await place.enter_async_context(self._task_places)
+            await place.enter_async_context(self._places.place(of_task=request.of_task))
             row = await lent.enter_async_context(self._rows.lent())
             wire = unsteered_wire(row) if steering is None else steering.wire(row, slots, num_prompt)
             salt = None if steering is None else steering.cache_salt(num_prompt)
