@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from deploy.local.exposure import exposed
+from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
 from tests.figures import Rows, assert_same, rows_of
 from tests.waiting import PATIENCE_S, wait_until
@@ -182,6 +183,7 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     cluster = load(running.state)
     assert cluster is not None and first
     assert exposed(cluster) == []
+    assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"
     folder = Path(cluster.ray_temp).parent
     assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
     answers = [_unauthenticated(port) for port in grpc_ports(cluster)]
