@@ -1,19 +1,21 @@
 """`python -m deploy.docker.head`: Ray's head inside its container, which deploys the services as workers join."""
 
+import logging
 import socket
 import subprocess
 import sys
 import time
 
-from rich.console import Console
-
 from deploy.docker.node import READY_PORT, answers
 from deploy.local import apps
-from poolbench.contracts.wire import SERVICES
+from poolbench.contracts.wire import METRICS_PORT, SERVICES
 from poolbench.errors import EndpointError
+from poolbench.telemetry.logs import configure_logging
 
+_LOG = logging.getLogger("poolbench.cluster")
 HTTP = "http://0.0.0.0:8000"
 _HEAD = ["ray", "start", "--head", "--block", "--port=6379", "--num-cpus=2", "--object-store-memory=100000000"]
+_METRICS = f"--metrics-export-port={METRICS_PORT}"
 _QUIET = ["--include-dashboard=false", "--disable-usage-stats", "--log-color=false"]
 _CHECK_S = 5
 _RETRY_S = 60
@@ -21,7 +23,8 @@ _RETRY_S = 60
 
 def main() -> int:
     """Run the head until it ends; services are deployed again whenever one is absent or has failed."""
-    head = subprocess.Popen([*_HEAD, *_QUIET])
+    configure_logging("head")
+    head = subprocess.Popen([*_HEAD, _METRICS, *_QUIET])
     try:
         _connect(head)
         with socket.create_server(("", READY_PORT)):  # workers that came earlier would only slow the head's start
@@ -63,11 +66,11 @@ def _await_places(head: subprocess.Popen[bytes]) -> None:
     """Wait until a worker of every service has joined, so that each can be placed."""
     import ray
 
-    console, seen = Console(), set[str]()
+    seen = set[str]()
     while head.poll() is None and seen != set(SERVICES):
         here = set(SERVICES) & ray.cluster_resources().keys()
         for name in sorted(here - seen):
-            console.print(f"worker of the {name} has joined")
+            _LOG.info("worker of the %s has joined", name)
         seen = here
         time.sleep(1)
 

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 
-from poolbench.contracts.wire import SERVICES
+from poolbench.contracts.wire import METRICS_PORT, SERVICES
 from poolbench.settings import refuse_unknown
 
 HEAD = "head"
@@ -25,6 +25,7 @@ def main() -> None:
         time.sleep(1)
     places = json.dumps({sys.argv[1]: REPLICAS_PER_NODE})
     command = ["ray", "start", "--block", f"--address={HEAD}:6379", f"--resources={places}"]
+    command.append(f"--metrics-export-port={METRICS_PORT}")
     os.execvp("ray", [*command, "--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false"])
 
 

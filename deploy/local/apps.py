@@ -13,6 +13,7 @@ from rich.table import Table
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.settings import SteererSettings
+from poolbench.telemetry.logs import serve_logging
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
@@ -38,7 +39,8 @@ def deploy(http: str, missing: list[str]) -> None:
     from poolbench.runtime.serve import build_app
 
     address = urlsplit(http)
-    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    http_options = {"host": address.hostname, "port": address.port, "location": "HeadOnly"}
+    serve.start(http_options=http_options, logging_config=serve_logging())
     import ray
 
     chosen = options(ray.cluster_resources().get("GPU", 0))

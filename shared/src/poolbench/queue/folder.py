@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import stat
 import time
@@ -31,6 +32,7 @@ SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1
 
 _LOG = logging.getLogger("poolbench.queue")
+_STAMP = re.compile(r"([0-9]{20})-")
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
@@ -62,6 +64,11 @@ class FolderSpool:
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
         return (each for each in read if each is not None)
+
+    def oldest(self, queue: str) -> float | None:
+        """Return when the oldest message was written: its name begins with the time."""
+        stamps = (_STAMP.match(name) for name in os.listdir(self.messages) if _queue_of(name) == queue)
+        return min((int(stamp[1]) / 1e9 for stamp in stamps if stamp), default=None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         _write(self.dead, queue, letter.encode())

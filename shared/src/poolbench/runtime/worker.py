@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,20 +17,29 @@ from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.confidential import confidential, without_message
+from poolbench.runtime.deliveries import DeliveryMeter
 from poolbench.runtime.service import Handler, Service
 from poolbench.runtime.taskio import TaskIO, handling
 from poolbench.statuses import Code, Status, TaskOutcome
 from poolbench.storage.artifacts import Artifacts
+from poolbench.telemetry.catalog import REFUSED, RETRIED
+from poolbench.telemetry.ids import RUN, TASK, identified
+from poolbench.telemetry.traces import span
 
 _LOG = logging.getLogger("poolbench.task")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RetryTaskError(Exception):
     """The infrastructure under a task failed; the queue delivers it again, a bounded number of times."""
 
+    outcome: str = RETRIED
+
 
 class RefusedTaskError(Exception):
     """A message is no task of this service. It is recorded as failed and not delivered again."""
+
+    outcome = REFUSED
 
 
 class _UnknownKindError(UnknownNameError):
@@ -76,6 +86,7 @@ class Worker:
         self.artifacts = artifacts
         self.leases = leases
         self.num_failed = 0
+        self.meter = DeliveryMeter(service.name, service.handlers)
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
@@ -85,6 +96,13 @@ class Worker:
             RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
             RefusedTaskError: The message is no task of this service.
         """
+        ids = {RUN: _label(message.get("run_id")), TASK: _label(message.get("task_id"))}
+        with identified(**ids), self.meter.measuring(message.get("kind")) as delivery, span(delivery.kind, **ids):
+            outcome = self._run(message, attempt, final)
+            delivery.outcome = outcome
+        return outcome
+
+    def _run(self, message: Mapping[str, Any], attempt: int, final: bool) -> TaskOutcome:
         restricted = concerns_sensitive(message)
         try:
             with confidential(restricted):
@@ -102,7 +120,9 @@ class Worker:
         if refused:
             raise RefusedTaskError(failure.reason) from cause
         if failure.retryable:  # raised outside the handler, so that a restricted error is not its context
-            raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from cause
+            retry = RetryTaskError(f"{message.get('task_id')}: {failure.reason}")
+            retry.outcome = TaskOutcome.FAILED if final else RETRIED
+            raise retry from cause
         return TaskOutcome.FAILED
 
     def _claim(self, task: Task, attempt: int) -> TaskOutcome:
@@ -161,3 +181,8 @@ class Worker:
         except PoolbenchError:
             # The driver sees neither manifest nor lease and sends the task again.
             _LOG.error("%s: the failure could not be recorded", task_id, exc_info=trace)
+
+
+def _label(value: object) -> str:
+    """Return an id of a message, which may hold anything, for logs."""
+    return value if isinstance(value, str) and _ID.fullmatch(value) else ""

@@ -36,6 +36,13 @@ class PlaceSettings(Settings):
     )
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
+    metrics_port: int = setting(
+        0,
+        "port of the [metrics](observability.md) of `cluster-up`, none from 10002 to 19999",
+        unset="8080, or a free one",
+        ge=0,
+        lt=2**16,
+    )
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
     secrets: Path | None = setting(
         None,
@@ -51,6 +58,26 @@ class HttpSettings(Settings):
 
     deadline_s: float = setting(
         1800.0, "seconds for an HTTP request; then it is answered with 504 and its work ends", gt=0, allow_inf_nan=False
+    )
+
+
+class LogSettings(Settings):
+    """Logs of services and driver."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}LOG_")
+
+    format: Literal["text", "json"] = setting("text", "format of [logs](observability.md#logs): `text` or `json`")
+
+
+class TraceSettings(Settings):
+    """Traces of services and driver."""
+
+    traces: str | None = setting(
+        None,
+        "address of an OpenTelemetry collector (OTLP over HTTP), such as `http://127.0.0.1:4318`, for "
+        "[traces](observability.md#traces)",
+        unset="no traces",
+        pattern=r"^https?://[^\s/]+(/\S*)?$",
     )
 
 
@@ -140,6 +167,11 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
+    monitoring: bool = setting(False, "Docker Compose starts [Prometheus and Grafana](observability.md#dashboards) too")
+    prometheus_image: str = setting("", "image of Prometheus", unset="named in `deploy/docker/compose.yaml`")
+    prometheus_port: int = setting(9090, "port of Prometheus on this machine", ge=1, lt=2**16)
+    grafana_image: str = setting("", "image of Grafana", unset="named in `deploy/docker/compose.yaml`")
+    grafana_port: int = setting(3000, "port of Grafana on this machine", ge=1, lt=2**16)
 
 
 class KuberaySettings(Settings):
