@@ -73,7 +73,7 @@ def test_a_lease_is_renewed_while_held_and_exclusive(url: str) -> None:
     lease = leases.acquire("renewed")
     assert lease is not None
     time.sleep(2 * 3.0)
-    assert leases.alive("renewed")
+    assert leases.alive("renewed") and leases.held(["renewed", "other"]) == {"renewed"}
     assert open_leases(Broker(url)).acquire("renewed") is None
     lease.release()
     assert not leases.alive("renewed")

@@ -17,6 +17,7 @@ import psutil
 from poolbench.contracts.wire import METRICS_PORT
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import CLUSTER_FILE, STATE_FOLDER, read_cluster
+from poolbench.runtime.tls import server_files
 from poolbench.settings import PlaceSettings, ProcessSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -139,7 +140,7 @@ def new_cluster(state: Path) -> Cluster:
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
     return Cluster(
         cluster_id=secrets.token_hex(8),
-        http=f"http://127.0.0.1:{_port(given, 'http_port', 8000)}",
+        http=f"{'https' if server_files() else 'http'}://127.0.0.1:{_port(given, 'http_port', 8000)}",
         store=given.store or str(state / "store"),
         restricted_store=given.restricted_store,
         broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",

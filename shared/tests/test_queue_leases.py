@@ -32,6 +32,7 @@ def test_a_lease_is_exclusive_until_released(leases: FolderLeases) -> None:
     lease = leases.acquire("job")
     assert lease is not None
     assert leases.alive("job") and not leases.alive("other")
+    assert leases.held(["other", "job", "third"]) == {"job"} and leases.held([]) == set()
     assert leases.acquire("job") is None
     lease.release()
     lease.release()

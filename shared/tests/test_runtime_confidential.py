@@ -74,21 +74,24 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    handler, root = Lines(), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    for name in LIBRARIES:  # transformers and vLLM, once imported, keep their records from the root logger
-        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+    """All records, whatever earlier tests of this process, and libraries that they imported, made of the loggers."""
+    handler, loggers = Lines(), [logging.getLogger(name) for name in ("", *LIBRARIES)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "propagate", True)  # transformers and vLLM, once imported, switch it off
+        monkeypatch.setattr(logger, "disabled", False)
+        logger.setLevel(logging.DEBUG)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(False)  # as long as it is on, switching it on again does nothing
     logging.captureWarnings(True)
     with warnings.catch_warnings():
         warnings.simplefilter("always")  # else a warning is shown once per process
         yield handler.lines
         assert handler.json and SECRET not in "\n".join(handler.json)
     logging.captureWarnings(False)
-    root.removeHandler(handler)
-    root.setLevel(level)
+    logging.getLogger().removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
+from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import Exit
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import RunState
@@ -22,12 +22,11 @@ from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
-from poolbench_driver.plan.steering import generations
 from poolbench_driver.records import Publisher
 from poolbench_driver.report import write_report
 from poolbench_driver.run import FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.progress import STAGES, Display
+from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
 
@@ -44,24 +43,11 @@ class Job:
     session: Session
     left_out: str = ""
 
-    def describe(self) -> str:
-        """Return what a run would do, for --dry-run."""
+    def left(self) -> tuple[list[Task], set[str]]:
+        """Return the tasks that are still to do, in sending order, and the keys of all committed artifacts."""
         committed = committed_keys(self.session.artifacts)
-        todo = remaining(self.plan, committed - Erasure(self.plan, self.session.artifacts).needed_again(committed))
-        by_kind = Counter(task.kind for task in todo)
-        scope = self.plan.scope
-        model = scope.model
-        lines = [
-            f"protocol {self.config.protocol}, budget {self.config.budget.name}",
-            f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
-            f"concepts {', '.join(self.config.concepts)}",
-            f"{len(scope.strategies)} strategies, layers {scope.layers}"
-            + (f", steering at layer {scope.steering_layer}" if scope.steers else ""),
-            f"{len(todo)} of {len(self.plan.tasks)} tasks to do",
-            *([f"texts to generate: {generations(scope)}"] if scope.steers and todo else []),
-            *filter(None, [self.left_out]),
-        ]
-        return "\n".join(lines + [f"  {STAGES.get(kind, kind):<20} {count}" for kind, count in by_kind.items()])
+        committed -= Erasure(self.plan, self.session.artifacts).needed_again(committed)
+        return remaining(self.plan, committed), committed
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         """Run to the report, repairing damaged artifacts; return 1 after failures or a cancellation."""

@@ -39,7 +39,13 @@ def run(
     output: Output = Path("runs"),
     display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
-    dry_run: Annotated[bool, typer.Option(help="Say what would be done, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option(help="Say what would be done and what it costs, and stop.")] = False,
+    gpus: Annotated[int, typer.Option(help="With --dry-run: GPUs of the cluster.")] = 0,
+    gpu_type: Annotated[
+        str, typer.Option(help="With --dry-run: kind of the GPUs: a100, b200, h100, h200, l40s.")
+    ] = "h100",
+    price_per_gpu_hour: Annotated[float | None, typer.Option(help="With --dry-run: price of one GPU hour.")] = None,
+    replicas: Annotated[str | None, typer.Option(help="With --dry-run: such as prober=8,scorer=2.")] = None,
     detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
@@ -56,6 +62,7 @@ def run(
         "keep_activations": keep_activations or None,
         "limit": limit,
     }
+    from poolbench_driver.cli.dry_run import cluster_of, show_dry_run
     from poolbench_driver.cluster.session import check_session, open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.run.progress import open_display
@@ -65,7 +72,7 @@ def run(
     shown = open_display(display)
     job = prepare(settings, open_session())  # wrong names are reported first, because that needs no cluster
     if dry_run:
-        typer.echo(job.describe())
+        show_dry_run(job, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), as_json=display == "json")
         return Exit.DONE
     check_session(job.session)
     folder = RunFolder.create(output, job.config)

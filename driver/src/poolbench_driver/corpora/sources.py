@@ -132,6 +132,7 @@ class LocalStep:
     key: str
     label: str
     build: Callable[[], pa.Table | dict[str, bytes]]
+    num_rows: int = 0  # at most so many, for estimates; 0 where there are none or the number is not known before
 
 
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
@@ -144,7 +145,7 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
         table = concept_table(config, concept.id)
         return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
-    return LocalStep(key, f"passages {concept.id}/{split}", build)
+    return LocalStep(key, f"passages {concept.id}/{split}", build, sizes[f"num_{split}"])
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:
@@ -164,10 +165,10 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
 def openings_step(name: str, count: int) -> LocalStep:
     """Return the first `count` openings of a named set; raise UnknownNameError or CorpusError if it has fewer."""
     key, table = PROMPTS.key(TABLE(), PromptsParams(openings=name, count=count), {}), load_openings(name, count)
-    return LocalStep(key, f"openings {name}", lambda: table)
+    return LocalStep(key, f"openings {name}", lambda: table, table.num_rows)
 
 
 def calibration_step() -> LocalStep:
     """Return the fixed texts whose residual norm is the unit of strength."""
     key = PROMPTS.key(TABLE(), PromptsParams(calibration=CALIBRATION_SET), {})
-    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration)
+    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration, load_calibration().num_rows)

@@ -6,9 +6,8 @@ killed: a task that is neither committed, nor waiting, nor leased by a live work
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, failure_path
@@ -18,7 +17,7 @@ from poolbench.statuses import Status
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.run.outcomes import Failure, committed_keys
-from poolbench_driver.run.pace import InFlight, Pace
+from poolbench_driver.run.pace import SYSTEM_CLOCK, Clock, InFlight, Pace
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recovery import Recovery
 
@@ -42,10 +41,11 @@ class RunLoop:
         cancelled: Callable[[], bool] = lambda: False,
         run_id: str = "",
         pace: Pace | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.plan, self.artifacts, self.queue, self.leases = plan, artifacts, queue, leases
         self.display, self.max_failures, self.pace = display, max_failures, pace or Pace()
-        self.cancelled, self.run_id = cancelled, run_id
+        self.cancelled, self.run_id, self.clock = cancelled, run_id, clock
         self.recovery = Recovery(plan, artifacts, leases, display.note)
         self.committed, self.pending = self.recovery.committed, self.recovery.pending
         self.failures = self.recovery.failures
@@ -87,7 +87,7 @@ class RunLoop:
             self._step()
             self.display.tick({t: entry.task for t, entry in self.in_flight.items()})
             if self.unfinished:
-                time.sleep(self.pace.tick_s)
+                self.clock.sleep(self.pace.tick_s)
         if self.cancelled():
             self._cancel_in_flight()
         self.recovery.erase_texts()  # texts that remain after an earlier run or an outage
@@ -106,9 +106,9 @@ class RunLoop:
             if not error.retryable:
                 raise
             if self._away_since_s is None:
-                self._away_since_s = time.monotonic()
+                self._away_since_s = self.clock.now_s()
                 self.display.note(f"waiting: {error}")
-            if time.monotonic() - self._away_since_s > self.pace.outage_s:
+            if self.clock.now_s() - self._away_since_s > self.pace.outage_s:
                 raise
         else:
             self._away_since_s = None
@@ -121,32 +121,45 @@ class RunLoop:
         return defaultdict(set, {name: self.queue.waiting(name) for name in {task.service for task in tasks}})
 
     def _collect(self, waiting: dict[str, set[str]]) -> None:
-        for task_id, entry in list(self.in_flight.items()):
-            task = entry.task
-            # Read the failure first: its worker commits nothing after it, so the outputs found now are final.
-            failure = self.recovery.read_failure(task)
-            self._look_for_outputs(task, every=failure is not None)
+        """Take the outcomes of tasks that ended; note which tasks wait, and which are in work."""
+        ended = self._unseen(waiting)
+        due = [entry for task_id, entry in self.in_flight.items() if task_id in ended or entry.look_due(self.pace)]
+        # Read failures first: their workers commit nothing after them, so the outputs found then are final.
+        failures = self.recovery.read_failures([self.in_flight[task_id].task for task_id in ended])
+        self._look_for_outputs([entry.task for entry in due], ended)
+        for entry in due:
+            task, failure = entry.task, failures.get(entry.task.task_id)
+            entry.looked()
             if self._is_done(task):
-                del self.in_flight[task_id]
+                del self.in_flight[task.task_id]
                 self.display.done(task)
             elif failure:
-                del self.in_flight[task_id]
+                del self.in_flight[task.task_id]
                 if standing := self.recovery.settle(task, failure):
                     self._fail(standing)
-            elif task_id in waiting[task.service]:
-                entry.seen(leased=False)
-            elif self.leases.alive(task_id):
-                entry.seen(leased=True)
-            else:
+            elif task.task_id in ended:
                 self._miss(entry)
 
-    def _look_for_outputs(self, task: Task, *, every: bool) -> None:
-        """Look up outputs until one is missing: usually one request per round, not one per key."""
-        for key in task.outputs.values():
-            if key in self.committed or self.artifacts.exists(key):
-                self.committed.add(key)
-            elif not every:
-                break
+    def _unseen(self, waiting: dict[str, set[str]]) -> set[str]:
+        """Return the tasks that are neither waiting nor in work, and note of the others which they are."""
+        queued = {task_id for task_id, entry in self.in_flight.items() if task_id in waiting[entry.task.service]}
+        leased = self.leases.held(self.in_flight.keys() - queued)
+        for task_id in queued | leased:
+            self.in_flight[task_id].seen(leased=task_id in leased)
+        return self.in_flight.keys() - queued - leased
+
+    def _look_for_outputs(self, tasks: Sequence[Task], ended: Set[str]) -> None:
+        """Look up outputs: of tasks that ended all, of others one, and the rest if it is there."""
+        missing = {task.task_id: [key for key in task.outputs.values() if key not in self.committed] for task in tasks}
+        first = [key for task_id, keys in missing.items() for key in (keys if task_id in ended else keys[:1])]
+        there = self.recovery.requests.existing(first)
+        rest = [
+            key
+            for task_id, keys in missing.items()
+            if task_id not in ended and there.issuperset(keys[:1])
+            for key in keys[1:]
+        ]
+        self.committed |= there | self.recovery.requests.existing(rest)
 
     def _miss(self, entry: InFlight) -> None:
         """Send a task again that is neither waiting nor leased; some time must pass before it counts as lost."""
@@ -187,18 +200,22 @@ class RunLoop:
     def _send_ready(self, waiting: dict[str, set[str]]) -> None:
         in_work = Counter(entry.task.service for entry in self.in_flight.values() if entry.leased)
         queued = Counter(entry.task.service for entry in self.in_flight.values() if not entry.leased)
-        for task_id, task in list(self.pending.items()):
+        ready: list[Task] = []
+        for task in self.pending.values():
             limit = max(self.pace.queued_ahead, in_work[task.service])
-            if queued[task.service] >= limit or not self.committed.issuperset(task.inputs.values()):
-                continue
-            self.artifacts.store.delete(failure_path(task_id))  # left by an earlier run; this is the retry
-            self.artifacts.store.delete(cancel_path(task_id))
+            if queued[task.service] < limit and self.committed.issuperset(task.inputs.values()):
+                queued[task.service] += 1
+                ready.append(task)
+        # Failures were left by an earlier run; this is the retry.
+        marks = [path(task.task_id) for task in ready for path in (failure_path, cancel_path)]
+        self.recovery.requests.delete(marks)
+        leased = self.leases.held(task.task_id for task in ready)
+        for task in ready:
             # Another driver, or this run before it was interrupted, may have sent it already.
-            if task_id not in waiting[task.service] and not self.leases.alive(task_id):
-                self._send(task)
-            queued[task.service] += 1
-            self.in_flight[task_id] = InFlight(task)
-            del self.pending[task_id]
+            if task.task_id not in waiting[task.service] and task.task_id not in leased:
+                self._publish(task)
+            self.in_flight[task.task_id] = InFlight(task, self.clock)
+            del self.pending[task.task_id]
 
     def _cancel_in_flight(self) -> None:
         """Ask the workers to drop the tasks of this run; another run that needs the same tasks sends them again."""
@@ -207,4 +224,7 @@ class RunLoop:
 
     def _send(self, task: Task) -> None:
         self.artifacts.store.delete(cancel_path(task.task_id))
+        self._publish(task)
+
+    def _publish(self, task: Task) -> None:
         self.queue.send(task.model_copy(update={"run_id": self.run_id}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import MANIFEST_FILE, failure_path
@@ -36,6 +38,43 @@ class Failure:
 def failure_of(error: CellError) -> Failure:
     """Return a failure without a task: cells that need a failed cell cannot be computed either."""
     return Failure("", "", error.status, str(error), quoted=error.quoted)
+
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+REQUESTS_AT_ONCE = 16
+
+
+class Requests:
+    """Requests of the loop to the store, several at once: over a network each of them mostly waits."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._pool = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="store")
+
+    def existing(self, keys: Sequence[str]) -> set[str]:
+        """Return which of these keys are committed."""
+        return {key for key, there in zip(keys, self.each(self._artifacts.exists, keys), strict=True) if there}
+
+    def failures(self, tasks: Sequence[Task]) -> list[Failure | DamagedRecordError | None]:
+        """Return the recorded failure of each task, or the error that its record cannot be read."""
+        return self.each(self._failure, tasks)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Remove objects."""
+        self.each(self._artifacts.store.delete, paths)
+
+    def _failure(self, task: Task) -> Failure | DamagedRecordError | None:
+        try:
+            return read_failure(self._artifacts, task)
+        except DamagedRecordError as error:
+            return error
+
+    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        """Return what `act` returns for each item; raise the first error."""
+        if len(items) < 2:
+            return [act(item) for item in items]
+        return list(self._pool.map(act, items))
 
 
 class DamagedRecordError(Exception):

@@ -4,8 +4,29 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from poolbench.contracts.tasks import Task
+
+
+class Clock(Protocol):
+    """The time that the loop lives in; `bench/scale.py` gives it a simulated one."""
+
+    def now_s(self) -> float:
+        """Return seconds since some moment."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+
+
+class SystemClock:
+    """The clock of this machine, which nothing sets back."""
+
+    now_s = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
+
+
+SYSTEM_CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
@@ -23,6 +44,9 @@ class Pace:
     max_sends: int = 12  # sends before a task is given up that no worker ever took
     outage_s: float = 60.0  # how long the store or the broker may be unavailable before the run stops
     tick_s: float = 0.4  # pause between two rounds
+    # A task that ended is looked up in the store at once. One that waits or is in work is looked up this often: its
+    # first outputs are used before it has made the last one, and another run may have made them.
+    look_s: float = 2.0
 
 
 @dataclass
@@ -30,21 +54,34 @@ class InFlight:
     """A task that was sent and has no outcome yet."""
 
     task: Task
+    clock: Clock = SYSTEM_CLOCK
     sends: int = 1
     losses: int = 0  # workers that died of it
     leased: bool = False  # a worker had it in the last round
     taken: bool = False  # a worker has had it since it was last sent
-    last_seen_s: float = field(default_factory=time.monotonic)  # when it was last waiting or in work
+    last_seen_s: float = field(init=False)  # when it was last waiting or in work
+    looked_s: float = field(init=False)  # when its outputs were last looked up
+
+    def __post_init__(self) -> None:
+        self.last_seen_s = self.looked_s = self.clock.now_s()
+
+    def look_due(self, pace: Pace) -> bool:
+        """Return whether its outputs should be looked up although it has not ended."""
+        return self.clock.now_s() - self.looked_s >= pace.look_s
+
+    def looked(self) -> None:
+        """Record that its outputs were looked up."""
+        self.looked_s = self.clock.now_s()
 
     def seen(self, *, leased: bool) -> None:
         """Record that the task waits, or that a worker has it."""
         self.leased, self.taken = leased, self.taken or leased
-        self.last_seen_s = time.monotonic()
+        self.last_seen_s = self.clock.now_s()
 
     def vanished(self, pace: Pace) -> bool:
         """Return whether the task was neither waiting nor in work for so long that it counts as lost."""
         patience_s = min(pace.vanished_s * 2 ** (self.sends - 1), pace.max_vanished_s)
-        return time.monotonic() - self.last_seen_s > patience_s
+        return self.clock.now_s() - self.last_seen_s > patience_s
 
     def hopeless(self, pace: Pace) -> bool:
         """Return whether the task is given up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from poolbench.contracts.tasks import Task
@@ -11,7 +11,7 @@ from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench_driver.plan import Plan
 from poolbench_driver.run.erasure import Erasure
-from poolbench_driver.run.outcomes import DamagedRecordError, Failure, read_failure
+from poolbench_driver.run.outcomes import DamagedRecordError, Failure, Requests
 from poolbench_driver.run.repairs import Repairs
 
 
@@ -24,6 +24,7 @@ class Recovery:
         self.committed: set[str] = set()  # keys of the committed artifacts
         self.pending: dict[str, Task] = {}  # tasks still to send
         self.failures: dict[str, Failure] = {}
+        self.requests = Requests(artifacts)
         self.erasure = Erasure(plan, artifacts)
         self.repairs = Repairs(plan, artifacts, leases, note)
 
@@ -35,13 +36,15 @@ class Recovery:
         self.erasure.look()
         self.repairing(self._build_local)
 
-    def read_failure(self, task: Task) -> Failure | None:
-        """Return the recorded failure of a task; set an unreadable record aside, so that the task is sent again."""
-        try:
-            return read_failure(self.artifacts, task)
-        except DamagedRecordError as error:
-            self.repairs.set_record_aside(error.path)
-            return None
+    def read_failures(self, tasks: Sequence[Task]) -> dict[str, Failure]:
+        """Return recorded failures by task id; set unreadable records aside, so that their tasks are sent again."""
+        found: dict[str, Failure] = {}
+        for task, failure in zip(tasks, self.requests.failures(tasks), strict=True):
+            if isinstance(failure, DamagedRecordError):
+                self.repairs.set_record_aside(failure.path)
+            elif failure is not None:
+                found[task.task_id] = failure
+        return found
 
     def settle(self, task: Task, failure: Failure) -> Failure | None:
         """Return the failure if it is final; None if the task is done again, after its inputs where necessary."""

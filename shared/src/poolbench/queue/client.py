@@ -1,7 +1,7 @@
 """Send tasks and inspect the queues, from any process and without Ray."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,20 +31,30 @@ class TaskQueue:
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
-        options: dict[str, Any] = {"queue": queue_name(task.service), "task_id": task.task_id}
-        with span(f"send {task.kind}", run_id=task.run_id, task_id=task.task_id), self._reachable("send"):
-            options |= {"retry_policy": _PUBLISH_POLICY, "headers": {SENT_AT: time.time(), **trace_headers()}}
-            self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)
+        with span(f"send {task.kind}", run_id=task.run_id, task_id=task.task_id):
+            self._publish(task.service, task.model_dump(mode="json"))
+
+    def send_again(self, service: str, task: dict[str, Any], retries: int, pause_s: float) -> None:
+        """Put a task back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
+
+        Args:
+            service: Service of the queue.
+            task: Task as it was delivered.
+            retries: Deliveries so far.
+            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer counts them by its own
+                monotonic clock, from the moment when it finds the message.
+        """
+        self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
         """Add a task to its service's dead letters."""
         with self._reachable("bury"):
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
-    def depth(self, service: str) -> int:
-        """Return the number of messages waiting for a service, without those in work."""
+    def depth(self, service: str, limit: int | None = None) -> int:
+        """Return the number of messages waiting for a service, without those in work; stop counting at `limit`."""
         with self._reachable("count"):
-            return self._spool.count(queue_name(service))
+            return self._spool.count(queue_name(service), limit)
 
     def oldest_s(self, service: str) -> float:
         """Return the age of the oldest waiting message in seconds, by the clock of this machine; 0 if none is known."""
@@ -99,6 +109,14 @@ class TaskQueue:
         with self._reachable():
             found = self._spool.waiting(queue_name(service))
             return [raw if isinstance(raw, Misunderstood) else understand(raw) for raw in found]
+
+    def _publish(
+        self, service: str, task: dict[str, Any], headers: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
+        options["headers"] = {SENT_AT: time.time(), **trace_headers(), **(headers or {})}
+        with self._reachable("send"):
+            self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
 
     @contextmanager
     def _reachable(self, operation: str = "read") -> Iterator[None]:

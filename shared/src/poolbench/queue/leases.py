@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +57,9 @@ class LeaseStore(Protocol):
     def alive(self, task_id: str) -> bool:
         """Return whether a live process holds the task."""
 
+    def held(self, task_ids: Iterable[str]) -> set[str]:
+        """Return which of these tasks a live process holds."""
+
 
 def open_leases(broker: Broker) -> LeaseStore:
     """Return the lease store that belongs to a broker."""
@@ -99,6 +102,9 @@ class FolderLeases:
             return not _try_lock(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
+
+    def held(self, task_ids: Iterable[str]) -> set[str]:
+        return {task_id for task_id in task_ids if self.alive(task_id)}
 
     def _held(self, task_id: str, descriptor: int, path: Path) -> Lease:
         note = json.dumps({"task_id": task_id, "pid": os.getpid(), "since": time.time()})
@@ -176,7 +182,7 @@ class RedisLeases:
 
         self.ttl_ms = int(ttl_s * 1000)
         self._error, self._shown = redis.RedisError, Broker(url).shown
-        self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
+        self._redis: Any = Broker(url).redis_client()
 
     def acquire(self, task_id: str) -> Lease | None:
         key, owner = _lease_key(task_id), uuid.uuid4().hex
@@ -198,6 +204,14 @@ class RedisLeases:
     def alive(self, task_id: str) -> bool:
         with self._reachable():
             return bool(self._redis.exists(_lease_key(task_id)))
+
+    def held(self, task_ids: Iterable[str]) -> set[str]:
+        ids = list(task_ids)
+        if not ids:
+            return set()
+        with self._reachable():
+            owners = self._redis.mget([_lease_key(task_id) for task_id in ids])
+        return {task_id for task_id, owner in zip(ids, owners, strict=True) if owner is not None}
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -70,8 +70,9 @@ class RedisSpool:
     def __init__(self, client: Any) -> None:
         self._redis = client
 
-    def count(self, queue: str) -> int:
-        return sum(self._length(key) for key in keys_of(queue))
+    def count(self, queue: str, limit: int | None = None) -> int:
+        num = sum(self._length(key) for key in keys_of(queue))
+        return num if limit is None else min(num, limit)
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         for key in keys_of(queue):

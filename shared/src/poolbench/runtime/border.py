@@ -49,6 +49,11 @@ class Border:
         self._num_waiting = 0
         self._requests: set[asyncio.Task[None]] = set()
 
+    @property
+    def num_requests(self) -> int:
+        """Return the requests in progress, with those that wait."""
+        return len(self._requests)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raise nothing but CancelledError."""
         if scope["type"] != "http":

@@ -18,6 +18,7 @@ from poolbench.cancellation import Work, working
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import cancel_path, progress_path
 from poolbench.errors import CancelledTaskError, InputError
+from poolbench.steps.work import Shape, work_of
 from poolbench.storage.artifacts import Artifacts, Manifest
 
 _STATUS = Path("/proc/self/status")
@@ -88,14 +89,22 @@ class TaskIO:
         self._meter = Meter()
         self._reported_s = 0.0
         self.missing: set[str] = {role for role, key in task.outputs.items() if not artifacts.exists(key)}
+        self._num_outputs = len(self.missing)
+        self._read: dict[str, Shape] = {}
 
     def table(self, role: str) -> pa.Table:
         """Return the table of an input. Raise InputError without such an input, NotFoundError if uncommitted."""
-        return self._artifacts.read_table(self._input(role))
+        table = self._artifacts.read_table(self._input(role))
+        self._read[role] = Shape(table.num_rows, _width(table.schema))
+        return table
 
     def shards(self, role: str) -> Iterator[pa.Table]:
         """Yield the table of an input shard by shard, because it need not fit into memory."""
-        return self._artifacts.read_shards(self._input(role))
+        rows = 0
+        for shard in self._artifacts.read_shards(self._input(role)):
+            rows += shard.num_rows
+            self._read[role] = Shape(rows, _width(shard.schema))
+            yield shard
 
     def file(self, role: str, name: str) -> bytes:
         """Return one file of an input that is not a table."""
@@ -107,7 +116,9 @@ class TaskIO:
 
     def manifest(self, role: str) -> Manifest:
         """Return the manifest of an input: files, rows, meta, producer."""
-        return self._artifacts.manifest(self._input(role))
+        manifest = self._artifacts.manifest(self._input(role))
+        self._read.setdefault(role, Shape(manifest.num_rows or 0, base=str(manifest.meta.get("base", ""))))
+        return manifest
 
     def write_table(self, role: str, table: pa.Table, meta: Mapping[str, Any] | None = None) -> None:
         """Commit an output table, with the measurements since the last commit."""
@@ -171,13 +182,27 @@ class TaskIO:
             raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by who sent it")
 
     def _measured(self) -> dict[str, Any]:
-        return {**self._producer, **self._meter.lap()}
+        return {**self._producer, **self._work(), **self._meter.lap()}
+
+    def _work(self) -> dict[str, Any]:
+        """Return how much work the task is, for estimates of later runs (`poolbench-driver run --dry-run`)."""
+        work = work_of(self.task, self._read)
+        if work is None or not self._num_outputs:
+            return {}
+        share = self._num_outputs / len(self.task.outputs)  # an earlier attempt may have committed the others
+        return {"work": work._replace(amount=work.amount * share)._asdict(), "num_outputs": self._num_outputs}
 
     def _input(self, role: str) -> str:
         return _key(self.task, "input", self.task.inputs, role)
 
     def _output(self, role: str) -> str:
         return _key(self.task, "output", self.task.outputs, role)
+
+
+def _width(schema: pa.Schema) -> int:
+    """Return the width of a table's vectors; 0 if it has none."""
+    index = schema.get_field_index("vector")
+    return int(getattr(schema.field(index).type, "list_size", 0)) if index >= 0 else 0
 
 
 def _key(task: Task, side: str, keys: Mapping[str, str], role: str) -> str:

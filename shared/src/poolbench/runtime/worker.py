@@ -7,7 +7,8 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from poolbench.contracts.tasks import MalformedTaskError, Task, concerns_sensiti
 from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
 from poolbench.queue.leases import LeaseStore
+from poolbench.runtime.accelerator import accelerator
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.deliveries import DeliveryMeter
 from poolbench.runtime.service import Handler, Service
@@ -87,6 +89,12 @@ class Worker:
         self.leases = leases
         self.num_failed = 0
         self.meter = DeliveryMeter(service.name, service.handlers)
+        self._in_work: set[object] = set()
+
+    @property
+    def num_in_work(self) -> int:
+        """Return the number of tasks in work."""
+        return len(self._in_work)
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
@@ -131,11 +139,20 @@ class Worker:
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
             return TaskOutcome.LEASED
-        with lease:
+        with lease, self._counted():
             io = TaskIO(task, self.artifacts, self._producer(task, attempt))
             if not io.missing:
                 return TaskOutcome.SKIPPED
             return self._execute(handler, task, io)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        mark = object()  # adding to a set, and removing from it, is atomic
+        self._in_work.add(mark)
+        try:
+            yield
+        finally:
+            self._in_work.discard(mark)
 
     def _execute(self, handler: Handler, task: Task, io: TaskIO) -> TaskOutcome:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
@@ -161,6 +178,7 @@ class Worker:
             "task_id": task.task_id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "accelerator": accelerator(),
             "delivery": attempt,
         }
 

@@ -2,21 +2,23 @@
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
+    BrokerSettings,
     ComposeSettings,
     FolderSettings,
     HttpSettings,
     KuberaySettings,
-    LogSettings,
     MemorySettings,
     PlaceSettings,
     ProcessSettings,
     RestrictedS3Settings,
     S3Settings,
-    TraceSettings,
+    ScalingSettings,
 )
+from poolbench.settings.observation import LogSettings, TraceSettings
 from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
+    "BrokerSettings",
     "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",
@@ -29,6 +31,7 @@ __all__ = [
     "ProcessSettings",
     "RestrictedS3Settings",
     "S3Settings",
+    "ScalingSettings",
     "ScorerSettings",
     "Settings",
     "SteererSettings",

@@ -176,5 +176,10 @@ def _scheme(uri: str) -> str:
     return scheme
 
 
+def folder_of_store(uri: str) -> Path | None:
+    """Return the folder of a store that is one; None for S3, for no access and for an empty URI."""
+    return None if uri in ("", NO_ACCESS) or _scheme(uri) == "s3" else _folder(uri)
+
+
 def _folder(uri: str) -> Path:
     return Path(urlparse(uri).path if urlparse(uri).scheme else uri).expanduser().resolve()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -39,10 +39,26 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
+#: Places in the engine that texts of tasks leave free, and the share of few places.
+_FREE_PLACES, _FREE_SHARE = 16, 8
+
+
+def num_task_places(num_rows: int, num_seqs: int) -> int:
+    """Return how many texts of tasks may be in the engine at once.
+
+    vLLM serves in order of arrival, and steps are full with `num_seqs` texts. The places that are left let a text that
+    a client waits for begin with the next step, instead of after those of a task, which may be thousands.
+    """
+    places = min(num_rows, num_seqs)
+    return max(1, places - min(_FREE_PLACES, places // _FREE_SHARE))
+
+
 class SteeringEngine:
     """AsyncLLM with the steering worker. All methods belong to the event loop that started it."""
 
-    def __init__(self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float) -> None:
+    def __init__(
+        self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float, num_seqs: int
+    ) -> None:
         self.model = model
         self.llm = llm
         self.bank = bank
@@ -54,6 +70,7 @@ class SteeringEngine:
         self.start_s = start_s
         self.num_repeated = 0  # positions computed again after preemptions
         self._rows = Rows(llm, info["num_rows"])
+        self._task_places = asyncio.Semaphore(num_task_places(info["num_rows"] - 1, num_seqs))
         self._registering = asyncio.Lock()
 
     @classmethod
@@ -64,7 +81,7 @@ class SteeringEngine:
         start_s = time.monotonic() - began
         info = (await llm.collective_rpc("steering_info"))[0]
         bank = bank or VectorBank(info["width"], info["num_slots"])
-        engine = cls(model, llm, info, bank, start_s)
+        engine = cls(model, llm, info, bank, start_s, config.max_num_seqs)
         await engine._upload(bank.resident)
         return engine
 
@@ -132,12 +149,13 @@ class SteeringEngine:
         self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
-    async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
+    async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
         """Return unsteered log-probability of each token but the first, given those before it."""
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
+        async with self._task_places if of_task else nullcontext():
+            *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
         pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
         logprobs = [position[token].logprob for token, position in pairs if position is not None]
         check_logprobs(logprobs, self.dtype)
@@ -164,11 +182,15 @@ class SteeringEngine:
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
     ) -> Receipt | None:
         steering, num_prompt = request.steering, len(request.prompt_ids)
-        async with self._rows.lent() as row:
+        async with AsyncExitStack() as place, AsyncExitStack() as lent:
+            if request.of_task:
+                await place.enter_async_context(self._task_places)
+            row = await lent.enter_async_context(self._rows.lent())
             wire = unsteered_wire(row) if steering is None else steering.wire(row, slots, num_prompt)
             salt = None if steering is None else steering.cache_salt(num_prompt)
             params = sampling_params(request, wire, in_steps=in_steps)
             num_new, cut = await self._run(request.prompt_ids, params, salt, take)
+            await place.aclose()  # the next text of a task begins
             count = await self._rows.count(row)
             if cut and steering is not None:
                 # The engine may have computed steps after the end of the text; they count too.

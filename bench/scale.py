@@ -1,0 +1,160 @@
+"""Simulate runs on 1 to 64 GPUs: the real plan, driver loop, queue, leases, artifacts and manifests.
+
+Replicas let the time of each task pass instead of computing. The time is simulated (`scaling/clock.py`), so no figure
+depends on a compression of time; what driver and replicas compute counts as it was measured. `python bench/scale.py`
+simulates the card's three models. `--quick` is a smoke test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from common import write_report
+from scaling.cluster import shared_layout, shipped_layout, split_layout
+from scaling.measure import Place, simulate, stored_bytes
+from scaling.plans import CARD_MODELS, card_plan, many_tasks, times_of
+
+from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
+from poolbench.storage.folder import FolderStore
+from poolbench_driver.estimate.schedule import schedule_bound
+
+LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
+#: The bars: efficiency at the largest size; cores, memory and longest round of the driver with many tasks.
+EFFICIENCY, CORES, MEMORY_BYTES, ROUND_S = 0.9, 1.0, 500e6, 0.5
+
+
+@contextmanager
+def _place(args: argparse.Namespace) -> Iterator[Place]:
+    """Yield an empty broker and store."""
+    folder = Path(tempfile.mkdtemp(dir=args.scratch))
+    try:
+        store = FolderStore(folder / "store")
+        latency_s = args.store_latency_ms / 1000
+        if args.broker == "folder":
+            yield Place(f"filesystem://{folder}/queue", store, None, latency_s)
+        else:
+            with _redis(folder) as (url, pid):
+                yield Place(url, store, pid, latency_s)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _redis(folder: Path) -> Iterator[tuple[str, int]]:
+    import redis
+
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.servers.redis import serve
+
+    with serve(folder) as url:
+        yield url, int(redis.Redis.from_url(url).info("server")["process_id"])
+
+
+def sizes(args: argparse.Namespace) -> dict[str, Any]:
+    """Simulate the card's models on each number of GPUs."""
+    plans = [card_plan(model, args.preset, **args.settings) for model in list(CARD_MODELS)[: args.models]]
+    times = times_of(plans, args.gpu)
+    tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
+    work_s = work_by_service(tasks.values(), times.tasks)
+    found: dict[str, Any] = {}
+    for gpus in args.gpus:
+        with _place(args) as place:
+            layout = LAYOUTS[args.layout](gpus, work_s)
+            made = simulate(plans, times, layout, gpus, place, at_once=args.at_once)
+            made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
+        made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
+        found[str(gpus)] = made
+        _print(gpus, made)
+    return found
+
+
+def loop(args: argparse.Namespace) -> dict[str, Any]:
+    """Simulate one driver with very many tasks on 64 GPUs."""
+    plan = many_tasks(args.loop_tasks)
+    times = times_of([plan], args.gpu)
+    with _place(args) as place:
+        layout = split_layout(args.gpus[-1], work_by_service(plan.tasks.values(), times.tasks))
+        made = simulate([plan], times, layout, args.gpus[-1], place, at_once=False)
+    _print(args.gpus[-1], made)
+    return made
+
+
+def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of work of each service."""
+    found = dict.fromkeys(SERVICES, 0.0)
+    for task in tasks:
+        found[task.service] += seconds[task.task_id]
+    return found
+
+
+def _print(gpus: int, made: Mapping[str, Any]) -> None:
+    driver = made["driver"]
+    print(
+        f"{gpus:3d} GPUs, {made['tasks']} tasks: {made['elapsed_s']:.0f} s simulated, GPUs busy "
+        f"{made['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
+        f"{driver['store_requests_per_s']:.0f} requests/s; took {made['simulated_in_s']:.0f} s",
+        flush=True,
+    )
+
+
+def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return the ratios of the report."""
+    first, *_, last = sorted(by_size, key=int) if len(by_size) > 1 else [*by_size] * 2
+    one, most = by_size[first], by_size[last]
+    scaled = int(last) / int(first)
+    found: dict[str, float | None] = {
+        f"scale.efficiency_{last}": one["elapsed_s"] / (scaled * most["elapsed_s"]),
+        f"scale.utilisation_{last}": most["utilisation"],
+        f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
+        f"scale.driver_cores_{last}": most["driver"]["cores"],
+    }
+    if many is not None:
+        found |= {
+            "scale.loop_cores": many["driver"]["cores"],
+            "scale.loop_memory_vs_bar": many["peak_resident_bytes"] / MEMORY_BYTES,
+            "scale.loop_round_p95_s": many["driver"]["round_p95_s"],
+        }
+    return found
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--models", type=int, default=len(CARD_MODELS), help="how many of the card's models")
+    parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
+    parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
+    parser.add_argument("--layout", choices=LAYOUTS, default="split")
+    parser.add_argument("--at-once", action="store_true", help="all drivers at once, not one run after the other")
+    parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
+    parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")
+    parser.add_argument("--loop-tasks", type=int, default=20_000, help="tasks of the test of the loop; 0 leaves it out")
+    parser.add_argument("--scratch", type=Path, help="folder for queue and store; by default temporary")
+    parser.add_argument("--name", default="scale", help="name of the report")
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    args = parser.parse_args()
+    args.settings = {}
+    if args.quick:
+        args.gpus, args.models, args.loop_tasks = [1, 4], 1, 0
+        args.settings = {"concepts": ["contrast"], "strategies": ["A1_mean"], "layers": [0.5]}
+    return args
+
+
+def main() -> None:
+    """Simulate and write the report."""
+    args = _arguments()
+    by_size = sizes(args)
+    many = loop(args) if args.loop_tasks else None
+    options = {name: value for name, value in vars(args).items() if name not in ("scratch", "name")}
+    write_report(args.name, ratios(by_size, many), {"sizes": by_size, "loop": many, "options": options})
+
+
+if __name__ == "__main__":
+    main()

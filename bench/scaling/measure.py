@@ -1,0 +1,207 @@
+"""One simulated run: elapsed time, use of the GPUs, and the load of driver, broker and store."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+
+from poolbench.contracts.tasks import Task
+from poolbench.queue import Broker, open_leases
+from poolbench.storage import Artifacts
+from poolbench.storage.base import ObjectStore
+from poolbench_driver.plan import Plan
+from poolbench_driver.run import RunLoop
+from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
+from scaling.clock import SimulatedClock
+from scaling.cluster import GPU_SERVICES, NotifyingQueue, Replica, Switchboard, Times, Usage
+
+
+class CountingStore:
+    """The driver's view of a store: counts requests, and lets the time pass that each would take over a network."""
+
+    def __init__(self, store: ObjectStore, clock: SimulatedClock, latency_s: float) -> None:
+        self._store, self._clock, self.latency_s = store, clock, latency_s
+        self.together = False  # whether a batch of requests waits as a whole
+        self.requests: Counter[str] = Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.requests[name] += 1
+            if self.latency_s and not self.together:
+                self._clock.sleep(self.latency_s)
+            return found(*args, **options)
+
+        return counted
+
+
+class SimulatedRequests(Requests):
+    """Requests that run at once, each after the other in this thread, and wait as many at a time as in reality."""
+
+    def __init__(self, artifacts: Artifacts, store: CountingStore, clock: SimulatedClock) -> None:
+        super().__init__(artifacts)
+        self._store, self._clock = store, clock
+
+    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        self._store.together = True
+        found = [act(item) for item in items]
+        self._store.together = False
+        self._clock.sleep(math.ceil(len(items) / REQUESTS_AT_ONCE) * self._store.latency_s)
+        return found
+
+
+class TimedLoop(RunLoop):
+    """The loop, with the time of each of its rounds."""
+
+    rounds_s: list[float]
+
+    def _step(self) -> None:
+        began_s = self.clock.now_s()
+        super()._step()
+        self.rounds_s.append(self.clock.now_s() - began_s)
+
+
+class Quiet:
+    """A display that shows nothing, and counts."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self.notes: list[str] = []
+
+    def start(self, totals: Counter[str]) -> None:
+        """Nothing to show."""
+
+    def done(self, task: Task, *, reused: bool = False) -> None:
+        self.ended += 1
+
+    def failed(self, task_id: str, kind: str, reason: str) -> None:
+        raise AssertionError(f"{kind} {task_id}: {reason}")
+
+    def note(self, message: str) -> None:
+        if not message.startswith(("building", "deleted")):
+            self.notes.append(message)
+
+    def tick(self, in_flight: Mapping[str, Task]) -> None:
+        """Nothing to show."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a simulated run has its queue and its artifacts."""
+
+    broker: str
+    store: ObjectStore
+    broker_pid: int | None = None  # of a server; None for a folder
+    latency_s: float = 0.0  # of the driver's requests to the store, above what they take here
+
+
+def simulate(
+    plans: Sequence[Plan], times: Times, layout: Sequence[tuple[str, ...]], gpus: int, place: Place, *, at_once: bool
+) -> dict[str, Any]:
+    """Run the plans, each by a driver of its own, and return the figures.
+
+    Args:
+        plans: The runs.
+        times: Seconds of each task, and of loading a model.
+        layout: The services of each replica.
+        gpus: GPUs among the replicas.
+        place: Queue and store.
+        at_once: Whether all drivers start at once, or each after the one before.
+    """
+    clock, usage = SimulatedClock(), Usage()
+    switchboard = Switchboard(clock)
+    broker = Broker(place.broker)
+    store = CountingStore(place.store, clock, place.latency_s)
+    began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
+    loops = [_loop(plan, number, clock, switchboard, broker, store) for number, plan in enumerate(plans)]
+    orders = [[loop] for loop in loops] if at_once else [loops]
+    drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
+    replicas = [
+        clock.start(
+            "+".join(services),
+            _server(Replica(services, clock, switchboard, times, usage), broker, place.store),
+        )
+        for services in layout
+    ]
+    elapsed_s = clock.run(drivers)
+    rounds_s = sorted(seconds for loop in loops for seconds in loop.rounds_s)
+    gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
+    driver_cpu_s = sum(actor.cpu_s for actor in drivers)
+    notes = [note for loop in loops for note in cast(Quiet, loop.display).notes]
+    return {
+        "elapsed_s": elapsed_s,
+        "tasks": len(usage.executed),
+        "executed_twice": sum(times > 1.5 for times in usage.executed.values()),
+        "gpu_busy_s": gpu_s,
+        "layout": Counter("+".join(services) for services in layout),
+        "busy_s": dict(usage.busy_s),
+        "loading_s": dict(usage.loading_s),
+        "utilisation": gpu_s / (gpus * elapsed_s),
+        "driver": {
+            "cpu_s": driver_cpu_s,
+            "cores": driver_cpu_s / elapsed_s,
+            "rounds": len(rounds_s),
+            "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
+            "round_max_s": rounds_s[-1],
+            "store_requests": dict(store.requests),
+            "store_requests_per_s": store.requests.total() / elapsed_s,
+        },
+        "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
+        "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
+        "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "simulated_in_s": time.perf_counter() - began_s,
+        "load_average": os.getloadavg(),
+        "notes": notes,
+    }
+
+
+def _loop(
+    plan: Plan, number: int, clock: SimulatedClock, switchboard: Switchboard, broker: Broker, store: CountingStore
+) -> TimedLoop:
+    artifacts = Artifacts(cast(ObjectStore, store))
+    queue = NotifyingQueue(broker, switchboard)
+    loop = TimedLoop(plan, artifacts, queue, open_leases(broker), Quiet(), run_id=f"run{number}", clock=clock)
+    loop.rounds_s = []
+    loop.recovery.requests = SimulatedRequests(artifacts, store, clock)
+    return loop
+
+
+def _runner(loops: Sequence[RunLoop]) -> Any:
+    def run() -> None:
+        for loop in loops:
+            loop.run()
+
+    return run
+
+
+def _server(replica: Replica, broker: Broker, store: ObjectStore) -> Any:
+    from poolbench.queue import TaskQueue
+
+    return lambda: replica.serve(TaskQueue(broker), Artifacts(store), open_leases(broker))
+
+
+def _cpu_s(pid: int | None) -> float:
+    if pid is None:
+        return 0.0
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

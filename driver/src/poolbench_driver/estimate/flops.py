@@ -1,0 +1,222 @@
+"""Times of tasks from FLOPs and bandwidth, for stages that this cluster has not executed yet.
+
+docs/operations/sizing.md explains the formulas. A range covers what is assumed: utilisations, lengths of texts, and the
+number of parameters, which is computed from depth and width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.steps import extractor, prober, scorer, steerer
+from poolbench.steps.work import num_texts
+from poolbench_driver.estimate import hardware as hw
+from poolbench_driver.estimate.amounts import TOKENS_PER_WORD, Amount, passage_tokens
+from poolbench_driver.estimate.quantities import Range
+from poolbench_driver.plan import Scope
+
+#: Ranges as factors: of stages whose utilisation was measured on a GPU, of those where it is assumed, and on CPUs.
+MEASURED, ASSUMED, ON_CPU = (0.6, 2.0), (0.4, 3.0), (0.3, 3.0)
+_OPENING_TOKENS = 12.0
+#: Windows of a passage that a scorer is trained on: one of 128 tokens, and shorter ones.
+_LONG_WINDOW, _SHORT_WINDOW = 128.0, 44.0
+#: Further scorers of a task add this share to the time of the first, because they share the frozen layers.
+_NEXT_SCORER = 0.13
+#: Inner fits per fold of `prober.layers`.
+_INNER_FITS = 4
+
+
+class NoEstimateError(Exception):
+    """The model has no estimate for a task; the message says why."""
+
+
+def decoder_parameters(num_blocks: int, width: int) -> float:
+    """Return about how many parameters the blocks of a decoder have.
+
+    Attention has 4 D^2 and the feed-forward layers 8 D^2 each block. Current models of 7 to 9 billion parameters have
+    8 to 25 % more. Embeddings are left out.
+    """
+    return 12.0 * num_blocks * width**2
+
+
+@dataclass(frozen=True)
+class Model:
+    """Times of tasks on a kind of GPU, and of CPU services on one replica with two cores."""
+
+    scope: Scope
+    gpu: hw.Gpu | None  # None: extractor, scorer and steerer have no GPU
+
+    @property
+    def parameters(self) -> float:
+        """Return the parameters of the decoder's blocks."""
+        return decoder_parameters(self.scope.model.num_blocks, self.scope.model.width)
+
+    @property
+    def weight_bytes(self) -> float:
+        """Return the bytes of the weights in the model's dtype."""
+        return self.parameters * (4 if self.scope.model.ref.dtype == "float32" else 2)
+
+    def seconds(self, amount: Amount) -> Range:
+        """Return the time of a task on one replica. Raise NoEstimateError if the model has none."""
+        rule = _RULES.get(amount.task.kind)
+        if rule is None:
+            raise NoEstimateError(f"the model has no formula for {amount.task.kind}")
+        if amount.task.service in hw.GPU_SERVICES and self.gpu is None:
+            raise NoEstimateError("no recorded timings, and the model is for GPUs: give --gpus")
+        try:
+            return rule(self, amount)
+        except KeyError:
+            raise NoEstimateError("the number of passages is not known before the run") from None
+
+    def start_s(self, service: str) -> Range:
+        """Return the time until a replica of a service has loaded the language model."""
+        if self.gpu is None or service not in ("extractor", "steerer"):
+            return Range(0.0, 0.0, 0.0)
+        loading = self.weight_bytes / hw.LOADING_BYTES_PER_S
+        return Range.around(hw.ENGINE_START_S if service == "steerer" else loading, 0.3, 3.0)
+
+    def prefill_s(self, tokens: float, share: float) -> float:
+        """Return the time of a forward pass over whole texts, at a share of the GPU's peak."""
+        return 2.0 * self.parameters * tokens / (self._gpu.flops * share)
+
+    def decoding_s(self, texts: int, tokens: int) -> float:
+        """Return the time of generating: full batches, one after the other; each step reads the weights once."""
+        step_s = hw.DECODING_HOST_S + self.weight_bytes / self._gpu.bandwidth
+        return math.ceil(texts / hw.ENGINE_BATCH) * tokens * step_s
+
+    @property
+    def _gpu(self) -> hw.Gpu:
+        assert self.gpu is not None
+        return self.gpu
+
+
+def _extract(model: Model, amount: Amount) -> Range:
+    params = extractor.EXTRACT.parse(amount.task.params)
+    needs = {need for each in params.strategies for need in STRATEGIES.get(each.id).needs}
+    overhead = hw.GRADIENT_OVERHEAD if "gradient" in needs else hw.EXTRACTION_OVERHEAD
+    depth = (max(params.layers) + 1) / model.scope.model.num_blocks
+    tokens = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope)
+    return Range.around(model.prefill_s(tokens, hw.PREFILL_SHARE) * depth * overhead, *MEASURED)
+
+
+def _calibrate(model: Model, amount: Amount) -> Range:
+    tokens = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope)
+    return Range.around(1.0 + model.prefill_s(tokens, hw.PREFILL_SHARE), *ASSUMED)
+
+
+def _count(model: Model, amount: Amount) -> Range:
+    tokens = sum(shape.rows for shape in amount.inputs.values()) * passage_tokens(model.scope)
+    return Range.around(tokens / 300_000, *ON_CPU)  # of a fast tokenizer on one core
+
+
+def _generate(model: Model, amount: Amount) -> Range:
+    params = steerer.GENERATE.parse(amount.task.params)
+    texts = sum(num_texts(amount.task, amount.inputs).values())
+    scored = texts * (_OPENING_TOKENS + params.max_tokens)
+    likelihood_s = model.prefill_s(scored, hw.LIKELIHOOD_SHARE)
+    return Range.around(model.decoding_s(texts, params.max_tokens) + likelihood_s, *MEASURED)
+
+
+def _continue(model: Model, amount: Amount) -> Range:
+    params = steerer.CONTINUE.parse(amount.task.params)
+    texts = min(params.num_passages, amount.inputs[extractor.PASSAGES()].rows)
+    prompts_s = model.prefill_s(texts * passage_tokens(model.scope) / 2, hw.LIKELIHOOD_SHARE)
+    return Range.around(model.decoding_s(texts, params.max_tokens) + prompts_s, *MEASURED)
+
+
+def _train(model: Model, amount: Amount) -> Range:
+    params = scorer.TRAIN.parse(amount.task.params).resolved(on_gpu=True)
+    if params.mode == "import":
+        return Range.around(10.0, *ASSUMED)
+    windows = (
+        amount.inputs[scorer.SCORER_PASSAGES()].rows * (1 + params.num_windows) * (1 + params.degenerate_share / 2)
+    )
+    tokens = windows * (_LONG_WINDOW + params.num_windows * _SHORT_WINDOW) / (1 + params.num_windows)
+    epochs, batch_size = params.epochs or 1, params.batch_size or 1
+    steps = windows * (1 - params.validation_share) * epochs / batch_size
+    passes = 2.0 if params.mode == "head" else 6.0 * epochs
+    flops_s = passes * _encoder(params.base) * tokens / (model._gpu.flops * hw.ENCODER_SHARE)
+    return Range.around(flops_s + steps * hw.TRAINING_STEP_S[params.mode], *ASSUMED)
+
+
+def _gate(model: Model, amount: Amount) -> Range:
+    texts = amount.inputs[scorer.TEST_PASSAGES()].rows + amount.inputs[scorer.CONTINUATIONS()].rows
+    base = amount.inputs[scorer.SCORER()].base
+    return Range.around(2.0 + _encoding_s(model, base, 3 * texts * _LONG_WINDOW), *ASSUMED)
+
+
+def _score(model: Model, amount: Amount) -> Range:
+    scorers = [role for role, _ in scorer.SCORERS.among(amount.inputs)]
+    texts = sum(shape.rows for role, shape in amount.inputs.items() if steerer.TEXTS.parse(role))
+    tokens = texts * model.scope.config.budget.max_tokens
+    more = 1 + _NEXT_SCORER * (len(scorers) - 1)
+    return Range.around(0.5 + more * _encoding_s(model, amount.inputs[scorers[0]].base, tokens), *ASSUMED)
+
+
+def _encoding_s(model: Model, base: str, tokens: float) -> float:
+    flops_s = 2.0 * _encoder(base) * tokens / (model._gpu.flops * hw.ENCODER_SHARE)
+    return flops_s + tokens / scorer.ScoreParams().batch_tokens * hw.SCORING_BATCH_S
+
+
+def _encoder(base: str) -> float:
+    if base not in hw.ENCODER_PARAMETERS:
+        known = ", ".join(hw.ENCODER_PARAMETERS)
+        raise NoEstimateError(f"the size of the scorers' base {base} is not known (known: {known})")
+    return hw.ENCODER_PARAMETERS[base]
+
+
+def _annotate(model: Model, amount: Amount) -> Range:
+    words = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope) / TOKENS_PER_WORD
+    return Range.around(words / hw.ANNOTATED_TOKENS_PER_S, *ON_CPU)
+
+
+def _probe(model: Model, amount: Amount) -> Range:
+    cells = sum(1 for role in amount.task.inputs if (at := prober.VECTORS.parse(role)) and at.split == "train")
+    inner = _INNER_FITS if amount.task.kind == prober.LAYERS.kind else 1
+    fits_s = inner * hw.PROBER_FITS * _fit_s(model, amount, hw.PROBES_AT_ONCE)
+    return Range.around(cells * (hw.CELL_S + fits_s), *ON_CPU)
+
+
+def _fit_s(model: Model, amount: Amount, num_probes: int) -> float:
+    """Return the time of one fit on four fifths of the rows: their inner products, then products with these."""
+    rows = 0.8 * amount.inputs[prober.PASSAGES("train")].rows
+    operations = 2.0 * rows**2 * (model.scope.model.width + hw.PROBER_ITERATIONS * num_probes)
+    return operations / hw.PROBER_FLOPS
+
+
+def _directions(model: Model, amount: Amount) -> Range:
+    cells = sum(1 for role in amount.task.inputs if prober.VECTORS.parse(role))
+    return Range.around(cells * (0.05 + _fit_s(model, amount, 1)), *ON_CPU)
+
+
+def _component(model: Model, amount: Amount) -> Range:
+    rows = sum(shape.rows for shape in amount.inputs.values())
+    return Range.around(0.1 + 4.0 * rows * model.scope.model.width**2 / hw.PROBER_FLOPS, *ON_CPU)
+
+
+def _nulls(model: Model, amount: Amount) -> Range:
+    rows = amount.inputs[prober.PASSAGES("train")].rows
+    numbers = rows * model.scope.model.width * prober.NULL_DIRECTIONS.parse(amount.task.params).num_nulls
+    return Range.around(0.1 + 2.0 * numbers / hw.PROBER_FLOPS, *ON_CPU)
+
+
+_RULES: dict[str, Callable[[Any, Amount], Range]] = {
+    extractor.EXTRACT.kind: _extract,
+    extractor.CALIBRATE.kind: _calibrate,
+    extractor.COUNT.kind: _count,
+    steerer.GENERATE.kind: _generate,
+    steerer.CONTINUE.kind: _continue,
+    scorer.TRAIN.kind: _train,
+    scorer.GATE.kind: _gate,
+    scorer.SCORE.kind: _score,
+    "pooler.annotate": _annotate,
+    prober.PROBE.kind: _probe,
+    prober.LAYERS.kind: _probe,
+    prober.CONCEPT_DIRECTIONS.kind: _directions,
+    prober.COMPONENT_OF_ALL.kind: _component,
+    prober.NULL_DIRECTIONS.kind: _nulls,
+}

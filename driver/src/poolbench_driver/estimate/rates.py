@@ -1,0 +1,157 @@
+"""Rates that this cluster has reached: seconds and bytes per unit of work, from the manifests in its store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from poolbench.contracts.keys import RESTRICTED_PREFIX
+from poolbench.errors import DamagedError, NotFoundError, RestrictedError
+from poolbench.steps import get_step
+from poolbench.storage import Artifacts, Manifest
+from poolbench_driver.estimate.quantities import Range
+
+#: Manifests that are read per kind of artifact. A key ends with a hash, so the first ones are a random sample.
+MAX_MANIFESTS = 1_000
+_READS_AT_ONCE = 16
+#: Tasks that a range needs; with fewer, the range is a factor of two either way.
+_ENOUGH_TASKS = 5
+#: The narrowest range: a shared machine varies at least so much.
+_LEAST = (0.8, 1.25)
+
+
+class Group(NamedTuple):
+    """Tasks whose amounts can be compared."""
+
+    kind: str
+    unit: str
+    variant: str
+    on_gpu: bool  # whether the machine had a GPU
+
+
+@dataclass(frozen=True)
+class Rate:
+    """What one unit of work takes."""
+
+    seconds: Range
+    num_bytes: Range
+    num_tasks: int  # that it was taken from
+
+
+class _Work(BaseModel):
+    amount: float = Field(gt=0, lt=1e15, allow_inf_nan=False)
+    unit: str
+    variant: str = ""
+
+
+class _Producer(BaseModel):
+    """What a worker writes into a manifest; other versions write less, and then it is of no use here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: str
+    task_id: str
+    accelerator: str
+    work: _Work
+    num_outputs: int = Field(gt=0)
+    wall_s: float = Field(ge=0, lt=1e9, allow_inf_nan=False)
+
+
+@dataclass
+class _Seen:
+    """What the manifests of one task say."""
+
+    num_outputs: int
+    amount: float = 0.0
+    seconds: float = 0.0
+    num_bytes: float = 0.0
+    num_found: int = 0
+
+    def add(self, producer: _Producer, num_bytes: int) -> None:
+        self.amount = max(self.amount, producer.work.amount)
+        self.seconds += producer.wall_s
+        self.num_bytes += num_bytes
+        self.num_found += 1
+
+    @property
+    def share(self) -> float:
+        """Return the work behind the artifacts that were found."""
+        return self.amount * min(1.0, self.num_found / self.num_outputs)
+
+    @property
+    def complete(self) -> bool:
+        return self.num_found >= self.num_outputs
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of a cluster by group."""
+
+    found: Mapping[Group, Rate] = field(default_factory=dict)
+
+    def get(self, kind: str, unit: str, variant: str, *, on_gpu: bool) -> Rate | None:
+        """Return the rate of a group; None if this cluster has executed no task of it."""
+        return self.found.get(Group(kind, unit, variant, on_gpu))
+
+
+def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[str]) -> Rates:
+    """Return rates of tasks of these kinds, from the committed artifacts; with many artifacts, from a sample."""
+    wanted = set(kinds)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for key in committed:
+        name = key.rpartition(".")[0].removeprefix(RESTRICTED_PREFIX)
+        if name in _artifact_names(wanted):
+            by_name[name].append(key)
+    sample = [key for keys in by_name.values() for key in sorted(keys, key=_hash_of)[:MAX_MANIFESTS]]
+    tasks: dict[tuple[Group, str], _Seen] = {}
+    with ThreadPoolExecutor(_READS_AT_ONCE, thread_name_prefix="manifests") as pool:
+        for manifest in pool.map(lambda key: _manifest(artifacts, key), sample):
+            if manifest is not None and (producer := _producer(manifest.producer)) is not None:
+                group = Group(producer.kind, producer.work.unit, producer.work.variant, bool(producer.accelerator))
+                seen = tasks.setdefault((group, producer.task_id), _Seen(producer.num_outputs))
+                seen.add(producer, sum(entry.num_bytes for entry in manifest.files.values()))
+    groups: dict[Group, list[_Seen]] = defaultdict(list)
+    for (group, _), seen in tasks.items():
+        groups[group].append(seen)
+    return Rates({group: _rate(seen) for group, seen in groups.items()})
+
+
+def _artifact_names(kinds: Iterable[str]) -> set[str]:
+    """Return the first parts of keys of artifacts that tasks of these kinds make."""
+    steps = [get_step(kind) for kind in kinds]
+    return {output.kind or step.keyed_by or step.kind for step in steps for output in step.outputs}
+
+
+def _hash_of(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _manifest(artifacts: Artifacts, key: str) -> Manifest | None:
+    try:
+        return artifacts.manifest(key)
+    except (DamagedError, NotFoundError, RestrictedError):
+        return None
+
+
+def _producer(written: Mapping[str, Any]) -> _Producer | None:
+    try:
+        return _Producer.model_validate(written)
+    except ValidationError:
+        return None
+
+
+def _rate(tasks: list[_Seen]) -> Rate:
+    work = sum(seen.share for seen in tasks)
+    seconds, num_bytes = (sum(getattr(seen, name) for seen in tasks) / work for name in ("seconds", "num_bytes"))
+    complete = sorted(seen.seconds / seen.amount for seen in tasks if seen.complete)
+    if len(complete) < _ENOUGH_TASKS:
+        spread = Range.around(seconds, 0.5, 2.0)
+    else:
+        low, high = (complete[round(share * (len(complete) - 1))] for share in (0.1, 0.9))
+        spread = Range(seconds, min(low, _LEAST[0] * seconds), max(high, _LEAST[1] * seconds))
+    return Rate(spread, Range.around(num_bytes, *_LEAST), len(tasks))

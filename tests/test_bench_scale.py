@@ -1,0 +1,116 @@
+"""The simulation behind `make bench-scale`: time passes in order, every task is executed, and figures add up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
+
+
+@pytest.fixture(autouse=True)
+def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+
+
+def test_simulated_time_passes_in_order_and_at_once() -> None:
+    from scaling.clock import SimulatedClock
+
+    clock, seen = SimulatedClock(count_computing=False), list[tuple[str, float]]()
+
+    def act(name: str, *pauses: float) -> Any:
+        def run() -> None:
+            for pause in pauses:
+                clock.sleep(pause)
+                seen.append((name, clock.now_s()))
+
+        return run
+
+    first = clock.start("a", act("a", 3600.0, 10.0))
+    second = clock.start("b", act("b", 3605.0))
+    endless = clock.start("c", clock.wait)
+    assert clock.run([first, second]) == 3610.0
+    assert seen == [("a", 3600.0), ("b", 3605.0), ("a", 3610.0)]
+    assert endless.done
+
+
+def test_an_error_in_a_simulated_thread_ends_the_simulation() -> None:
+    from scaling.clock import SimulatedClock
+
+    clock = SimulatedClock()
+
+    def fail() -> None:
+        clock.sleep(1.0)
+        raise ValueError("no disk")
+
+    with pytest.raises(ValueError, match="no disk"):
+        clock.run([clock.start("a", fail), clock.start("b", lambda: clock.sleep(5.0))])
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path: Path, *, at_once: bool) -> None:
+    from scaling.cluster import GPU_SERVICES, shared_layout
+    from scaling.measure import Place, simulate
+    from scaling.plans import card_plan, times_of
+
+    from poolbench.storage.folder import FolderStore
+
+    small = {"concepts": ["contrast"], "strategies": ["A1_mean", "L5_keyword"], "layers": [0.5]}
+    plans = [card_plan(model, **small) for model in (("llama-3.1-8b", "gemma-2-9b") if at_once else ("gemma-2-9b",))]
+    tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
+    times = times_of(plans, "h100")
+    place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"), latency_s=0.002)
+    made = simulate(plans, times, shared_layout(2, {}), 2, place, at_once=at_once)
+    assert made["tasks"] == len(tasks) and not made["notes"] and not made["executed_twice"]
+    assert made["elapsed_s"] >= made["gpu_busy_s"] / 2
+    on_gpus = sum(seconds for name, seconds in times.tasks.items() if tasks[name].service in GPU_SERVICES)
+    assert made["gpu_busy_s"] == pytest.approx(on_gpus)
+    assert 0 < made["utilisation"] <= 1
+    driver = made["driver"]
+    assert driver["rounds"] > 10 and driver["store_requests"]["put"] > 0
+    assert driver["round_max_s"] >= driver["round_p95_s"] > 0
+
+
+def test_layouts_have_the_replicas_of_the_overlays() -> None:
+    from scaling.cluster import GPU_SERVICES, shared_layout, shipped_layout
+
+    large = shipped_layout(64, {})
+    assert large.count(("steerer",)) == 62 and large.count(("extractor",)) == large.count(("prober",)) == 1
+    assert shipped_layout(1, {}).count(GPU_SERVICES) == 1
+    shared = shared_layout(4, {})
+    assert shared.count(GPU_SERVICES) == shared.count(("prober",)) == 4
+
+
+@pytest.mark.parametrize(
+    ("gpus", "work_s", "expected"),
+    [
+        (64, (4000.0, 1200.0, 3700.0), (29, 9, 26)),
+        (3, (4000.0, 1.0, 1.0), (1, 1, 1)),
+        (4, (1.0, 1.0, 9000.0), (1, 1, 2)),
+    ],
+)
+def test_gpus_are_split_in_proportion_to_work(gpus: int, work_s: tuple[float, ...], expected: tuple[int, ...]) -> None:
+    from scaling.cluster import GPU_SERVICES, split_layout
+
+    layout = split_layout(gpus, dict(zip(GPU_SERVICES, work_s, strict=True)))
+    assert tuple(layout.count((name,)) for name in GPU_SERVICES) == expected
+    assert layout.count(("pooler",)) == gpus
+
+
+def test_the_benchmark_writes_its_report(tmp_path: Path) -> None:
+    name = "scale-smoke-test"
+    command = [sys.executable, str(BENCH / "scale.py"), "--quick", "--name", name, "--scratch", str(tmp_path)]
+    path = BENCH / "out" / f"{name}.json"
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        report = json.loads(path.read_text())
+    finally:
+        path.unlink(missing_ok=True)
+    assert set(report["figures"]["sizes"]) == {"1", "4"}
+    assert 0 < report["ratios"]["scale.efficiency_4"] <= 1.5
+    assert not list(tmp_path.iterdir())
