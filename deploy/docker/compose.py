@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.install import REQUIREMENTS, pip_sources
+from deploy.install import REQUIREMENTS, UNHASHED, pip_sources
 from deploy.local.state import REPOSITORY, state_folder, write_private
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
@@ -110,7 +110,8 @@ def _build_arguments() -> Mapping[str, str]:
 
 def _gather_wheels() -> None:
     """Copy wheels that the pins name from pip's configured folders into the build's context."""
-    pins = {line.strip().lower() for line in (REQUIREMENTS / "cpu.txt").read_text().splitlines()}
+    files = [REQUIREMENTS / "cpu.txt", REQUIREMENTS / f"cpu{UNHASHED}"]
+    pins = {line.split()[0].lower() for file in files for line in file.read_text().splitlines() if line.strip()}
     for folder in map(Path, pip_sources().get("find-links", set())):
         for wheel in folder.glob("*.whl") if folder.is_dir() else ():
             name, version = wheel.name.split("-")[:2]
