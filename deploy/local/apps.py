@@ -14,6 +14,7 @@ from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
 from poolbench.runtime.tls import client_context, server_files
 from poolbench.settings import ScalingSettings, SteererSettings
+from poolbench.telemetry.logs import serve_logging
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
@@ -38,7 +39,7 @@ def deploy(http: str, missing: list[str]) -> None:
 
     from poolbench.runtime.serve import build_app
 
-    serve.start(http_options=http_options(http))
+    serve.start(http_options=http_options(http), logging_config=serve_logging())
     import ray
 
     chosen = options(ray.cluster_resources().get("GPU", 0))

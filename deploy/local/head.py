@@ -134,6 +134,7 @@ def _command(cluster: Cluster) -> list[str]:
         f"--port={cluster.ray_port}",
         f"--ray-client-server-port={free_port()}",
         f"--dashboard-agent-listen-port={free_port()}",
+        f"--metrics-export-port={cluster.metrics_port}",
         f"--temp-dir={cluster.ray_temp}",
         f"--resources={places}",
         "--num-cpus=2",

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from deploy.environment import DEFAULTS, FIXED
-from poolbench.contracts.wire import SERVICES
+from poolbench.contracts.wire import METRICS_PORT, SERVICES
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import ClusterSettings
-from poolbench.settings import refuse_unknown
+from poolbench.settings import PlaceSettings, refuse_unknown
 
 RAY_PORT = 6379
 READY_PORT = 6380
@@ -57,6 +57,7 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     """Return Ray's command for a node that offers places for `services`."""
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
     own = [f"--node-ip-address={address}"] if address else []
+    own.append(f"--metrics-export-port={PlaceSettings.load().metrics_port or METRICS_PORT}")
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
 
 

@@ -22,7 +22,9 @@ def main() -> None:
     cluster = start(Path(sys.argv[1]))
     try:
         _deploy(cluster.http)
-        print(json.dumps({"http": cluster.http, "token": Path(cluster.token_file).read_text()}), flush=True)
+        found = {"http": cluster.http, "token": Path(cluster.token_file).read_text(), "metrics": cluster.metrics}
+        found |= {"broker": cluster.broker, "logs": f"{cluster.ray_temp}/session_latest/logs"}
+        print(json.dumps(found), flush=True)
         sys.stdin.read()
     except BaseException:
         traceback.print_exc()  # now: this process ends with its Ray

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, SERVICES
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER, SERVICES
 from poolbench.errors import ConfigError, EndpointError, InputError, PoolbenchError, shown
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.sharing import require_shared
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
+from poolbench.telemetry.ids import new_request_id
 from poolbench_driver.cluster.connection import connect, why
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class Services:
         """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
         address = f"/{service}/{verb}"
         try:
-            with self._http.stream("POST", address, json=body) as response:
+            headers = {REQUEST_ID_HEADER: new_request_id()}
+            with self._http.stream("POST", address, json=body, headers=headers) as response:
                 if response.is_error:
                     response.read()
                     raise (
@@ -169,6 +171,7 @@ class Services:
     def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
         path = f"/{service}/{verb}"
         address = f"{self._cluster.http_address}{path}"
+        kwargs["headers"] = {REQUEST_ID_HEADER: new_request_id(), **kwargs.get("headers", {})}
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.ReadTimeout:
@@ -210,8 +213,11 @@ def _no_service(response: httpx.Response) -> EndpointError:
 
 def _service_error(service: str, response: httpx.Response) -> ServiceError:
     status = response.status_code
+    # The log of the service has the rest under this id.
+    request_id = response.request.headers.get(REQUEST_ID_HEADER, "")
+    which = f" (request {request_id})" if status >= 500 and request_id else ""
     try:
         error = response.json()["error"]
-        return ServiceError(error["code"], f"{service}: {error['message']}", status)
+        return ServiceError(error["code"], f"{service}: {error['message']}{which}", status)
     except (json.JSONDecodeError, KeyError, TypeError):
-        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}", status)
+        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}{which}", status)

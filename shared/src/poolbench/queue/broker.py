@@ -49,6 +49,9 @@ class Spool(Protocol):
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         """Yield the waiting messages, oldest first."""
 
+    def oldest(self, queue: str) -> float | None:
+        """Return when the oldest waiting message was sent, in seconds since the epoch; None if that is unknown."""
+
     def bury(self, queue: str, letter: DeadLetter) -> None:
         """Add a dead letter."""
 
@@ -118,6 +121,11 @@ class Broker:
     def folder(self) -> Path:
         """Return the root folder of a folder broker."""
         return Path(self.url.removeprefix("filesystem://"))
+
+    @property
+    def kind(self) -> str:
+        """Return `folder` or `redis`."""
+        return "folder" if self.is_folder else "redis"
 
     @property
     def shown(self) -> str:

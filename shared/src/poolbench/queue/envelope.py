@@ -11,14 +11,15 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
 from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import InputError
 from poolbench.queue.strict import parse_json, shown, shown_text
+from poolbench.telemetry.traces import TRACEPARENT, is_traceparent
 
 _PREFIX = "poolbench-"
 
@@ -52,6 +53,9 @@ MAX_MESSAGE_BYTES = 4 * 2**20
 MAX_PAUSE_S = 60.0
 """A retry pauses for seconds. A consumer may keep a message in memory until then, where no observer sees it."""
 
+SENT_AT = "poolbench_sent_at"
+"""Header with the time at which a task was sent, for measurements only."""
+
 KEPT_BYTES = 64 * 1024
 """Bytes of a message that its dead letter keeps if it is not understood."""
 
@@ -68,6 +72,8 @@ class Message:
     retries: int = 0
     pause_s: float = 0.0
     priority: int = 0
+    sent_at: float | None = None  # seconds since the epoch, by the clock of the sender
+    traceparent: str | None = None  # header of W3C Trace Context
 
     @property
     def task_id(self) -> str:
@@ -94,6 +100,8 @@ class Message:
                 "retries": self.retries,
                 "eta": eta,
                 "timelimit": [None, None],
+                SENT_AT: self.sent_at,
+                TRACEPARENT: self.traceparent,
             },
             "properties": {
                 "correlation_id": self.task_id,
@@ -134,7 +142,8 @@ def understand(raw: bytes) -> Message | Misunderstood:
             _validated(parse_task, task, "task")
     except InputError as error:
         return Misunderstood.of(str(error), raw)
-    return Message(task, envelope.headers.retries, envelope.headers.pause_s, envelope.properties.priority)
+    headers, priority = envelope.headers, envelope.properties.priority
+    return Message(task, headers.retries, headers.pause_s, priority, headers.poolbench_sent_at, headers.traceparent)
 
 
 def too_large(start: bytes, num_bytes: int) -> Misunderstood:
@@ -157,6 +166,8 @@ class _Headers(_Strict):
     timelimit: list[None] | None = None
     group: None = None
     compression: None = None
+    poolbench_sent_at: float | None = Field(None, ge=0, le=2.0**36)
+    traceparent: Annotated[str | None, BeforeValidator(lambda value: value if is_traceparent(value) else None)] = None
 
 
 class _Properties(_Strict):

@@ -19,15 +19,14 @@ from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
 from poolbench.queue.envelope import (
-    KEPT_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_PAUSE_S,
     Message,
     Misunderstood,
     service_of,
-    too_large,
     understand,
 )
+from poolbench.queue.files import read_file
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
 from poolbench.queue.strict import shown
 
@@ -36,7 +35,7 @@ POLL_INTERVAL_S = 0.1
 
 _PAUSE = re.compile(r"-after(\d{1,9})ms$")
 _LOG = logging.getLogger("poolbench.queue")
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_STAMP = re.compile(r"([0-9]{20})-")
 
 
 def transport_options(root: Path) -> dict[str, Any]:
@@ -68,6 +67,11 @@ class FolderSpool:
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
         return (each for each in read if each is not None)
+
+    def oldest(self, queue: str) -> float | None:
+        """Return when the oldest message was written: its name begins with the time."""
+        stamps = (_STAMP.match(name) for name in os.listdir(self.messages) if _queue_of(name) == queue)
+        return min((int(stamp[1]) / 1e9 for stamp in stamps if stamp), default=None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         _write(self.dead, queue, letter.encode())
@@ -118,22 +122,6 @@ class FolderSpool:
     def paths(self, queue: str) -> list[Path]:
         """Return the waiting messages, oldest first."""
         return _files(self.messages, queue)
-
-
-def read_file(path: Path, limit: int) -> bytes | Misunderstood | None:
-    """Return the bytes of a message, or None if it is gone. Never wait, and follow no link."""
-    try:
-        mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode):
-            return Misunderstood(f"{_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a file", readable=False)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
-            return too_large(file.read(KEPT_BYTES), size) if size > limit else file.read(limit)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return Misunderstood(f"a file that cannot be read: {error.strerror}", readable=False)
 
 
 def _files(folder: Path, queue: str) -> list[Path]:

@@ -7,6 +7,7 @@ by broadcast. Here HTTP concurrency and tasks at once are separate, and no resul
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,13 @@ from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResu
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.queue.envelope import MAX_RETRIES
+from poolbench.queue.envelope import MAX_RETRIES, SENT_AT
 from poolbench.runtime.confidential import without_message
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
 from poolbench.statuses import TaskOutcome
+from poolbench.telemetry.catalog import TASK_WAIT_SECONDS
+from poolbench.telemetry.traces import TRACEPARENT, continued
 
 _LOG = logging.getLogger("poolbench.queue")
 _RETRY_PAUSE_S = 2.0
@@ -53,8 +56,11 @@ class QueueConsumer(TaskProcessorAdapter):
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
+            if retries == 0:
+                _observe_wait(self._service, current_task.request.get(SENT_AT))
             try:
-                return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
+                with continued(current_task.request.get(TRACEPARENT)):
+                    return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
             except RetryTaskError as error:
                 if retries < MAX_RETRIES:
                     return self._retry(task, retries, str(error))
@@ -130,3 +136,8 @@ class QueueConsumer(TaskProcessorAdapter):
     def health_check_sync(self) -> list[dict[str, Any]]:
         """Return whether the consuming thread is alive."""
         return [{self._config.queue_name: {"consuming": self.consuming()}}]
+
+
+def _observe_wait(service: str, sent_at: object) -> None:
+    if isinstance(sent_at, float):
+        TASK_WAIT_SECONDS.observe(max(0.0, time.time() - sent_at), service=service)

@@ -14,6 +14,7 @@ from starlette.routing import Match, Route
 from poolbench import __version__
 from poolbench.contracts.wire import ERROR_HEADERS, HEALTH_PATH, HTTP_CODES
 from poolbench.errors import PoolbenchError
+from poolbench.runtime.about import about_replica
 from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
@@ -54,6 +55,7 @@ def build_api(service: Service, token: str | Tokens, folders: Mapping[str, str] 
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
         details = {"status": ServiceState.OK, **({"folders": folders} if folders else {}), **service.health()}
+        details["replica"] = about_replica()
         if details["status"] != ServiceState.OK:
             response.status_code = 503
         return details if valid else {"status": details["status"]}

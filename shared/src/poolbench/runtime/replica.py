@@ -7,6 +7,7 @@ from typing import Any
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
+from poolbench.runtime.about import assigned_gpus
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.gpu import shared_gpu
 from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
@@ -19,6 +20,11 @@ from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store, require_conditional_writes
 from poolbench.storage.artifacts import Artifacts
+from poolbench.telemetry import record_to_ray
+from poolbench.telemetry.catalog import GPU_MEMORY_BYTES, GPU_UTILIZATION
+from poolbench.telemetry.gpu import gpu_use
+from poolbench.telemetry.logs import configure_logging
+from poolbench.telemetry.traces import start_tracing
 
 _ANY_PORT = "[::]:0"
 _LOG = logging.getLogger("poolbench.task")
@@ -58,10 +64,11 @@ class Replica:
 
     def __init__(self, service: str, module: str = "", folders: dict[str, str] | None = None) -> None:
         """Load the service; `folders` has the ids of the folders that this node must share with the others."""
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
-        logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
+        configure_logging(service)
         keep_on_loopback()
+        record_to_ray()
+        start_tracing(service)
+        self._gpus = assigned_gpus()
         self.settings = ClusterSettings.load()
         require_shared(self.settings, folders or {})
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
@@ -91,7 +98,14 @@ class Replica:
         }
 
     def check_health(self) -> None:
-        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
+        """Raise ConfigError if the consumer has ended; Serve then restarts the replica.
+
+        Serve calls this every few seconds, so the GPUs of this replica are measured here.
+        """
+        for gpu in gpu_use(self._gpus):
+            labels = {"service": self.service.name, "gpu": gpu.index}
+            GPU_MEMORY_BYTES.set(gpu.memory_bytes, **labels)
+            GPU_UTILIZATION.set(gpu.utilization, **labels)
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 

@@ -12,6 +12,7 @@ from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
 from poolbench.settings import MemorySettings, SteererSettings
+from poolbench.telemetry.logs import serve_logging
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -133,6 +134,7 @@ def app(options: AppOptions) -> "Application":
         health_check_period_s=5,
         health_check_timeout_s=60,
         graceful_shutdown_timeout_s=SHUTDOWN_S + (options.finish_s if options.scales else 0),
+        logging_config=serve_logging(),
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
     return deployment.bind(options.service, options.module, folders_here())

@@ -3,6 +3,7 @@
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
     BrokerSettings,
+    ComposeSettings,
     FolderSettings,
     HttpSettings,
     KuberaySettings,
@@ -13,15 +14,18 @@ from poolbench.settings.cluster import (
     S3Settings,
     ScalingSettings,
 )
+from poolbench.settings.observation import LogSettings, TraceSettings
 from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
     "BrokerSettings",
+    "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",
     "GateSettings",
     "HttpSettings",
     "KuberaySettings",
+    "LogSettings",
     "MemorySettings",
     "PlaceSettings",
     "ProcessSettings",
@@ -31,5 +35,6 @@ __all__ = [
     "ScorerSettings",
     "Settings",
     "SteererSettings",
+    "TraceSettings",
     "refuse_unknown",
 ]

@@ -39,6 +39,13 @@ class PlaceSettings(Settings):
     )
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
+    metrics_port: int = setting(
+        0,
+        "port of the [metrics](observability.md) of a Ray node, none from 10002 to 19999",
+        unset="8080; for `cluster-up` a free one if it is taken",
+        ge=0,
+        lt=2**16,
+    )
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
     token_next: SecretStr = setting(
         SecretStr(""),
@@ -207,6 +214,11 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
+    monitoring: bool = setting(False, "Docker Compose starts [Prometheus and Grafana](observability.md#dashboards) too")
+    prometheus_image: str = setting("", "image of Prometheus", unset="named in `deploy/docker/compose.yaml`")
+    prometheus_port: int = setting(9090, "port of Prometheus on this machine", ge=1, lt=2**16)
+    grafana_image: str = setting("", "image of Grafana", unset="named in `deploy/docker/compose.yaml`")
+    grafana_port: int = setting(3000, "port of Grafana on this machine", ge=1, lt=2**16)
 
 
 class KuberaySettings(Settings):

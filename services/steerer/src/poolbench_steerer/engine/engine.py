@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +13,8 @@ import numpy as np
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.settings import SteererSettings
+from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
+from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.concurrency import OnDone, run_all
 from poolbench_steerer.engine.launch import device, launch
 from poolbench_steerer.engine.places import TaskPlaces, num_task_places
@@ -131,6 +132,7 @@ class SteeringEngine:
         with self.bank.in_use(ids, confidential=confidential) as slots:
             for request in requests:
                 self._check_change(request)
+            BATCH_SIZE.observe(len(requests), service="steerer")
             return await run_all([self._whole(request, slots) for request in requests], on_done)
 
     async def follow(
@@ -219,7 +221,7 @@ class SteeringEngine:
         """Yield vLLM's outputs for one request; closing the iterator before its end aborts the request."""
         from vllm.inputs import tokens_input
 
-        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), uuid.uuid4().hex
+        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), engine_request_id()
         num_new = 0
         try:
             async with aclosing(self.llm.generate(prompt, params, request_id=request_id)) as outputs:
@@ -230,6 +232,8 @@ class SteeringEngine:
             # vLLM aborts what it waits for; a request cancelled while it is sent would go on, in a row given back.
             await self.llm.abort(request_id)
             raise
+        TOKENS.add(len(prompt_ids), service="steerer", tokens="read")
+        TOKENS.add(num_new, service="steerer", tokens="generated")
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
 

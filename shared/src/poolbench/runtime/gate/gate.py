@@ -21,6 +21,7 @@ from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
 from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
+from poolbench.telemetry.catalog import HTTP_REFUSALS
 
 _LOG = logging.getLogger("poolbench.http")
 
@@ -65,6 +66,7 @@ class Gate:
         try:
             await self._pass(scope, answer)
         except RefusalError as refusal:
+            HTTP_REFUSALS.add(code=refusal.code)
             await answer.refuse(refusal)
         except ClientGoneError:
             return

@@ -11,8 +11,12 @@ import resource
 from typing import TYPE_CHECKING
 
 from poolbench.runtime.gate.gate import Gate
+from poolbench.runtime.gate.request_ids import RequestIds
+from poolbench.runtime.queues import QueueMonitor
+from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings, HttpSettings
+from poolbench.telemetry import record_to_ray
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
@@ -22,7 +26,7 @@ EXTRA_DEADLINE_S = 30.0
 
 
 def middlewares() -> list[Middleware]:
-    """Return the gate, and install bounded connections for the server that is about to start.
+    """Return the gate and the ids of requests; install bounded connections for the server that is about to start.
 
     Raise ConfigError if there is no token, or a setting is wrong.
     """
@@ -38,7 +42,10 @@ def middlewares() -> list[Middleware]:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
-    return [Middleware(Gate, tokens=tokens, settings=settings, deadline_s=deadline_s, asleep=asleep_services)]
+    if record_to_ray():
+        QueueMonitor(ClusterSettings.load().broker_url).start()
+    gate = Middleware(Gate, tokens=tokens, settings=settings, deadline_s=deadline_s, asleep=asleep_services)
+    return [gate, Middleware(RequestIds)]  # the last one is the outermost
 
 
 def asleep_services() -> set[str]:
