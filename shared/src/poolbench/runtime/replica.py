@@ -95,4 +95,6 @@ class Replica:
         from poolbench.runtime.http import build_api
 
         self._border = Border(build_api(self.service, self.settings.token), self.limits)
+        if getattr(self.service, "pauses_for_requests", False):
+            self.worker.pause = self._border.pause_for_requests
         return self._border
