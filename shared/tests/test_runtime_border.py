@@ -14,6 +14,7 @@ from tests.waiting import until
 
 from poolbench.cancellation import Work, WorkCancelledError, check_cancelled, working
 from poolbench.errors import ConfigError
+from poolbench.runtime import border as border_module
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.http import build_api
 from poolbench.settings import HttpSettings
@@ -245,3 +246,40 @@ def test_a_deadline_that_is_no_time_is_refused(sent: str, monkeypatch: pytest.Mo
         HttpSettings.load()
     monkeypatch.delenv("POOLBENCH_HTTP_DEADLINE_S")
     assert BorderLimits(1, 2, HttpSettings.load().deadline_s) == BorderLimits(1, 2)
+
+
+def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        inside, release = asyncio.Event(), asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            inside.set()
+            await release.wait()
+
+        async def receive() -> dict[str, Any]:
+            await asyncio.Event().wait()
+            return {}
+
+        async def send(message: Any) -> None:
+            """Nobody reads it."""
+
+        border = Border(app, BorderLimits())
+        await asyncio.to_thread(border.pause_for_requests)  # there is none
+        asked = asyncio.create_task(border({"type": "http", "path": "/embed", "method": "POST"}, receive, send))
+        await inside.wait()
+        pausing = asyncio.create_task(asyncio.to_thread(border.pause_for_requests))
+        await asyncio.sleep(0.05)
+        assert not pausing.done()
+        release.set()
+        await asked
+        await pausing
+        inside.clear()
+        release.clear()
+        monkeypatch.setattr(border_module, "_SHORT_S", 0.0)
+        asked = asyncio.create_task(border({"type": "http", "path": "/embed", "method": "POST"}, receive, send))
+        await inside.wait()
+        await asyncio.to_thread(border.pause_for_requests)  # it is no short one
+        release.set()
+        await asked
+
+    asyncio.run(scenario())

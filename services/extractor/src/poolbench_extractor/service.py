@@ -34,7 +34,7 @@ from poolbench.steps.extractor import (
     ReadingParams,
 )
 from poolbench_extractor import core
-from poolbench_extractor.config import EmbedAnswer, EmbedRequest, ModelAnswer
+from poolbench_extractor.config import BatchLimits, EmbedAnswer, EmbedRequest, ModelAnswer
 from poolbench_extractor.core import PassageTexts, Reading, calibrate
 from poolbench_extractor.embedding import texts as embedding
 from poolbench_extractor.encode import Frequencies, count_tokens, tokenise
@@ -51,6 +51,7 @@ class ExtractorService:
     """Keep one model loaded: the one requested last."""
 
     name = "extractor"
+    pauses_for_requests = True
 
     def __init__(self, deployment: ExtractorSettings) -> None:
         self.handlers = {EXTRACT.kind: self.extract, CALIBRATE.kind: self.calibrate, COUNT.kind: self.count}
@@ -62,7 +63,7 @@ class ExtractorService:
         params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
-        passages, reading = read_passages(task, io), reading_of(params)
+        passages, reading = read_passages(task, io), reading_of(params, decoder.device)
         require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
@@ -76,7 +77,7 @@ class ExtractorService:
         params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
-        passages, reading = read_passages(task, io), reading_of(params)
+        passages, reading = read_passages(task, io), reading_of(params, decoder.device)
         with reporting(decoder.device, io):
             table = calibrate(decoder, passages, layers, reading=reading, progress=io.progress)
         for role in sorted(io.missing):
@@ -138,6 +139,8 @@ def create() -> ExtractorService:
     return ExtractorService(ExtractorSettings.load())
 
 
+#: Tokens of a batch of a task on a CPU, which takes less than a second: a request waits for one.
+_TOKENS_ON_CPU = 2048
 #: Bytes of all vectors of one task, which are held until its last passage is done.
 MAX_VECTOR_BYTES = 64 * 2**30
 #: Characters of all passages of one task.
@@ -176,9 +179,10 @@ def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
     io.report(device_s=time.perf_counter() - start, peak_bytes=peak)
 
 
-def reading_of(params: ReadingParams) -> Reading:
-    """Return how the passages become tokens."""
-    return Reading(include_bos=params.include_bos, max_length=params.max_length)
+def reading_of(params: ReadingParams, device: torch.device) -> Reading:
+    """Return how the passages become tokens and batches."""
+    limits = BatchLimits(max_tokens=_TOKENS_ON_CPU) if device.type == "cpu" else BatchLimits()
+    return Reading(include_bos=params.include_bos, max_length=params.max_length, limits=limits)
 
 
 def missing_outputs(

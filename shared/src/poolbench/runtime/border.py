@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,9 @@ from poolbench.telemetry.traces import TRACEPARENT, continued, span
 
 _LOG = logging.getLogger("poolbench.http")
 _TRACEPARENT = TRACEPARENT.encode()
+#: A verb that runs for longer is no short question, and tasks go on beside it.
+_SHORT_S = 5.0
+_PAUSE_S = 0.005
 _DISCONNECT = {"type": "http.disconnect"}
 
 
@@ -48,11 +52,23 @@ class Border:
         self._slots = asyncio.Semaphore(limits.running)
         self._num_waiting = 0
         self._requests: set[asyncio.Task[None]] = set()
+        self._began_s: dict[int, float] = {}  # of the verbs that run, by the id of their request
 
     @property
     def num_requests(self) -> int:
         """Return the requests in progress, with those that wait."""
         return len(self._requests)
+
+    def pause_for_requests(self) -> None:
+        """Wait while a verb runs that began less than five seconds ago; a task's thread calls this between two steps.
+
+        Two threads that compute share Python's global lock, so a short request beside a task takes seconds.
+        """
+        ends_at = time.monotonic() + _SHORT_S
+        while time.monotonic() < ends_at and any(
+            time.monotonic() - began_s < _SHORT_S for began_s in list(self._began_s.values())
+        ):
+            time.sleep(_PAUSE_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raise nothing but CancelledError."""
@@ -109,9 +125,11 @@ class Border:
             await self._slots.acquire()
         finally:
             self._num_waiting -= 1
+        self._began_s[id(request)] = time.monotonic()
         try:
             await self._run(scope, request)
         finally:
+            del self._began_s[id(request)]
             self._slots.release()
 
     async def _run(self, scope: Scope, request: _Request) -> None:

@@ -114,4 +114,6 @@ class Replica:
 
         api = build_api(self.service, Tokens.of_cluster(), folder_ids(self.settings))
         self._border = Border(api, self.limits)
+        if getattr(self.service, "pauses_for_requests", False):
+            self.worker.pause = self._border.pause_for_requests
         return self._border

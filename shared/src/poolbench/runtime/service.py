@@ -22,7 +22,8 @@ class Service(Protocol):
 
     It may have a method `holds_state() -> bool`: whether the replica holds what clients sent it, and what would be lost
     with it. The number of replicas then never shrinks. It may have a method `release_memory()`, which unloads models.
-    That is called without work, and models are loaded again on demand.
+    That is called without work, and models are loaded again on demand. With an attribute `pauses_for_requests` that is
+    true, tasks wait between two steps while short requests run; they must not hold a lock that requests need.
 
     Attributes:
         name: One of `SERVICES`.

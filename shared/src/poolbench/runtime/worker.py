@@ -7,12 +7,13 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from poolbench.cancellation import between_steps
 from poolbench.contracts.tasks import MalformedTaskError, Task, concerns_sensitive, parse_task
 from poolbench.contracts.wire import failure_path, progress_path
 from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, UnknownNameError
@@ -80,6 +81,10 @@ class Failure:
         return cls(failure.code, failure.status, reason, failure.retryable, quoted=())
 
 
+def _no_pause() -> None:
+    """Do nothing: there are no requests."""
+
+
 class Worker:
     """Runs a service's tasks against one object store."""
 
@@ -89,6 +94,7 @@ class Worker:
         self.leases = leases
         self.num_failed = 0
         self.meter = DeliveryMeter(service.name, service.handlers)
+        self.pause: Callable[[], None] = _no_pause  # called between two steps of a task, to let requests go first
         self._in_work: set[object] = set()
 
     @property
@@ -157,7 +163,7 @@ class Worker:
     def _execute(self, handler: Handler, task: Task, io: TaskIO) -> TaskOutcome:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
         io.check_cancelled()
-        with handling(io):
+        with handling(io), between_steps(self.pause):
             handler(task, io)
         if io.missing:
             raise PoolbenchError(f"{task.kind} ended without its outputs {', '.join(sorted(io.missing))}")
