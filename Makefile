@@ -11,12 +11,12 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common table gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common table adhoc gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
 .PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-all \
-	test-hostile lint bench picture clean
+	test-hostile soak fuzz lint bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,12 @@ test-all: install  ## Run the tests of the three targets above together, as CI d
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile
 
+soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_SEED, SOAK_FAULTS)
+	@$(PY) -m tests.soak
+
+fuzz: install  ## Read 10,000 mutated messages and files of each kind (FUZZ_N, FUZZ_SEED, FUZZ_TARGETS, FUZZ_ONLY)
+	@$(PY) -m tests.fuzz
+
 lint: install  ## Check style, types and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -93,6 +99,9 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 
 picture: install  ## Take the README's picture from the latest report (needs Chromium)
 	@$(PY) docs/picture.py
+
+bench-queue: bench-queues  # `bench/queue.py` would hide a module of the standard library
+	@:
 
 bench-%: install
 	@$(PY) bench/$*.py

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from poolbench.settings import S3Settings
+
+if TYPE_CHECKING:
+    from tests.servers.ceph import Ceph
 
 # Two workers share two cores. Libraries read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -39,17 +42,23 @@ def group_of(nodeid: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def s3_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
-    """The S3 service that POOLBENCH_S3_* names, else a Ceph gateway that is started once per process."""
-    from tests.servers import ceph
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph | None]:
+    """A Ceph gateway that is started once per process; None if POOLBENCH_S3_* names another service."""
+    from tests.servers import ceph as server
 
     if os.environ.get(S3Settings.variable("endpoint")):
-        yield S3Settings.load()
-    elif missing := ceph.missing():
+        yield None
+    elif missing := server.missing():
         pytest.skip(f"no Ceph gateway here ({', '.join(missing)}): tests/servers/s3.sh names its Debian packages")
     else:
-        with ceph.serve(tmp_path_factory.mktemp("ceph")) as running:
-            yield running.service
+        with server.serve(tmp_path_factory.mktemp("ceph")) as running:
+            yield running
+
+
+@pytest.fixture(scope="session")
+def s3_service(ceph: Ceph | None) -> S3Settings:
+    """The S3 service that POOLBENCH_S3_* names, else the Ceph gateway."""
+    return ceph.service if ceph else S3Settings.load()
 
 
 @pytest.hookimpl(trylast=True)  # after the tests of other marks are deselected

@@ -1,5 +1,7 @@
 """Install PoolBench into .venv: pinned requirements without their resolver, then the packages, editable.
 
+Every file that is downloaded must have a hash that requirements/*.txt names, except builds with a local version.
+
 Only the standard library, because it runs before anything is installed. Package sources come from pip's own
 configuration, read when it runs and never written to a file. `--lock` compiles the pins instead.
 """
@@ -7,6 +9,7 @@ configuration, read when it runs and never written to a file. `--lock` compiles 
 import argparse
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,8 +20,11 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 REQUIREMENTS = ROOT / "requirements"
 STAMP = VENV / "poolbench-installed"
-UV = "uv>=0.8"
-BUILD = ("setuptools>=77", "wheel")
+#: What installs the rest: uv and wheel. Setuptools is among the pins of each profile.
+BUILD = REQUIREMENTS / "build.txt"
+#: Ending of the file with pins that have no hash: builds with a local version, such as torch==2.13.0+cpu. They come
+#: from an index or a link folder that each site chooses, and sites may build them themselves.
+UNHASHED = "-local.txt"
 PACKAGES = (
     "shared",
     "driver",
@@ -50,34 +56,46 @@ def main() -> int:
 def install(profile: str, packages: Sequence[str], *, dev: bool) -> None:
     """Install the pins of a profile into .venv, and packages of this repository in place."""
     files = [REQUIREMENTS / f"{profile}.txt"] + ([REQUIREMENTS / "dev.txt"] if dev else [])
-    wanted = _stamp([*files, *(ROOT / package / "pyproject.toml" for package in packages)])
+    unhashed = [file for file in [REQUIREMENTS / f"{profile}{UNHASHED}"] if file.exists()]
+    wanted = _stamp([BUILD, *files, *unhashed, *(ROOT / package / "pyproject.toml" for package in packages)])
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
     _create_environment()
-    print(f"installing {' and '.join(str(file.relative_to(ROOT)) for file in files)}", flush=True)
-    pins = [part for file in files for part in ("-r", str(file))]
+    print(f"installing {' and '.join(str(file.relative_to(ROOT)) for file in [*files, *unhashed])}", flush=True)
     projects = [part for package in packages for part in ("-e", str(ROOT / package))]
-    _pip_install(pins, profile=profile)
-    _pip_install(BUILD)
+    _pip_install(["--require-hashes", *_each("-r", [BUILD, *files])], profile=profile)
+    if unhashed:
+        _pip_install(_each("-r", unhashed), profile=profile)
     if projects:
         _pip_install(["--no-build-isolation", *projects])
     STAMP.write_text(wanted)
 
 
 def lock() -> None:
-    """Compile the pins of every profile."""
-    if _uv() is None:
-        _run([*_pip(), "install", "--quiet", UV])
+    """Compile the pins of every profile, with the hashes of their files."""
     _compile("cpu", ["--override", "overrides.txt", *_sources("cpu")])
     _compile("gpu", ["--python-platform", "x86_64-manylinux_2_28", *_sources("gpu")])
     _compile("dev", _sources("cpu"))
+    _compile("build", ["--no-deps", *_sources("cpu")])
 
 
 def _compile(name: str, options: Sequence[str]) -> None:
     command = [_uv() or "uv", "pip", "compile", f"{name}.in", "-o", f"{name}.txt", "--python-version", PYTHON_VERSION]
     quiet = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
-    as_pip = ["--index-strategy", "unsafe-best-match"]
+    as_pip = ["--index-strategy", "unsafe-best-match", "--generate-hashes"]
     _run([*command, *quiet, *as_pip, *options], cwd=REQUIREMENTS)
+    _part_local(REQUIREMENTS / f"{name}.txt", REQUIREMENTS / f"{name}{UNHASHED}")
+
+
+def _part_local(file: Path, unhashed: Path) -> None:
+    """Move pins with a local version into a file of their own, without their hashes."""
+    pins = re.findall(r"^\S.*(?:\n[ \t].*)*$", file.read_text(), re.MULTILINE)
+    local = [pin.split()[0] for pin in pins if "+" in pin.split()[0]]
+    file.write_text("".join(f"{pin}\n" for pin in pins if pin.split()[0] not in local))
+    if local:
+        unhashed.write_text("".join(f"{pin}\n" for pin in local))
+    else:
+        unhashed.unlink(missing_ok=True)
 
 
 def _create_environment() -> None:
@@ -90,7 +108,8 @@ def _create_environment() -> None:
         _run([str(VENV / "bin" / "python"), "-m", "ensurepip"])
     if _uv() is None:
         # uv is a convenience: pip does the same, more slowly.
-        subprocess.run([*_pip(), "install", "--quiet", UV], check=False)
+        command = [*_pip(), "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(BUILD)]
+        subprocess.run(command, check=False)
 
 
 def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
@@ -113,6 +132,10 @@ def _pip_install(arguments: Sequence[str], *, profile: str = "cpu") -> None:
         )
     else:
         _run([*_pip(), "install", *options, *arguments])
+
+
+def _each(option: str, files: Sequence[Path]) -> list[str]:
+    return [part for file in files for part in (option, str(file))]
 
 
 def pip_sources() -> dict[str, set[str]]:

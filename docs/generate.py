@@ -1,4 +1,4 @@
-"""Write the pages of this folder that come from the code: strategies, concepts, result columns, bounds, settings.
+"""Write the pages of this folder that come from the code: strategies, concepts, columns, bounds, settings, metrics.
 
 `python docs/generate.py` writes them. `--check` names those that are out of date, with exit code 1.
 """
@@ -132,6 +132,7 @@ def _beside(name: str) -> ModuleType:
 
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": lambda: _beside("marked_tables").architecture(FOLDER, _table),
+    "observability.md": lambda: _beside("marked_tables").observability(FOLDER, _table),
     "operations.md": lambda: _beside("marked_tables").operations(FOLDER, _table),
     "bounds.md": bounds,
     "strategies.md": strategies,

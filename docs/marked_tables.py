@@ -1,4 +1,4 @@
-"""Tables from the code inside pages that are otherwise written by hand: tasks, and settings."""
+"""Tables from the code inside pages that are otherwise written by hand: tasks, settings and metrics."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 from poolbench.settings import GateSettings, Settings, SteererSettings
 from poolbench.steps import SERVICE_STEPS
+from poolbench.telemetry.catalog import INSTRUMENTS
 
 Rows = Iterable[Sequence[str]]
 Table = Callable[[Sequence[str], Rows], str]
@@ -26,6 +27,22 @@ def architecture(folder: Path, table: Table) -> str:
     ]
     page = (folder / "architecture.md").read_text("utf-8")
     return _filled(page, "tasks", table(("kind", "version", "inputs", "outputs", "notes"), rows))
+
+
+def observability(folder: Path, table: Table) -> str:
+    """Return the page on observation with its table of metrics made again."""
+    rows = [
+        (
+            f"`{each.exported}`",
+            each.kind,
+            each.unit,
+            ", ".join(f"`{label.name}`" for label in each.labels),
+            each.summary,
+        )
+        for each in INSTRUMENTS
+    ]
+    page = (folder / "observability.md").read_text("utf-8")
+    return _filled(page, "metrics", table(("name in Prometheus", "kind", "unit", "labels", "meaning"), rows))
 
 
 def operations(folder: Path, table: Table) -> str:

@@ -18,12 +18,14 @@ import httpx
 import pytest
 from deploy.local.state import Cluster, free_port, load
 from tests.servers import redis as redis_server
+from tests.servers.authority import issue
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.tls import client_context
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -73,7 +75,11 @@ def _command(name: str, environment: dict[str, str]) -> subprocess.CompletedProc
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = Path(tmp_path_factory.mktemp("cluster"))
     with ExitStack() as stack:
-        url = stack.enter_context(redis_server.serve(folder))
+        files = issue(folder / "authority")
+        url = stack.enter_context(redis_server.serve(folder, files))
+        tls = {"HTTP_TLS_CERT": files.cert, "HTTP_TLS_KEY": files.key}
+        tls |= dict.fromkeys(("HTTP_CA_FILE", "BROKER_CA_FILE"), files.authority)
+        stack.enter_context(patch.dict(os.environ, {f"POOLBENCH_{name}": str(file) for name, file in tls.items()}))
         places = {"POOLBENCH_STATE": str(folder / "state"), "POOLBENCH_BROKER": url}
         environment = {**os.environ, **places, "POOLBENCH_HTTP_PORT": str(free_port())}
         up = _command("up", environment)
@@ -126,7 +132,9 @@ def test_a_task_goes_through_the_queue_and_http_answers_beside_it(running: Runni
     running.queue.send(task)
     wait_until(lambda: running.leases.alive(task.task_id))
     started = time.monotonic()
-    answer = httpx.get(f"{running.settings.http_address}/pooler/health", timeout=PATIENCE_S)
+    address = f"{running.settings.http_address}/pooler/health"
+    assert address.startswith("https://")
+    answer = httpx.get(address, timeout=PATIENCE_S, verify=client_context())
     assert answer.json() == {"status": "ok"}
     assert not _done(running, task), f"the task ended before HTTP was tried, {time.monotonic() - started:.1f} s"
     wait_until(lambda: _done(running, task), 240)

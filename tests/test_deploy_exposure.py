@@ -12,13 +12,16 @@ import psutil
 import pytest
 from deploy.local import state
 from deploy.local.exposure import exposed, make_private, require_loopback
+from deploy.local.ports import NAMED, unnamed
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import ConfigError
 
 LISTENER = """
 import socket, sys
-server = socket.create_server((sys.argv[1], 0), family=socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET)
+six = ":" in sys.argv[1]  # with IPv4 addresses too, as Ray's servers have them
+family = socket.AF_INET6 if six else socket.AF_INET
+server = socket.create_server((sys.argv[1], 0), family=family, dualstack_ipv6=six)
 print(server.getsockname()[1], flush=True)
 sys.stdin.read()
 """
@@ -39,9 +42,11 @@ def test_ports_beyond_loopback_are_named(
     ) as process:
         assert process.stdin and process.stdout
         port = process.stdout.readline().strip()
+        assert port
         cluster.pid, cluster.pid_started = process.pid, psutil.Process(process.pid).create_time()
         try:
             assert any(f":{port} (" in line for line in exposed(cluster)) is open_to_others
+            assert [line for line in unnamed(cluster) if f":{port};" in line], "no table names this process"
             if open_to_others:
                 with pytest.raises(ConfigError, match=rf"1 ports can be reached.*:{port} "):
                     require_loopback(cluster)
@@ -50,6 +55,12 @@ def test_ports_beyond_loopback_are_named(
         finally:
             process.stdin.close()
             process.wait(PATIENCE_S)
+
+
+def test_the_page_on_security_has_the_table_of_ports() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "security.md").read_text("utf-8").partition("## Ports")[2]
+    assert all(f"| `{each.process}` | {each.most} | {each.purpose} |" in text for each in NAMED)
+    assert text.count("\n| `") == len(NAMED)
 
 
 def test_a_private_folder_is_closed_and_no_link_is_followed(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from deploy.local.apps import options
 from deploy.local.state import REPOSITORY
 from pydantic import ValidationError
 
-from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
-from poolbench.queue.client import TaskQueue
 from poolbench.runtime.serve import SPARE_REQUESTS, AppOptions, app, build_app
 
 
@@ -44,37 +43,26 @@ def test_a_fixed_number_of_replicas_is_the_default(broker):
 def test_replicas_follow_the_queue(broker):
     config = deployment(service="steerer", num_replicas=2, max_replicas=8, num_gpus=1)._deployment_config
     scaling = config.autoscaling_config
-    assert (scaling.min_replicas, scaling.max_replicas, scaling.target_ongoing_requests) == (2, 8, 2)
-    assert scaling.policy.policy_kwargs == {"service": "steerer"}
+    assert (scaling.min_replicas, scaling.initial_replicas, scaling.max_replicas) == (2, 2, 8)
+    assert scaling.policy.policy_kwargs == {
+        "service": "steerer", "tasks_per_replica": 1.0, "requests_per_replica": 8.0, "idle_s": 300.0,
+    }  # fmt: skip
     assert "queue" not in str(scaling.policy.policy_kwargs).lower()  # no address, so no password
+    assert config.graceful_shutdown_timeout_s > 600  # a replica that is ended finishes its task
 
 
-def test_the_policy_counts_what_waits_and_what_is_under_way(broker):
-    from ray.serve.config import AutoscalingConfig
-
-    from poolbench.runtime.scaling import QueueLengthPolicy
-
-    class Context:
-        total_num_requests = 3
-        config = AutoscalingConfig(min_replicas=1, max_replicas=8, target_ongoing_requests=2)
-
-    queue = TaskQueue(broker)
-    for number in range(9):
-        queue.send(Task(kind="steerer.generate", inputs={}, outputs={"texts": f"k{number}"}, params={"n": number}))
-
-    policy = QueueLengthPolicy("steerer", poll_interval_s=0.0)
-    policy(Context())  # never waits for the broker
-    policy._poller.join()
-    assert policy(Context()) == (pytest.approx((3 + 9) / 2), {"queue_length": 9})
+@pytest.mark.parametrize("service", [name for name in SERVICES if name != "steerer"])
+def test_a_service_may_end_its_last_replica(broker, service):
+    scaling = deployment(service=service, num_replicas=0, max_replicas=1)._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.initial_replicas, scaling.max_replicas) == (0, 1, 1)
 
 
-def test_a_share_of_a_gpu_bounds_the_memory_of_the_engine(broker, monkeypatch):
-    actor = deployment(service="steerer", num_gpus=0.5).ray_actor_options
-    assert actor["num_gpus"] == 0.5
-    assert actor["runtime_env"] == {"env_vars": {"POOLBENCH_STEERER_GPU_MEMORY_SHARE": "0.45"}}
-    assert "runtime_env" not in deployment(service="extractor", num_gpus=0.5).ray_actor_options
-    monkeypatch.setenv("POOLBENCH_STEERER_GPU_MEMORY_SHARE", ".3")
-    assert "runtime_env" not in deployment(service="steerer", num_gpus=0.5).ray_actor_options
+@pytest.mark.parametrize("service", ["extractor", "scorer", "steerer"])
+def test_replicas_on_one_gpu_know_that_they_share_it(broker, service):
+    actor = deployment(service=service, num_gpus=0.3).ray_actor_options
+    assert actor["num_gpus"] == 0.3
+    assert actor["runtime_env"] == {"env_vars": {"POOLBENCH_SHARED_GPU": "1"}}
+    assert "runtime_env" not in deployment(service=service, num_gpus=1).ray_actor_options
 
 
 def test_a_model_over_several_gpus(broker):
@@ -97,6 +85,8 @@ def test_serve_builds_the_applications_of_its_file(broker):
     ("given", "message"),
     [
         ({"num_replicas": 3, "max_replicas": 2}, "below num_replicas"),
+        ({"num_replicas": 0, "max_replicas": 2}, "not for the steerer"),
+        ({"num_replicas": 0, "service": "scorer"}, "needs max_replicas"),
         ({"tensor_parallel": 2, "num_gpus": 1}, "with num_gpus 2"),
         ({"tensor_parallel": 2, "num_gpus": 2, "service": "extractor"}, "for the steerer"),
         ({"num_gpus": 1.5}, "neither a share"),
@@ -112,7 +102,7 @@ def test_options_that_contradict_themselves(given, message):
     ("num_gpus", "steerer"),
     [
         (0, {}),
-        (1, {"num_gpus": 0.5}),
+        (1, {"num_gpus": 0.3}),
         (2, {"num_gpus": 1.0}),
         (3, {"num_gpus": 1.0}),
         (8, {"num_gpus": 1.0, "max_replicas": 6}),
@@ -133,3 +123,25 @@ def test_split_models_take_whole_groups(monkeypatch):
     assert "max_replicas" not in options(4)["steerer"]
     with pytest.raises(ConfigError, match="of 2 GPUs that Ray sees 1 are left"):
         options(2)
+
+
+def test_replicas_from_the_environment(monkeypatch):
+    monkeypatch.setenv("POOLBENCH_REPLICAS_EXTRACTOR", "0-2")
+    monkeypatch.setenv("POOLBENCH_REPLICAS_PROBER", "3")
+    monkeypatch.setenv("POOLBENCH_REPLICAS_STEERER", "2-4")
+    monkeypatch.setenv("POOLBENCH_REPLICA_IDLE_S", "60")
+    chosen = options(8)
+    assert chosen["extractor"] == {"num_gpus": 1.0, "num_replicas": 0, "max_replicas": 2, "idle_s": 60.0}
+    assert chosen["prober"] == {"num_replicas": 3, "max_replicas": 3, "idle_s": 60.0}
+    assert (chosen["steerer"]["num_replicas"], chosen["steerer"]["max_replicas"]) == (2, 4)
+    for service, own in chosen.items():
+        AppOptions.model_validate({"service": service} | own)
+
+
+@pytest.mark.parametrize(
+    ("service", "asked"), [("prober", "0"), ("prober", "3-2"), ("steerer", "0-2"), ("prober", "x"), ("prober", "-1")]
+)
+def test_numbers_of_replicas_that_are_none(service, asked, monkeypatch):
+    monkeypatch.setenv(f"POOLBENCH_REPLICAS_{service.upper()}", asked)
+    with pytest.raises(ConfigError, match=f"POOLBENCH_REPLICAS_{service.upper()} is"):
+        options(0)

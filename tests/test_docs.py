@@ -150,3 +150,9 @@ context = TokenContext("p", np.array([[0, 4], [5, 8]]), np.zeros(2, dtype=bool),
 assert STRATEGIES.get("Y1_verbs").weigh(context).values.tolist() == [0.0, 1.0]
 assert STRATEGIES.get("Y1_verbs").resolve() == {"with_auxiliaries": False}
 """
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "docs/security.md"])
+def test_tests_that_prove_security_exist(name: str) -> None:
+    named = re.findall(r"`((?:\w+/)*tests/[\w/]+\.py)`", (REPOSITORY / name).read_text("utf-8"))
+    assert named and not [name for name in named if not (REPOSITORY / name).is_file()]

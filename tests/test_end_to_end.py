@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from deploy.local.exposure import exposed
+from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
-from tests.waiting import PATIENCE_S
+from tests.figures import Rows, assert_same, rows_of
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
@@ -100,10 +103,9 @@ class Running:
         state = json.loads((self.output / "latest" / "state.json").read_text())
         return done, state["results_digest"]
 
-    def figures(self) -> dict[str, dict[str, Any]]:
+    def figures(self) -> Rows:
         """Return the rows of the latest results by cell."""
-        rows = pq.read_table(self.output / "latest" / "results.parquet").to_pylist()
-        return {row["cell_id"]: row for row in rows}
+        return rows_of(self.output / "latest")
 
     def kill_replica(self, service: str) -> bool:
         """Kills the service's replica with -9; false when there was none."""
@@ -146,22 +148,6 @@ def first(running: Running) -> str:
     return digest
 
 
-def assert_same(found: dict[str, dict[str, Any]], expected: dict[str, dict[str, Any]]) -> None:
-    """Check that two runs of the same work have the same figures.
-
-    Vectors that are computed without those of the other strategies differ in their last bits. The digest is of rounded
-    figures, so it may differ although no figure does.
-    """
-    assert found.keys() == expected.keys()
-    for cell, row in expected.items():
-        assert found[cell]["status"] == row["status"] and found[cell]["reason"] == row["reason"], cell
-        for name in ("value", "ci_low", "ci_high"):
-            if row[name] is None:
-                assert found[cell][name] is None, (cell, name)
-            else:
-                assert found[cell][name] == pytest.approx(row[name], rel=1e-5, abs=1e-5), (cell, name)
-
-
 def test_a_second_cluster_up_is_a_no_op(running: Running) -> None:
     again = running.cluster("up")
     assert again.returncode == 0
@@ -197,6 +183,7 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     cluster = load(running.state)
     assert cluster is not None and first
     assert exposed(cluster) == []
+    assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"
     folder = Path(cluster.ray_temp).parent
     assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
     answers = [_unauthenticated(port) for port in grpc_ports(cluster)]
@@ -358,6 +345,30 @@ def test_both_ways_to_vectors_agree(running: Running) -> None:
         a, b = (vector_matrix(t["vector"]) for t in (table, device))
         assert (np.linalg.norm(a - b, axis=1) <= 1e-5 * np.linalg.norm(b, axis=1)).all(), key
         assert table["applied"].equals(device["applied"]) and table["status"].equals(device["status"])
+
+
+def test_a_run_waits_for_a_cluster_that_died_and_is_started_again(running: Running) -> None:
+    """All of its processes are killed; `cluster-up` clears the rest away, and the same driver goes on."""
+    store = open_store(running.settings.store_uri)
+    running.run(*D1_ONLY)
+    before = running.figures()
+    for info in list(store.list("artifacts/")):
+        if info.path.startswith(("artifacts/extractor.", "artifacts/prober.")):
+            store.delete(info.path)
+
+    def strike() -> subprocess.CompletedProcess[str]:
+        wait_until(lambda: _progressed(store, "extractor"), LONG_S)
+        cluster = load(running.state)
+        assert cluster is not None
+        for process in cluster.processes():
+            process.kill()
+        return running.cluster("up")
+
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(strike)
+        running.run(*D1_ONLY)
+    assert "clearing away a cluster" in started.result().stdout
+    assert_same(running.figures(), before)
 
 
 def test_interrupt_leaves_a_run_that_resumes(running: Running, first: str) -> None:

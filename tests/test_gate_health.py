@@ -58,3 +58,13 @@ def test_health_of_a_service_never_heard_of_is_silent(door: Door) -> None:
     door.behind.held.set()
     reply = door.ask(request("/prober/health"))
     assert (reply.status, json.loads(reply.body)) == (503, {"status": "silent"})
+
+
+def test_a_service_that_is_asleep_is_not_asked(door: Door) -> None:
+    """A question would start a replica."""
+    door.behind.asleep.add("scorer")
+    reply = door.ask(request("/scorer/health"))
+    assert (reply.status, json.loads(reply.body)) == (200, {"status": "asleep"})
+    assert door.behind.seen == []
+    door.behind.asleep.clear()
+    wait_until(lambda: json.loads(door.ask(request("/scorer/health")).body) == {"status": "ok"})

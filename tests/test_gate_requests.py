@@ -67,10 +67,18 @@ def test_many_slow_clients_without_token_delay_no_request() -> None:
         assert all(closed(client) for client in slow)
 
 
-def test_documentation_is_open_but_takes_no_body(door: Door) -> None:
-    assert door.ask(request("/prober/docs")).status == 200
-    assert door.ask(request("/prober/docs", body=b"x")).status == 401
-    assert door.ask(request("/nobody/docs")).status == 401
+@pytest.mark.parametrize("path", ["/prober/docs", "/prober/openapi.json", "/-/routes", "/", "/prober", "/-/other"])
+def test_every_page_but_health_needs_the_token(door: Door, path: str) -> None:
+    assert door.ask(request(path)).status == 401
+    assert door.ask(request(path, token=TOKEN)).status == 200
+    assert door.ask(request("/-/healthz")).status == 200, "the health of the proxy itself"
+
+
+def test_documentation_can_be_opened_and_takes_no_body() -> None:
+    with serving(open_documentation=True) as door:
+        assert door.ask(request("/prober/docs")).status == 200
+        assert door.ask(request("/prober/docs", body=b"x")).status == 401
+        assert door.ask(request("/nobody/docs")).status == 401
 
 
 @pytest.mark.parametrize(("kind", "allowed"), [("application/json", 1), ("application/octet-stream", 2)])
@@ -152,7 +160,7 @@ def test_bodies_are_bounded_together() -> None:
 
 
 def test_requests_of_one_address_are_bounded() -> None:
-    with serving(requests_per_client=3) as door:
+    with serving(requests_per_client=3, open_documentation=True) as door:
         door.behind.held.set()
         clients = [door.connect() for _ in range(3)]
         for client in clients:

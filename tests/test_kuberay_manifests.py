@@ -33,7 +33,7 @@ def test_kubernetes_accepts_every_object(overlay: str, version: str) -> None:
             kubernetes_validate.validate(document, version, strict=True)
         else:
             others.add(document["kind"])
-    assert others == {"RayService", "ServiceMonitor"}
+    assert others == {"RayService", "ServiceMonitor", "PrometheusRule"}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 from tests.servers import redis as redis_server
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
@@ -47,6 +47,7 @@ def test_tasks_wait_and_dead_letters_stay(url: str) -> None:
         queue.send(task)
     queue.bury("prober", tasks[0].model_dump(mode="json"), "no luck")
     assert queue.depth("prober") == 3
+    assert 0 <= queue.oldest_s("prober") < PATIENCE_S and queue.oldest_s("scorer") == 0
     assert queue.waiting("prober") == {task.task_id for task in tasks}
     assert [letter.reason for letter in queue.dead_letters("prober")] == ["no luck"]
     assert queue.purge("prober") == 4

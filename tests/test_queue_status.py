@@ -11,7 +11,7 @@ from deploy.local import apps, cluster, head, state
 from tests.poison import POISON, QUEUE, echo
 
 from poolbench.queue import Broker, TaskQueue
-from poolbench_driver.cli.attach import status
+from poolbench_driver.cli.status import status
 
 HOSTILE = b'{"service": "\\u001b[2J", "reason": "\\u001b[31mred\\nline"}'
 

@@ -31,7 +31,8 @@ _FOLDERS = ("shared", "services", "driver", "deploy", "docs", "recipes", "bench"
 _TEXT = (".py", ".md", ".yaml", ".toml", "Dockerfile")
 COMMANDS = [
     ("-m", "deploy.local.cluster", "status"),
-    ("-m", "deploy.docker.node", "prober"),
+    ("-m", "deploy.nodes.worker", "127.0.0.1", "prober"),
+    ("-m", "deploy.nodes.head"),
     ("-m", "deploy.docker.compose", "status"),
     ("-m", "deploy.docker.healthy"),
     ("-m", "deploy.kuberay.cluster", "status"),
@@ -90,13 +91,13 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 
 
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = [name for name in declared() if re.search("(TOKEN|KEY|BROKER)$", name)]
+    secrets = [name for name in declared() if re.search("(TOKEN|TOKEN_NEXT|(ACCESS|SECRET)_KEY|BROKER)$", name)]
     for name in secrets:
         monkeypatch.setenv(name, "very-secret")
     monkeypatch.setenv("POOLBENCH_HTTP_PORT", "none")
     with pytest.raises(ConfigError) as refused:
         PlaceSettings.load()
-    assert len(secrets) == 6 and "very-secret" not in str(refused.value)
+    assert len(secrets) == 7 and "very-secret" not in str(refused.value)
     monkeypatch.delenv("POOLBENCH_HTTP_PORT")
     assert "very-secret" not in repr([model.load() for model in Settings.models])
 

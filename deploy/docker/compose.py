@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from deploy.install import REQUIREMENTS, pip_sources
+from deploy.install import REQUIREMENTS, UNHASHED, pip_sources
 from deploy.local.state import REPOSITORY, state_folder, write_private
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
+from poolbench.settings import ComposeSettings, PlaceSettings, RestrictedS3Settings, S3Settings
 
 FOLDER = REPOSITORY / "deploy" / "docker"
 WHEELS = FOLDER / "wheels"
@@ -35,6 +35,7 @@ _SECRETS = {
     PlaceSettings.variable("token"): 32,
     "REDIS_PASSWORD": 32,
     "MINIO_ROOT_PASSWORD": 20,
+    "GRAFANA_PASSWORD": 20,
     S3Settings.variable("secret_key"): 20,
     RestrictedS3Settings.variable("secret_key"): 20,
 }
@@ -52,6 +53,10 @@ def up() -> None:
     port = PlaceSettings.load().http_port or 8000
     for name in SERVICES:
         _CONSOLE.print(f"{name:9} http://127.0.0.1:{port}/{name}", highlight=False)
+    found = ComposeSettings.load()
+    if found.monitoring:
+        _CONSOLE.print(f"grafana   http://127.0.0.1:{found.grafana_port} (user admin)", highlight=False)
+        _CONSOLE.print(f"metrics   http://127.0.0.1:{found.prometheus_port}", highlight=False)
     _CONSOLE.print(f"tokens    in {_secrets_file()}", highlight=False)
 
 
@@ -75,6 +80,8 @@ def run(*arguments: str) -> None:
 
 def _compose(*arguments: str) -> None:
     profile = [] if S3Settings.load().endpoint else ["--profile", "minio"]
+    if ComposeSettings.load().monitoring or arguments[-1:] == ("down",):  # containers of an earlier setting go too
+        profile += ["--profile", "monitoring"]
     files = ["--file", str(FOLDER / "compose.yaml"), "--env-file", str(_secrets_file())]
     command = ["docker", "compose", *files, *profile, *arguments]
     subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments()})
@@ -103,7 +110,8 @@ def _build_arguments() -> Mapping[str, str]:
 
 def _gather_wheels() -> None:
     """Copy wheels that the pins name from pip's configured folders into the build's context."""
-    pins = {line.strip().lower() for line in (REQUIREMENTS / "cpu.txt").read_text().splitlines()}
+    files = [REQUIREMENTS / "cpu.txt", REQUIREMENTS / f"cpu{UNHASHED}"]
+    pins = {line.split()[0].lower() for file in files for line in file.read_text().splitlines() if line.strip()}
     for folder in map(Path, pip_sources().get("find-links", set())):
         for wheel in folder.glob("*.whl") if folder.is_dir() else ():
             name, version = wheel.name.split("-")[:2]

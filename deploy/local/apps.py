@@ -12,7 +12,9 @@ from rich.table import Table
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.settings import SteererSettings
+from poolbench.runtime.tls import client_context, server_files
+from poolbench.settings import ScalingSettings, SteererSettings
+from poolbench.telemetry.logs import serve_logging
 
 DEPLOY_TIMEOUT_S = 300
 STEERER_REQUESTS = 8192  # above POOLBENCH_STEERER_MAX_PENDING_TEXTS, whose error message says more than Serve's
@@ -37,8 +39,7 @@ def deploy(http: str, missing: list[str]) -> None:
 
     from poolbench.runtime.serve import build_app
 
-    address = urlsplit(http)
-    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    serve.start(http_options=http_options(http), logging_config=serve_logging())
     import ray
 
     chosen = options(ray.cluster_resources().get("GPU", 0))
@@ -46,6 +47,12 @@ def deploy(http: str, missing: list[str]) -> None:
         serve.RunTarget(build_app(name, **chosen.get(name, {})), name=name, route_prefix=f"/{name}") for name in missing
     ]
     serve.run_many(targets, blocking=False, wait_for_applications_running=False)
+
+
+def http_options(http: str) -> dict[str, Any]:
+    """Return the options of Serve's proxy that answers at the address `http`, with TLS if it is configured."""
+    address = urlsplit(http)
+    return {"host": address.hostname, "port": address.port, "location": "HeadOnly", **server_files()}
 
 
 def states() -> list[AppState]:
@@ -95,7 +102,7 @@ def unhealthy(http: str, token: str, wait_s: float = 0) -> list[str]:
 
 def _answers(address: str, token: str) -> bool:
     try:
-        return httpx.get(address, headers=bearer(token), timeout=10).is_success
+        return httpx.get(address, headers=bearer(token), timeout=10, verify=client_context()).is_success
     except httpx.HTTPError:
         return False
 
@@ -118,10 +125,12 @@ def _why(apps: list[AppState], late: bool) -> str:
 def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     """Return the options of `AppOptions` by service, given the GPUs of the whole cluster.
 
-    Extractor and scorer have a GPU or a share of one; steerers grow in number with their queue over all others.
+    Extractor and scorer have a GPU or a place on one; steerers grow in number with their queue over all others.
+    POOLBENCH_REPLICAS_<SERVICE> overrides the numbers of replicas.
 
     Raises:
-        ConfigError: POOLBENCH_STEERER_TENSOR_PARALLEL asks for more GPUs than there are.
+        ConfigError: POOLBENCH_STEERER_TENSOR_PARALLEL asks for more GPUs than there are, or a number of replicas is
+            not allowed.
     """
     shares = _gpu_shares(num_gpus)
     chosen: dict[str, dict[str, Any]] = {name: {"num_gpus": share} for name, share in shares.items()}
@@ -139,13 +148,26 @@ def options(num_gpus: float) -> dict[str, dict[str, Any]]:
     most = int(left) // split
     if most > 1:
         steerer["max_replicas"] = most
-    return chosen | {"steerer": steerer}
+    chosen |= {"steerer": steerer}
+    return {name: own for name in SERVICES if (own := chosen.get(name, {}) | _replicas(name))}
+
+
+def _replicas(service: str) -> dict[str, Any]:
+    """Return the numbers of replicas that the environment asks for."""
+    settings = ScalingSettings.load()
+    if (asked := settings.range_of(service)) is None:
+        return {}
+    return {"num_replicas": asked[0], "max_replicas": asked[1], "idle_s": settings.replica_idle_s}
 
 
 def _gpu_shares(num_gpus: float) -> dict[str, float]:
-    """Return GPUs by service: a whole one for each of the three that use one, or shares of those available."""
+    """Return GPUs by service: a whole one for each of the three that use one, or places on those available.
+
+    A share only tells Ray where a replica fits. Services on one GPU divide its memory by what is free and who has work
+    (`poolbench.runtime.gpu`).
+    """
     if num_gpus >= 3:
         return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)
     if num_gpus == 2:
-        return {"extractor": 0.7, "scorer": 0.3, "steerer": 1.0}
-    return {"extractor": 0.35, "scorer": 0.15, "steerer": 0.5} if num_gpus else {}
+        return {"extractor": 0.5, "scorer": 0.5, "steerer": 1.0}
+    return dict.fromkeys(("extractor", "steerer", "scorer"), 0.3) if num_gpus else {}

@@ -146,6 +146,7 @@ def _print_addresses(cluster: Cluster) -> None:
         "docs": f"{cluster.http}/extractor/docs (and so for each)",
         "store": cluster.store,
         "queue": Broker(cluster.broker).shown,
+        **({"metrics": cluster.metrics} if cluster.metrics_port else {}),
         "token": f"in {cluster.token_file}",
         "logs": f"{cluster.logs}, {cluster.ray_temp}/session_latest/logs/serve",
     }

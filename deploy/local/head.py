@@ -15,55 +15,43 @@ from typing import Any
 
 import psutil
 
+from deploy.environment import DEFAULTS, FIXED
 from deploy.local.exposure import make_private
 from deploy.local.state import CLUSTER_ID_VARIABLE, Cluster, free_port
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
-from poolbench.settings import PlaceSettings
+from poolbench.settings import GateSettings, PlaceSettings
 
 START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 6
 REPLICAS_PER_NODE = 16
 
-#: Set unless the caller's environment says otherwise.
-DEFAULTS = {
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
+#: What holds for one machine only: first unless the caller's environment says otherwise, then always.
+_LOCAL_DEFAULTS = {
+    GateSettings.variable("open_documentation"): "true",  # for a browser, which sends no token; on loopback only
 }
-#: Telemetry is off and the gate is on, whatever the caller's environment.
-FIXED = {
-    CALLBACK_VARIABLE: CALLBACK,
-    "DO_NOT_TRACK": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "RAY_AUTH_MODE": "token",
-    "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "120",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_SERVE_ENABLE_TELEMETRY": "0",
+_LOCAL = {
     # Without it Ray replaces 127.0.0.1 by an address of the machine, and its servers listen on every interface.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-    "RAY_memory_monitor_refresh_ms": "0",  # it may choose a service that is not at fault; replicas have limits instead
-    "RAY_worker_niceness": "0",  # replicas are the work, not a background job beside it
-    "RAY_worker_register_timeout_seconds": "180",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",  # a loaded machine is not a dead proxy
-    "VLLM_HOST_IP": "127.0.0.1",
-    # vLLM opens process groups that listen where the machine's name resolves to, unless they are given an interface.
-    "GLOO_SOCKET_IFNAME": "lo",
-    "NCCL_SOCKET_IFNAME": "lo",
-    "VLLM_NO_USAGE_STATS": "1",
 }
+#: Addresses of other clusters; and tokens, which lie in files that are read again when they change.
+_NOT_INHERITED = (
+    "RAY_ADDRESS",
+    "RAY_AUTH_TOKEN",
+    PlaceSettings.variable("token"),
+    PlaceSettings.variable("token_next"),
+)
 
 
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     """Return the environment of every process of the cluster. Tokens are named by file, never by value."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     return {
         **DEFAULTS,
+        **_LOCAL_DEFAULTS,
         **kept,
         **FIXED,
+        **_LOCAL,
         "RAY_AUTH_TOKEN_PATH": cluster.ray_token_file,
         PlaceSettings.variable("state"): str(state),
         CLUSTER_ID_VARIABLE: cluster.cluster_id,
@@ -97,7 +85,7 @@ def connect(cluster: Cluster, wait_s: float = 0) -> None:
     """Connect this process to a cluster's Ray, whose head may take `wait_s` to start. Raise EndpointError without an
     answer.
     """
-    os.environ.update(FIXED, RAY_AUTH_TOKEN_PATH=cluster.ray_token_file)
+    os.environ.update(FIXED | _LOCAL, RAY_AUTH_TOKEN_PATH=cluster.ray_token_file)
     os.environ.pop("RAY_AUTH_TOKEN", None)
     import ray
     import ray.serve
@@ -146,6 +134,7 @@ def _command(cluster: Cluster) -> list[str]:
         f"--port={cluster.ray_port}",
         f"--ray-client-server-port={free_port()}",
         f"--dashboard-agent-listen-port={free_port()}",
+        f"--metrics-export-port={cluster.metrics_port}",
         f"--temp-dir={cluster.ray_temp}",
         f"--resources={places}",
         "--num-cpus=2",

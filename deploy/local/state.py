@@ -9,16 +9,20 @@ import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
 import psutil
 
+from poolbench.contracts.wire import METRICS_PORT
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import CLUSTER_FILE, STATE_FOLDER, read_cluster
+from poolbench.runtime.tls import server_files
 from poolbench.settings import PlaceSettings, ProcessSettings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+#: Ray's default; it refuses to start with another port among them.
+RAY_WORKER_PORTS = range(10002, 20000)
 CLUSTER_ID_VARIABLE = ProcessSettings.variable("cluster_id")
 
 
@@ -36,6 +40,7 @@ class Cluster:
     ray_port: int
     ray_temp: str
     logs: str
+    metrics_port: int = 0  # of Prometheus metrics; 0 in records of earlier versions
     pid: int = 0
     pid_started: float = 0.0
 
@@ -43,6 +48,11 @@ class Cluster:
     def ray_address(self) -> str:
         """Return the address of the Ray head."""
         return f"127.0.0.1:{self.ray_port}"
+
+    @property
+    def metrics(self) -> str:
+        """Return the address of the metrics."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     def runs(self) -> bool:
         """Return whether the recorded head process is still the one that was started, not a reuse of its id."""
@@ -106,10 +116,10 @@ def exclusive(state: Path) -> Iterator[None]:
 def load(state: Path) -> Cluster | None:
     """Return the recorded cluster, if the record is complete."""
     recorded = read_cluster(state)
-    names = {field.name for field in fields(Cluster)}
-    if not names <= recorded.keys():
+    required = {field.name for field in fields(Cluster) if field.default is MISSING}
+    if not required <= recorded.keys():
         return None
-    return Cluster(**{name: recorded[name] for name in names})
+    return Cluster(**{field.name: recorded[field.name] for field in fields(Cluster) if field.name in recorded})
 
 
 def save(state: Path, cluster: Cluster) -> None:
@@ -130,7 +140,7 @@ def new_cluster(state: Path) -> Cluster:
     digest = hashlib.sha256(str(state).encode()).hexdigest()[:8]
     return Cluster(
         cluster_id=secrets.token_hex(8),
-        http=f"http://127.0.0.1:{_http_port(given.http_port)}",
+        http=f"{'https' if server_files() else 'http'}://127.0.0.1:{_port(given, 'http_port', 8000)}",
         store=given.store or str(state / "store"),
         restricted_store=given.restricted_store,
         broker=given.broker.get_secret_value() or f"filesystem://{state / 'queue'}",
@@ -140,6 +150,7 @@ def new_cluster(state: Path) -> Cluster:
         # Unix sockets lie in Ray's folder, and their paths may not exceed 107 characters. The folder above is private.
         ray_temp=str(Path(tempfile.gettempdir()) / f"poolbench-{os.getuid()}-{digest}" / "ray"),
         logs=str(logs),
+        metrics_port=_metrics_port(given),
     )
 
 
@@ -167,13 +178,23 @@ def _token_file(path: Path, wanted: str = "") -> Path:
     return path
 
 
-def _http_port(wanted: int) -> int:
-    for port in [wanted] if wanted else [8000]:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return port
+def _metrics_port(given: PlaceSettings) -> int:
+    if given.metrics_port in RAY_WORKER_PORTS:
+        raise ConfigError(
+            f"port {given.metrics_port} ({given.variable('metrics_port')}) is one of those that Ray's workers use, "
+            f"{RAY_WORKER_PORTS.start} to {RAY_WORKER_PORTS.stop - 1}: choose another"
+        )
+    return _port(given, "metrics_port", METRICS_PORT)
+
+
+def _port(given: PlaceSettings, field: str, usual: int) -> int:
+    """Return the port that a setting names; if it names none, the usual one, or a free one where that is taken."""
+    wanted: int = getattr(given, field)
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind(("127.0.0.1", wanted or usual))
+            return wanted or usual
     if wanted:
-        raise ConfigError(f"port {wanted} (POOLBENCH_HTTP_PORT) is taken: choose another or stop what uses it")
+        raise ConfigError(f"port {wanted} ({given.variable(field)}) is taken: choose another or stop what uses it")
     return free_port()

@@ -11,9 +11,9 @@ import pytest
 
 from poolbench.errors import IntegrityError
 from poolbench.storage import Artifacts, older_than
-from poolbench.storage.damage import objects_set_aside, set_aside_if_damaged
+from poolbench.storage.damage import described_damage, objects_set_aside, set_aside_if_damaged
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.cli.upkeep import describe_set_aside, scorer_keys, unneeded
+from poolbench_driver.cli.upkeep import scorer_keys, unneeded
 
 
 def test_gc_spares_what_is_needed_young_or_pointed_at(tmp_path: Path) -> None:
@@ -41,12 +41,12 @@ def test_a_damaged_scorer_pointer_stops_gc_with_its_name(tmp_path: Path, content
 
 def test_what_was_set_aside_is_shown_and_dated_by_when_it_was(tmp_path: Path) -> None:
     artifacts = Artifacts(FolderStore(tmp_path))
-    assert describe_set_aside(artifacts) == ""
+    assert described_damage(artifacts) == ""
     for key in ("a.b.1", "restricted.a.b.1"):
         entry = artifacts.write(key, {"x": b"123"}).files["x"]
         artifacts.store.put(entry.path, b"1234")
         os.utime(tmp_path / entry.path, (0, 0))
         assert set_aside_if_damaged(artifacts, key)[1]
-    assert describe_set_aside(artifacts).startswith("4 damaged files")
+    assert described_damage(artifacts).startswith("4 damaged files")
     assert all(time.time() - info.modified_s < 60 for info in objects_set_aside(artifacts.store))
     assert unneeded(artifacts, set(), older_than(artifacts.store, 0)) == {}

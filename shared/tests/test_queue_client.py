@@ -138,3 +138,51 @@ def test_a_folder_of_taken_messages_that_was_removed_stops_nothing(queue: TaskQu
     taken = spool.take(waiting)
     assert taken is not None and taken.is_file()
     assert spool.take(waiting) is None
+
+
+def _take(channel: virtual.Channel) -> str | None:
+    """Return the id of the next message, or None while there is none to deliver."""
+    try:
+        return str(channel._get(queue_name("prober"))["headers"]["id"])
+    except folder_transport.Empty:
+        return None
+
+
+def test_a_message_that_pauses_is_delivered_later_and_delays_no_other(
+    queue: TaskQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(folder_transport.time, "monotonic", lambda: now_s)
+    again, other = _task(0), _task(1)
+    queue.send_again("prober", again.model_dump(mode="json"), retries=1, pause_s=2.5)
+    queue.send(other)
+    channel = _channel(queue)
+    assert [_take(channel), _take(channel)] == [other.task_id, None]
+    assert queue.waiting("prober") == {again.task_id}
+    now_s += 2.4
+    assert _take(channel) is None
+    now_s += 0.2
+    message = channel._get(queue_name("prober"))
+    assert (message["headers"]["id"], message["headers"]["retries"]) == (again.task_id, 1)
+    assert message["headers"]["eta"] is None
+
+
+def test_a_message_that_pauses_outlives_its_consumer(queue: TaskQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(folder_transport.time, "monotonic", lambda: now_s)
+    queue.send_again("prober", _task(0).model_dump(mode="json"), retries=1, pause_s=2.0)
+    killed, survivor = _channel(queue), _channel(queue)
+    assert _take(killed) is None
+    now_s += 1.0
+    assert _take(survivor) is None  # it counts from the moment when it found the message
+    now_s += 2.0
+    assert _take(survivor) == _task(0).task_id
+    assert _take(killed) is None
+
+
+@pytest.mark.parametrize("stem", ["000-after99999999ms", "000-after-1ms", "000-afterxms", "000-after"])
+def test_a_pause_beyond_the_bound_in_a_name_is_ignored(queue: TaskQueue, stem: str) -> None:
+    queue.send(_task(0))
+    (path,) = folder_transport.FolderSpool(queue.broker.folder).paths(queue_name("prober"))
+    path.rename(path.with_name(f"{stem}.{queue_name('prober')}.msg"))
+    assert _take(_channel(queue)) == _task(0).task_id

@@ -21,6 +21,7 @@ from poolbench.runtime.confidential import WITHHELD, confidential
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
+from poolbench.telemetry.logs import JsonFormatter
 
 LIBRARIES = ("transformers", "vllm", "poolbench_scorer")
 SECRET, KEY = "SECRET-PASSAGE", "restricted.corpus.passages.1"
@@ -40,7 +41,7 @@ class Quoting:
         text = io.table("passages")["text"][0].as_py()
         io.progress(1, 2, text)
         logging.getLogger("transformers").warning("cannot tokenise %r", text)
-        logging.getLogger("poolbench_scorer").error("text: " + text)
+        logging.getLogger("poolbench_scorer").error("text: " + text, extra={"passage": text})
         warnings.warn(f"long: {text}", stacklevel=1)
         try:
             json.loads(text)
@@ -64,27 +65,33 @@ class Lines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
+        self.json: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(logging.Formatter("%(name)s %(filename)s %(message)s").format(record) + repr(record.args))
+        self.json.append(JsonFormatter("steerer").format(record))
 
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    handler, root = Lines(), logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    for name in LIBRARIES:  # transformers and vLLM, once imported, keep their records from the root logger
-        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
-        monkeypatch.setattr(logging.getLogger(name), "disabled", False)
+    """All records, whatever earlier tests of this process, and libraries that they imported, made of the loggers."""
+    handler, loggers = Lines(), [logging.getLogger(name) for name in ("", *LIBRARIES)]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        monkeypatch.setattr(logger, "propagate", True)  # transformers and vLLM, once imported, switch it off
+        monkeypatch.setattr(logger, "disabled", False)
+        logger.setLevel(logging.DEBUG)
+    logging.getLogger().addHandler(handler)
+    logging.captureWarnings(False)  # as long as it is on, switching it on again does nothing
     logging.captureWarnings(True)
     with warnings.catch_warnings():
         warnings.simplefilter("always")  # else a warning is shown once per process
         yield handler.lines
+        assert handler.json and SECRET not in "\n".join(handler.json)
     logging.captureWarnings(False)
-    root.removeHandler(handler)
-    root.setLevel(level)
+    logging.getLogger().removeHandler(handler)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture

@@ -60,7 +60,9 @@ def test_a_verb_answers_with_the_token_only(client: TestClient) -> None:
 
 def test_health_says_more_to_who_holds_the_token(client: TestClient) -> None:
     assert client.get("/health").json() == {"status": "ok"}
-    assert client.get("/health", headers=GOOD).json() == {"status": "ok", "loaded": "nothing"}
+    found = client.get("/health", headers=GOOD).json()
+    assert {"version", "steps", "time_s", "disk_free_bytes"} <= found.pop("replica").keys()
+    assert found == {"status": "ok", "loaded": "nothing"}
 
 
 def test_docs_are_open_and_describe_the_verbs(client: TestClient) -> None:

@@ -191,7 +191,7 @@ _ENVELOPES: tuple[tuple[str, Callable[[str, random.Random], bytes]], ...] = (
     ("body compressed", _with_body(lambda rng: _base64(rng.choice(_BOMBS)))),
     ("task no object", _with_body(lambda rng: _base64(_arguments(rng.choice((None, 1, [], "x", Raw("NaN"))))))),
     ("timelimit", _with_header("timelimit", "x", [1], ["a", "b"], {}, 5, [-1, -1])),
-    ("eta", _with_header("eta", "x", "9999-12-31T23:59:59+00:00", 10**30, [], "2030-01-01", True)),
+    ("pause", _with_header("pause_s", "x", "9999-12-31T23:59:59+00:00", 10**30, [], -1, 61, True)),
     ("expires", _with_header("expires", "x", "1970-01-01T00:00:00+00:00", 1, [], -1)),
     ("retries", _with_header("retries", -1, 10**30, "x", None, 1e308, True, 99)),
     (

@@ -65,6 +65,13 @@ class Ceph:
             os.killpg(group.pid, signal.SIGKILL)
             wait_until(lambda: not _alive(group.pid))
 
+    def add_user(self, name: str, access_key: str, secret_key: str) -> None:
+        """Create a user, who may do nothing but what policies say and own no bucket."""
+        keys = [f"--access-key={access_key}", f"--secret={secret_key}", "--max-buckets=-1"]
+        command = ["radosgw-admin", "user", "create", f"--uid={name}", f"--display-name={name}", *keys]
+        environment = {**os.environ, "CEPH_CONF": str(self.folder / "ceph.conf")}
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+
     def _answers(self) -> bool:
         assert self._group is not None and self._group.poll() is None, (self.folder / "ceph.log").read_text()
         try:

@@ -6,6 +6,7 @@ It lives as long as its consumer does, so the test that started it sees at once 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +27,21 @@ class Echo:
     name = "prober"
 
     def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {"prober.echo": self.echo, "prober.away": self.away}
+        self.handlers: dict[str, Handler] = {
+            "prober.echo": self.echo,
+            "prober.away": self.away,
+            "prober.hold": self.hold,
+        }
 
     def echo(self, task: Task, io: TaskIO) -> None:
         """Commits `value`."""
         io.write_table("out", pa.table({"x": [task.params["value"]]}))
+
+    def hold(self, task: Task, io: TaskIO) -> None:
+        """Commits nothing until the file `until` is there."""
+        while not Path(task.params["until"]).exists():
+            time.sleep(0.05)
+        self.echo(task, io)
 
     def away(self, task: Task, io: TaskIO) -> None:
         """Fails at every delivery."""

@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.waiting import PATIENCE_S
 from poolbench.runtime.gate.clients import Connections
 from poolbench.runtime.gate.gate import Gate
 from poolbench.runtime.gate.protocol import protocol_class
+from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings
 
 TOKEN = "only-for-this-test"
@@ -40,6 +41,7 @@ class Behind:
     ended: list[str] = field(default_factory=list)
     held: threading.Event = field(default_factory=threading.Event)
     answer_bytes: int = 0
+    asleep: set[str] = field(default_factory=set)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
@@ -150,12 +152,12 @@ def closed(client: socket.socket, within_s: float = PATIENCE_S) -> bool:
 
 
 @contextlib.contextmanager
-def serving(**settings: Any) -> Iterator[Door]:
-    """A gate with quick limits."""
+def serving(tokens: Tokens | None = None, tls: Mapping[str, str] | None = None, **settings: Any) -> Iterator[Door]:
+    """A gate with quick limits; `tls` has uvicorn's options of that name."""
     limits, behind = GateSettings(**{**QUICK, **settings}), Behind()
-    gate = Gate(behind, TOKEN, limits, deadline_s=20.0)
+    gate = Gate(behind, tokens or Tokens.fixed(TOKEN), limits, deadline_s=20.0, asleep=lambda: set(behind.asleep))
     protocol = protocol_class(limits)
-    config = uvicorn.Config(gate, http=protocol, log_level="critical", lifespan="off")
+    config = uvicorn.Config(gate, http=protocol, log_level="critical", lifespan="off", **(tls or {}))  # type: ignore[arg-type]
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(256)

@@ -19,10 +19,12 @@ NUM_RUNNING = 2
 
 def main() -> None:
     """Starts everything, prints where it is, and ends it."""
-    cluster = _start(Path(sys.argv[1]))
+    cluster = start(Path(sys.argv[1]))
     try:
         _deploy(cluster.http)
-        print(json.dumps({"http": cluster.http, "token": Path(cluster.token_file).read_text()}), flush=True)
+        found = {"http": cluster.http, "token": Path(cluster.token_file).read_text(), "metrics": cluster.metrics}
+        found |= {"broker": cluster.broker, "logs": f"{cluster.ray_temp}/session_latest/logs"}
+        print(json.dumps(found), flush=True)
         sys.stdin.read()
     except BaseException:
         traceback.print_exc()  # now: this process ends with its Ray
@@ -31,7 +33,7 @@ def main() -> None:
         head.stop(cluster, print)
 
 
-def _start(state: Path, attempts: int = 3) -> Cluster:
+def start(state: Path, attempts: int = 3) -> Cluster:
     """A running head; Ray gives its node 30 s to come in, which a machine short of CPU may need twice."""
     cluster = new_cluster(state)
     try:
@@ -42,7 +44,7 @@ def _start(state: Path, attempts: int = 3) -> Cluster:
         head.stop(cluster, print)
         if attempts == 1:
             raise
-        return _start(state, attempts - 1)
+        return start(state, attempts - 1)
     return cluster
 
 

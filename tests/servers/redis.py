@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+from tests.servers.authority import Certificate
 from tests.waiting import wait_until
 
 PASSWORD = "test-password"
@@ -37,30 +38,35 @@ def broker(kind: str, folder: Path) -> Iterator[str]:
         yield f"filesystem://{folder}/queue"
 
 
+def command(folder: Path, address: str, port: int, options: Mapping[str, object] | None = None) -> list[str]:
+    """Return the command of a server that keeps nothing on disk, unless `options` say otherwise."""
+    given = {"port": port, "bind": address, "requirepass": PASSWORD, "dir": folder, "save": "", **(options or {})}
+    return ["redis-server", *(part for name, value in given.items() for part in (f"--{name}", str(value)))]
+
+
 @contextmanager
-def serve(folder: Path) -> Iterator[str]:
-    """Runs a server; yields its address."""
+def serve(folder: Path, files: Certificate | None = None) -> Iterator[str]:
+    """Runs a server, with a certificate one that speaks TLS only; yields its address."""
     port = _free_port()
-    options = {"port": port, "bind": "127.0.0.1", "requirepass": PASSWORD, "dir": folder, "save": ""}
-    command = [
-        "redis-server",
-        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
-    ]
+    options: dict[str, object] = {}
+    if files is not None:
+        places = {"tls-cert-file": files.cert, "tls-key-file": files.key, "tls-ca-cert-file": files.authority}
+        options = {"port": 0, "tls-port": port, "tls-auth-clients": "no", **places}
     with (folder / "redis.log").open("w") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+        server = subprocess.Popen(command(folder, "127.0.0.1", port, options), stdout=log, stderr=log)
+    url = f"{'rediss' if files else 'redis'}://:{PASSWORD}@127.0.0.1:{port}/0"
     try:
-        _wait(url)
+        _wait(url, {"ssl_ca_certs": str(files.authority)} if files else {})
         yield url
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait(url: str) -> None:
+def _wait(url: str, tls: dict[str, str]) -> None:
     def answers() -> bool:
         try:
-            return bool(redis.Redis.from_url(url).ping())
+            return bool(redis.Redis.from_url(url, **tls).ping())
         except redis.ConnectionError:
             return False
 

@@ -12,6 +12,8 @@ from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import Exit
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import RunState
+from poolbench.telemetry.ids import identified
+from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import absent_concepts
@@ -49,6 +51,11 @@ class Job:
 
     def run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         """Run to the report, repairing damaged artifacts; return 1 after failures or a cancellation."""
+        start_tracing("driver")
+        with identified(run_id=folder.id):
+            return self._run(folder, display, max_failures)
+
+    def _run(self, folder: RunFolder, display: Display, max_failures: int | None) -> int:
         with Publisher(self.session.artifacts.store, folder, display.note) as publisher:
             try:
                 job, loop, tables = self._measure(folder, publisher, display, max_failures)

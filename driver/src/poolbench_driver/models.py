@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
-from poolbench.errors import LayerError, ModelError
+from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.session import Services
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -77,9 +77,12 @@ def _local_shape(folder: Path) -> tuple[int, int]:
         )
     try:
         settings = json.loads(file.read_text("utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{file} is not JSON: {error}") from None
-    settings = settings | settings.get("text_config", {})  # of multimodal models
+    inner = settings.get("text_config") or {} if isinstance(settings, dict) else None  # of multimodal models
+    if not isinstance(inner, dict):
+        raise ModelError(f"{file} is no JSON object, or its text_config is none: {shown(settings)}")
+    settings |= inner
     return _setting(settings, _NUM_BLOCKS, file), _setting(settings, _WIDTH, file)
 
 
@@ -93,5 +96,11 @@ def annotator_version(name: str) -> str | None:
 def _setting(settings: dict[str, Any], names: Sequence[str], file: Path) -> int:
     for name in names:
         if name in settings:
-            return int(settings[name])
+            return _whole(settings[name], name, file)
     raise ModelError(f"{file} has none of {', '.join(names)}")
+
+
+def _whole(value: Any, name: str, file: Path) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        raise ModelError(f"{name} in {file} is {shown(value)}; a whole number above 0 is needed")
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from fastapi.testclient import TestClient
 
+from poolbench.cancellation import between_steps
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, require_columns, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
@@ -19,6 +21,7 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler.annotate import Pipeline
+from poolbench_pooler.config import AnnotateRequest
 from poolbench_pooler.service import PoolerService, create
 
 TEXTS = ["We stayed in Paris because it rained.", "", "Yes", "The report was late 🙂."]
@@ -62,6 +65,33 @@ def test_annotate_handler(artifacts: Artifacts, pipeline: Pipeline) -> None:
     assert table.schema.metadata[b"dep_scheme"] == b"ud"
     assert table.schema.metadata[b"idf_documents"] == b"2"
     assert not io.missing
+
+
+def test_a_request_is_answered_in_the_middle_of_a_task(artifacts: Artifacts, pipeline: Pipeline) -> None:
+    service = create()
+    artifacts.write_table("in.passages", passages("train", [f"It rained on day {day}." for day in range(40)]))
+    task = Task(kind="pooler.annotate", inputs={"passages": "in.passages"}, outputs={"annotations": "out.a"})
+    answers: list[dict[str, Any]] = []
+
+    def ask() -> None:
+        answers.append(service.annotate_texts(AnnotateRequest(texts=["Ships came."])))
+
+    asking = threading.Thread(target=ask, daemon=True)
+
+    def between() -> None:
+        """Start a request at the first step, and go on when it waits for its turn."""
+        if asking.ident is None:
+            asking.start()
+            pause = threading.Event()
+            while asking.is_alive() and not service._turns._num_requests:
+                pause.wait(0.005)
+        else:
+            asking.join()
+
+    with between_steps(between):
+        service.handlers["pooler.annotate"](task, TaskIO(task, artifacts))
+    assert [answer["annotations"][0]["upos"] for answer in answers] == [["PROPN", "VERB", "PUNCT"]]
+    assert artifacts.read_table("out.a").num_rows == 40
 
 
 def test_test_passages_alone_have_no_idf(artifacts: Artifacts, pipeline: Pipeline) -> None:

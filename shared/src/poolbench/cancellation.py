@@ -7,7 +7,7 @@ of `asyncio.to_thread`.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -59,6 +59,26 @@ def working(work: Work) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+class _StepWork(Work):
+    """Work that calls a function between two steps, after the check of the work around it."""
+
+    def __init__(self, outer: Work | None, between: Callable[[], None]) -> None:
+        super().__init__()
+        self._outer, self._between = outer, between
+
+    def check(self) -> None:
+        if self._outer is not None:
+            self._outer.check()
+        self._between()
+
+
+@contextmanager
+def between_steps(call: Callable[[], None]) -> Iterator[None]:
+    """Call a function wherever a loop inside the block calls `check_cancelled`."""
+    with working(_StepWork(_CURRENT.get(), call)):
+        yield
 
 
 def check_cancelled() -> None:

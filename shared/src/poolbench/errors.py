@@ -216,5 +216,8 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
 
 def shown(value: object) -> str:
     """Quote a received value for an error message: shortened, without control characters or lone surrogates."""
-    text = repr(value).encode("utf-8", "backslashreplace").decode()
+    try:
+        text = repr(value).encode("utf-8", "backslashreplace").decode()
+    except (RecursionError, ValueError):  # the latter for integers of more than 4,300 digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

@@ -39,6 +39,7 @@ class TaskOutcome(_Word):
     SKIPPED = "skipped"  # everything was committed
     LEASED = "leased"  # another worker holds the task
     CANCELLED = "cancelled"  # the sender no longer wants it
+    RETRIED = "retried"  # sent again, after a pause
     FAILED = "failed"  # recorded in the object store
 
 
@@ -63,6 +64,7 @@ class ServiceState(_Word):
     OK = "ok"
     UNAVAILABLE = "unavailable"  # it answers that it does not work
     SILENT = "silent"  # the gate has had no answer for too long
+    ASLEEP = "asleep"  # it has no replica; the first task or request starts one
     BUSY = "busy"  # it took a request and has not answered yet
     REFUSED = "token refused"
     DOWN = "down"

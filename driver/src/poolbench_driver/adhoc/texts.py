@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolbench.errors import InputError
+from poolbench.errors import InputError, shown
 
 #: Characters of a text that every service takes.
 MAX_CHARACTERS = 1_000_000
@@ -68,14 +68,14 @@ def _parse(line: str, number: int, file: Path) -> TextLine:
     try:
         row: dict[str, Any] = json.loads(line)
         text, name = row["text"], row.get("id")
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}, line {number}: expected a JSON object with a field 'text' ({error})") from None
     if not isinstance(text, str):
-        raise InputError(f"{file}, line {number}: 'text' is {text!r}; it must be a text")
+        raise InputError(f"{file}, line {number}: 'text' is {shown(text)}; it must be a text")
     if name is None:
         return TextLine(number, text)
     if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).isprintable():
-        raise InputError(f"{file}, line {number}: 'id' is {name!r}; it must be a name or a number")
+        raise InputError(f"{file}, line {number}: 'id' is {shown(name)}; it must be a name or a number")
     return TextLine(number, text, str(name))
 
 
@@ -83,4 +83,6 @@ def _require_unique_ids(lines: list[TextLine], file: Path) -> None:
     first: dict[str, int] = {}
     for line in lines:
         if line.id is not None and first.setdefault(line.id, line.number) != line.number:
-            raise InputError(f"{file}, line {line.number}: id {line.id!r} is that of line {first[line.id]}; ids differ")
+            raise InputError(
+                f"{file}, line {line.number}: id {shown(line.id)} is that of line {first[line.id]}; ids differ"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 
@@ -12,18 +13,21 @@ from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, InputError, NotFoundError, PoolbenchError, RestrictedError
 from poolbench.settings import refuse_unknown
 from poolbench.statuses import Code
+from poolbench.telemetry.logs import as_json, configure_logging
 from poolbench_driver.cli import (
     adhoc,
     attach,
     comparing,
     corpus,
     dead_letters,
+    doctor,
     embed,
     export,
     importing,
     listing,
     planning,
     runs,
+    status,
     steer,
     upkeep,
 )
@@ -37,7 +41,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (runs, attach, comparing, planning, listing, embed, adhoc, steer, upkeep):
+for module in (runs, status, attach, comparing, planning, listing, embed, adhoc, steer, upkeep, doctor):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")
@@ -50,6 +54,8 @@ def main() -> None:
     """Run the command line; exit with 0 done, 1 finished with failures, 2 usage or configuration, 130 interrupted."""
     try:
         refuse_unknown()
+        if as_json():
+            configure_logging("driver", level=logging.WARNING)
         code = app(standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         code = Exit.INTERRUPTED

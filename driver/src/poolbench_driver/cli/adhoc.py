@@ -91,14 +91,26 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
 
     try:
         array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
         raise InputError(f"{file} is not a readable .npy file: {error}") from None
     if not isinstance(array, np.ndarray) or array.ndim != num_dims:
         raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
     if array.dtype.kind not in kinds:
         allowed = ", ".join(_KINDS[kind] for kind in kinds)
         raise InputError(f"{file} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
+    if array.dtype.kind == "U":
+        _require_unicode(array, file)
     return array
+
+
+def _require_unicode(array: np.ndarray, file: Path) -> None:
+    """Raise InputError for words with numbers that are no characters: Python cannot make strings of them."""
+    import numpy as np
+
+    if array.dtype.itemsize:
+        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
+            raise InputError(f"{file} holds words that are no valid Unicode; save them again")
 
 
 #: Texts of one request: some seconds of work on one core, so that progress shows.

@@ -1,8 +1,7 @@
-"""Commands on runs wherever their driver works: status, watch, cancel, forget."""
+"""Commands on runs wherever their driver works: watch, cancel, forget."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,50 +11,10 @@ import typer
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 from poolbench.statuses import RunState
-from poolbench_driver.cli.display import print_table
 from poolbench_driver.cli.runs import Output, RunName
 
 if TYPE_CHECKING:
     from poolbench_driver.records import Run, Runs
-
-_RUN_COLUMNS = ("run", "state", "tasks_done", "tasks", "failures", "updated_at", "host")
-
-
-def status(output: Output = Path("runs"), as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """Show services, queues, dead letters, and the runs of the cluster and of --output."""
-    from poolbench.contracts.wire import SERVICES
-    from poolbench.queue.letters import NEWEST_SHOWN
-    from poolbench_driver.cli.upkeep import describe_set_aside
-    from poolbench_driver.cluster.session import open_session, try_health
-    from poolbench_driver.records import RunRecords, Runs
-
-    session = open_session()
-    services = [
-        {
-            "service": name,
-            "health": try_health(session, name),
-            "waiting": session.queue.depth(name),
-            "not_understood": len(session.queue.misunderstood(name)),
-            "dead_letters": session.queue.num_dead_letters(name),
-        }
-        for name in SERVICES
-    ]
-    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
-    found = Runs(output, RunRecords(session.artifacts.store)).all()
-    runs = [{"run": run.id, **run.state, "local": run.folder is not None} for run in found]
-    aside = describe_set_aside(session.artifacts)
-    if as_json:
-        newest = [letter.public.model_dump(mode="json", exclude={"task", "body"}) for letter in letters]
-        body = {"services": services, "newest_dead_letters": newest, "runs": runs, "damaged": aside}
-        typer.echo(json.dumps(body, indent=1))
-        return
-    print_table(services, ("service", "health", "waiting", "not_understood", "dead_letters"), "services")
-    for letter in letters:
-        typer.echo(f"dead letter of {letter.service}: {letter.line}")
-    if runs:
-        print_table(runs, _RUN_COLUMNS, "runs")
-    if aside:
-        typer.echo(aside)
 
 
 def watch(name: RunName = "latest", output: Output = Path("runs"), interval_s: float = 2.0) -> int:
@@ -112,7 +71,7 @@ def forget(
         typer.echo(f"the record of {run.id} is removed{kept}")
 
 
-COMMANDS = (status, watch, cancel, forget)
+COMMANDS = (watch, cancel, forget)
 
 
 def _runs(output: Path, name: str) -> Runs:

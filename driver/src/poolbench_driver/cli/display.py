@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None) -> None:
     """Print rows as a table; if the output is no terminal, no cell is cut."""
     from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 200).print(table_of(rows, columns, title))
+
+
+def table_of(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None) -> Table:
+    """Return rows as a table."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(Text(str(row.get(name, ""))) for name in columns))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    return table

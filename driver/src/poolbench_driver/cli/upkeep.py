@@ -1,20 +1,18 @@
-"""Upkeep: gc and doctor."""
+"""Upkeep: gc."""
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.contracts.wire import DAMAGED_FOLDER, RESTRICTED_FOLDER, Exit, scorers_path
-from poolbench.errors import ConfigError, IntegrityError, PoolbenchError, RestrictedError
+from poolbench.contracts.wire import scorers_path
+from poolbench.errors import ConfigError, IntegrityError
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
@@ -132,64 +130,4 @@ def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
         raise IntegrityError(f"{path} in {artifacts.store.uri} is damaged; {remedy}") from None
 
 
-def doctor() -> int:
-    """Check assets, object store, broker, token and every service; exit code 1 when something is wrong."""
-    from poolbench.config import asset_path
-    from poolbench.contracts.wire import SERVICES
-    from poolbench.storage import require_conditional_writes
-    from poolbench_driver.cluster.session import open_session
-
-    results = [_check(name, partial(asset_path, name)) for name in ("demo_lm", "annotator")]
-    try:
-        session = open_session()
-    except PoolbenchError as error:
-        typer.echo(f"FAIL  cluster: {error}")
-        return Exit.FAILURES
-    results.append(_check(f"object store {session.artifacts.store.uri}", partial(_write_once, session.artifacts)))
-    results.append(_check("conditional writes", partial(require_conditional_writes, session.artifacts.store)))
-    results.append(_check_restricted(session.artifacts))
-    if lines := describe_set_aside(session.artifacts):
-        typer.echo(f"note  {lines}")
-    results.append(_check(f"broker {session.queue.broker.shown}", session.queue.ping))
-    results += [_check(name, partial(session.services.health, name)) for name in SERVICES]
-    return Exit.DONE if all(results) else Exit.FAILURES
-
-
-def describe_set_aside(artifacts: Artifacts) -> str:
-    """Return one line on what was set aside as damaged; empty when there is nothing."""
-    from poolbench.storage.damage import objects_set_aside
-
-    found = list(objects_set_aside(artifacts.store))
-    size = sum(info.size for info in found) / 1e6
-    hint = "`poolbench-driver gc --delete` removes those that are older than a day"
-    return f"{len(found)} damaged files ({size:.1f} MB) are set aside below {DAMAGED_FOLDER}/; {hint}" if found else ""
-
-
-def _check_restricted(artifacts: Artifacts) -> bool:
-    """Return whether restricted artifacts can be written; a process without access to them passes."""
-    try:
-        artifacts.require_restricted()
-    except RestrictedError as error:
-        typer.echo(f"note  sensitive concepts cannot be run from here: {error}")
-        return True
-    return _check("restricted artifacts", partial(_write_once, artifacts, f"{RESTRICTED_FOLDER}/doctor"))
-
-
-def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:
-    path = f"{folder}/{uuid.uuid4().hex}"
-    artifacts.store.put(path, bytes(1 << 16))
-    artifacts.store.get(path)
-    artifacts.store.delete(path)
-
-
-def _check(what: str, check: Callable[[], object]) -> bool:
-    try:
-        check()
-    except PoolbenchError as error:
-        typer.echo(f"FAIL  {what}: {error}")
-        return False
-    typer.echo(f"ok    {what}")
-    return True
-
-
-COMMANDS = (gc, doctor)
+COMMANDS = (gc,)

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, SERVICES, bearer
-from poolbench.errors import ConfigError, EndpointError, PoolbenchError
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER, SERVICES
+from poolbench.errors import ConfigError, EndpointError, InputError, PoolbenchError, shown
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.sharing import require_shared
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
+from poolbench.telemetry.ids import new_request_id
+from poolbench_driver.cluster.connection import connect, why
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +61,15 @@ def check_session(session: Session) -> dict[str, dict[str, object]]:
     session.queue.ping()
     if not session.settings.http_address:
         raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
-    return {name: session.services.health(name) for name in SERVICES}
+    found = {name: session.services.health(name) for name in SERVICES}
+    for health in found.values():
+        require_shared(session.settings, _folders(health))
+    return found
+
+
+def _folders(health: dict[str, Any]) -> dict[str, str]:
+    """Return the ids of the folders that a service sees."""
+    return dict(health.get("folders", {}))
 
 
 def try_health(session: Session, service: str) -> str:
@@ -70,7 +81,6 @@ def try_health(session: Session, service: str) -> str:
         return known.get(error.code, ServiceState.DOWN)
 
 
-CONNECT_TIMEOUT_S = 5.0
 HEALTH_TIMEOUT_S = 120.0  # a replica that loads a model responds late
 
 
@@ -102,16 +112,13 @@ class Services:
 
     def __init__(self, cluster: ClusterSettings, timeout_s: float = 600.0) -> None:
         self._cluster = cluster
-        headers = bearer(cluster.token)
-        timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
-        try:
-            self._http = httpx.Client(base_url=cluster.http_address, headers=headers, timeout=timeout, trust_env=False)
-        except httpx.InvalidURL as error:
-            raise ConfigError(f"POOLBENCH_HTTP {cluster.http_address!r} is no address: {error}") from None
+        self._http, self._auth = connect(cluster, timeout_s)
 
     def health(self, service: str, timeout_s: float = HEALTH_TIMEOUT_S) -> dict[str, Any]:
         """Return a service's health; raise EndpointError if it does not respond or refuses our token."""
         answer = self._call("GET", service, "health", timeout=timeout_s)
+        if set(answer) <= {"status"} and self._auth.renew():
+            answer = self._call("GET", service, "health", timeout=timeout_s)
         if set(answer) <= {"status"}:
             raise TokenRefusedError(service)
         return answer
@@ -126,19 +133,18 @@ class Services:
 
     def post_table(self, service: str, verb: str, body: dict[str, Any]) -> pa.Table:
         """Send POST /service/verb; the response is an Arrow stream, which is smaller than numbers as text."""
-        import pyarrow as pa
-
         response = self._send("POST", service, verb, json=body, headers={"Accept": ARROW_STREAM})
         try:
-            return pa.ipc.open_stream(response.content).read_all()
-        except pa.ArrowInvalid:
+            return table_of_stream(response.content)
+        except InputError:
             raise _no_service(response) from None
 
     def stream(self, service: str, verb: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Send POST /service/verb; yield its events as JSON objects, or raise. Leaving early cancels the work."""
         address = f"/{service}/{verb}"
         try:
-            with self._http.stream("POST", address, json=body) as response:
+            headers = {REQUEST_ID_HEADER: new_request_id()}
+            with self._http.stream("POST", address, json=body, headers=headers) as response:
                 if response.is_error:
                     response.read()
                     raise (
@@ -151,11 +157,8 @@ class Services:
                     if data != line:
                         yield _event(service, data)
         except httpx.HTTPError as error:
-            what = str(error) or type(error).__name__
-            raise EndpointError(
-                f"{service} does not answer at {self._cluster.http_address}{address}: {what}; is the cluster up? "
-                "(make cluster-up)"
-            ) from None
+            at = f"{self._cluster.http_address}{address}"
+            raise EndpointError(f"{service} does not answer at {at}: {why(error)}") from None
         raise EndpointError(f"{service} ended its stream without saying that it was done")
 
     def _call(self, method: str, service: str, verb: str, **kwargs: Any) -> dict[str, Any]:
@@ -168,6 +171,7 @@ class Services:
     def _send(self, method: str, service: str, verb: str, **kwargs: Any) -> httpx.Response:
         path = f"/{service}/{verb}"
         address = f"{self._cluster.http_address}{path}"
+        kwargs["headers"] = {REQUEST_ID_HEADER: new_request_id(), **kwargs.get("headers", {})}
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.ReadTimeout:
@@ -175,15 +179,24 @@ class Services:
                 f"{service} took the request at {address} but does not answer: busy, or stuck"
             ) from None
         except httpx.HTTPError as error:
-            what = str(error) or type(error).__name__
-            raise EndpointError(
-                f"{service} does not answer at {address}: {what}; is the cluster up? (make cluster-up)"
-            ) from None
+            raise EndpointError(f"{service} does not answer at {address}: {why(error)}") from None
         if response.status_code == 401:
             raise TokenRefusedError(service)
         if response.is_error:
             raise _service_error(service, response)
         return response
+
+
+def table_of_stream(data: bytes) -> pa.Table:
+    """Return the table of an Arrow stream, checked value by value. Raise InputError if it is none."""
+    import pyarrow as pa
+
+    try:
+        table = pa.ipc.open_stream(data).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"no Arrow stream: {shown(str(error))}") from None
+    return table
 
 
 def _event(service: str, data: str) -> dict[str, Any]:
@@ -200,8 +213,11 @@ def _no_service(response: httpx.Response) -> EndpointError:
 
 def _service_error(service: str, response: httpx.Response) -> ServiceError:
     status = response.status_code
+    # The log of the service has the rest under this id.
+    request_id = response.request.headers.get(REQUEST_ID_HEADER, "")
+    which = f" (request {request_id})" if status >= 500 and request_id else ""
     try:
         error = response.json()["error"]
-        return ServiceError(error["code"], f"{service}: {error['message']}", status)
+        return ServiceError(error["code"], f"{service}: {error['message']}{which}", status)
     except (json.JSONDecodeError, KeyError, TypeError):
-        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}", status)
+        return ServiceError(Code.FAILED, f"{service} answered {status}: {response.text[:200]}{which}", status)

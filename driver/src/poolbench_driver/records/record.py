@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -90,7 +91,7 @@ class RunRecords:
         """Return the keys of all artifacts that a run needs. Raise IntegrityError if they are damaged or not there."""
         try:
             return frozenset(_KEYS.validate_json(gzip.decompress(self.store.get(run_path(run_id, KEYS)))))
-        except (NotFoundError, ValidationError, OSError, EOFError, ValueError):
+        except (NotFoundError, ValidationError, OSError, EOFError, ValueError, zlib.error):
             raise IntegrityError(
                 f"{run_path(run_id, KEYS)} is damaged or gone, so the artifacts that run {run_id} needs are unknown; "
                 f"the same run command writes it again, and `poolbench-driver forget {run_id}` removes the record"

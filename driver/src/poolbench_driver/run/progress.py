@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
+from poolbench.telemetry.logs import as_json
 
 #: Names of the stages on screen, in the order in which a passage goes through them.
 STAGES = {
@@ -217,8 +218,8 @@ class JsonDisplay(_Counting):
 
 
 def open_display(name: str | None) -> Display:
-    """Return the display called `name`; for None, rich on a terminal and plain elsewhere."""
-    chosen = name or ("rich" if sys.stderr.isatty() else "plain")
+    """Return the display called `name`; for None, json if logs are, else rich on a terminal and plain elsewhere."""
+    chosen = name or ("json" if as_json() else "rich" if sys.stderr.isatty() else "plain")
     displays = {"rich": RichDisplay, "plain": PlainDisplay, "json": JsonDisplay, "none": _Counting}
     if chosen not in displays:
         raise ConfigError(f"unknown display {chosen!r}; use {', '.join(displays)}")

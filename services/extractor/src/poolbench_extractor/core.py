@@ -14,6 +14,7 @@ from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import Words
 from poolbench.pooling.signals import KEPT_SIGNALS, from_source
+from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded, Frequencies, encode
 from poolbench_extractor.forward.batching import make_batches, run_halving
@@ -81,6 +82,8 @@ def run_batches(
     for batch in make_batches((p for p in encoded if p.error is None), limits):
         check_cancelled()
         run_halving(batch, attempt)
+        BATCH_SIZE.observe(len(batch), service="extractor")
+        TOKENS.add(sum(passage.num_positions for passage in batch), service="extractor", tokens="read")
         done += len(batch)
         if progress is not None:
             progress(done, len(encoded))

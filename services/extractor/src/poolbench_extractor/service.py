@@ -123,6 +123,10 @@ class ExtractorService:
             responses=errors(400, 404, 422, body=False),
         )
 
+    def release_memory(self) -> None:
+        """Unload the model; the next task or request loads it again."""
+        self._models.release()
+
     def health(self) -> dict[str, Any]:
         """Return what is loaded."""
         return self._models.loaded()

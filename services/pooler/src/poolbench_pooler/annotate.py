@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 
-#: Texts that go through the pipeline together: 8 to 128 are equally fast, a single one is 20 % slower.
-BATCH_SIZE = 32
+#: Texts that go through the pipeline together: 8 to 128 are equally fast, a single one is 20 % slower. A request waits
+#: for one batch of a task, so it is the smallest of these.
+BATCH_SIZE = 8
 BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 NEEDED = ("parser", "ner")
 
@@ -154,6 +155,7 @@ def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
     """
     from spacy.tokens import Doc
 
+    check_cancelled()
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{what} has {len(text)} characters; the limit is {MAX_CHARACTERS}: split it")
     try:

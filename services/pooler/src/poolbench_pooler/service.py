@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.openapi import errors, example
+from poolbench.runtime.turns import Turns
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PoolerService:
-    """Thin adapter; one lock, because a spaCy pipeline serves one thread at a time."""
+    """Thin adapter; work takes turns, because a spaCy pipeline serves one thread at a time."""
 
     name = "pooler"
 
@@ -36,7 +36,7 @@ class PoolerService:
             ANNOTATE.kind: self.annotate,
             POOL.kind: self.pool,
         }
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._served = {"passages_annotated": 0, "tables_pooled": 0}
 
     def annotate(self, task: Task, io: TaskIO) -> None:
@@ -45,7 +45,7 @@ class PoolerService:
         passages = io.table(PASSAGES())
         reference = io.table(IDF_PASSAGES()) if IDF_PASSAGES() in task.inputs else None
         train_texts = core.idf_texts(passages, reference)
-        with self._lock:
+        with self._turns.task():
             pipeline = load_pipeline(params.pipeline).require_version(params.pipeline_version)
             table = core.annotate_passages(pipeline, passages, train_texts, params, io.progress)
         notes = {name.decode(): value.decode() for name, value in table.schema.metadata.items()}
@@ -86,7 +86,7 @@ class PoolerService:
 
     def annotate_texts(self, request: AnnotateRequest) -> dict[str, Any]:
         """Return annotations of texts, and where their document frequencies came from."""
-        with self._lock:
+        with self._turns.request():
             pipeline = load_pipeline(request.pipeline)
             reference = request.texts if request.idf_texts is None else request.idf_texts
             rows = core.annotate_rows(pipeline, request.texts, reference, request.num_keywords)

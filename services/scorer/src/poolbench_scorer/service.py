@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import ClusterSettings, TaskIO
+from poolbench.runtime.gpu import wait_for_room
 from poolbench.runtime.openapi import errors, example
+from poolbench.runtime.turns import Turns
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
@@ -30,14 +31,18 @@ if TYPE_CHECKING:
     from poolbench_scorer.models.shelf import ScorerShelf
 
 
+#: GPU memory of a first task: a base of BERT's size in training. Later the measured peak is used.
+ROOM_BYTES = 4 * 2**30
+
+
 class ScorerService:
-    """Thin adapter; one lock, because training draws from torch's global generator."""
+    """Thin adapter; training and loading take turns, because both draw from torch's global generator."""
 
     name = "scorer"
 
     def __init__(self, artifacts: Callable[[], Artifacts]) -> None:
         self._open = artifacts
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._served = {"texts_scored": 0, "scorers_trained": 0}
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
             step.kind: partial(self._run, step.kind.partition(".")[2]) for step in SCORER_STEPS
@@ -85,11 +90,13 @@ class ScorerService:
     def score(self, request: ScoreRequest) -> dict[str, Any]:
         """Return scores of texts; raise TooLargeError, or RestrictedError for the scorer of a sensitive concept."""
         from poolbench_scorer.models.scoring import score_texts
+        from poolbench_scorer.models.shelf import generator_kept
 
         cost.require_scoring(request.texts, cost.REQUEST)
         names = request.scorers or [str(request.scorer)]
         keys = {name: self.shelf.resolve(name) for name in names}
-        with self._lock:
+        wait_for_room(self.name, ROOM_BYTES)
+        with self._turns.request(), generator_kept():
             scorers = {key: self.shelf.get(key) for key in keys.values()}
         scores = score_texts(scorers, request.texts)
         self._served["texts_scored"] += len(request.texts) * len(scores)
@@ -102,13 +109,13 @@ class ScorerService:
         """Train a concept's latest scorer."""
         from poolbench_scorer.http import adhoc
 
-        return self._counted(adhoc.train(self.shelf, request, self._lock))
+        return self._counted(adhoc.train(self.shelf, request, self._turns))
 
     def import_(self, request: ImportRequest) -> dict[str, Any]:
         """Import a concept's latest scorer."""
         from poolbench_scorer.http import adhoc
 
-        return self._counted(adhoc.import_published(self.shelf, request, self._lock))
+        return self._counted(adhoc.import_published(self.shelf, request, self._turns))
 
     def _counted(self, answer: dict[str, Any]) -> dict[str, Any]:
         self._served["scorers_trained"] += answer.pop("made")
@@ -118,10 +125,21 @@ class ScorerService:
         """Return counts of what was served so far."""
         return dict(self._served)
 
+    def release_memory(self) -> None:
+        """Unload all scorers and bases; the next task or request loads what it needs."""
+        from poolbench_scorer.models.scorer import release_encoders
+        from poolbench_scorer.tasks import release_scorers
+
+        with self._turns.request():
+            self.shelf.get.cache_clear()
+            release_scorers()
+            release_encoders()
+
     def _run(self, verb: str, task: Task, io: TaskIO) -> None:
         from poolbench_scorer import tasks
 
-        with self._lock:
+        with self._turns.task():
+            wait_for_room(self.name, ROOM_BYTES)
             if verb == "train":
                 tasks.handle_train(task, io, self.shelf.artifacts.store)
                 self._served["scorers_trained"] += 1

@@ -73,3 +73,8 @@ def read_scorer(io: TaskIO, role: str) -> Scorer:
     if content not in _KEPT:
         _KEPT[content] = load_scorer(lambda name: io.file(role, name), list(files), pick_device())
     return _KEPT[content]
+
+
+def release_scorers() -> None:
+    """Forget the scorers that tasks have kept."""
+    _KEPT.clear()

@@ -28,6 +28,7 @@ class SteererService:
 
     def __init__(self, host: EngineHost) -> None:
         self.host = host
+        self._vectors = VectorVerbs(host)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
             "steerer.continue": lambda task, io: tasks.continue_passages(self.host, task, io),
@@ -42,13 +43,21 @@ class SteererService:
         """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
         Verbs(self.host, admission).add_to(router)
-        VectorVerbs(self.host).add_to(router)
+        self._vectors.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
         CompletionVerbs(self.host, admission).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""
         return self.host.health()
+
+    def holds_state(self) -> bool:
+        """Return whether clients have registered vectors here: other replicas do not know them."""
+        return self._vectors.num_registered > 0
+
+    def release_memory(self) -> None:
+        """End the engine if no job uses it. The next job starts another one; registered vectors are kept."""
+        self.host.leave()
 
 
 def create() -> SteererService:

@@ -12,6 +12,7 @@ import pytest
 from tests.waiting import until
 
 from poolbench.errors import InputError, LayerError
+from poolbench.telemetry.ids import identified
 from poolbench_steerer.engine import Generation, GenerationRequest
 from poolbench_steerer.errors import PromptTooLongError, UnknownVectorError, VectorError
 from poolbench_steerer.plugin.spec import Edit, Steering
@@ -70,3 +71,22 @@ def test_cancelled_requests_leave_no_row_and_no_slot_in_use(host, model_ref, pro
     assert (health["steered_requests"], health["vectors_in_use"], health["jobs"]) == (0, 0, 0)
     made = generate(host, model_ref, requests[:16])
     assert len(made) == 16
+
+
+def test_the_engine_sees_the_id_of_the_request(host, model_ref, prompts, monkeypatch):
+    seen: list[str] = []
+
+    async def job(engine: Any) -> list[Generation]:
+        original = engine.llm.generate
+
+        def spy(*arguments: Any, request_id: str) -> Any:
+            seen.append(request_id)
+            return original(*arguments, request_id=request_id)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(engine.llm, "generate", spy)
+            return await engine.generate([GenerationRequest(prompts[0], 2)] * 2)
+
+    with identified(request_id="mine-42"):
+        assert len(host.run(model_ref, job)) == 2
+    assert len(set(seen)) == 2 and all(each.startswith("mine-42-") for each in seen)

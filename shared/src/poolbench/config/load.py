@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, limited
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
-from poolbench.errors import ConfigError, UnknownNameError, unknown_name_message
+from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 
 #: Block 4 of 0 to 5. It was chosen on the demo model: there, directions of most strategies change its texts; at block 3
 #: the mean's do not, and at block 2 hardly any do.
@@ -20,13 +20,15 @@ DEMO_STEERING_DEPTH = 0.75
 DEMO_TEMPERATURE = 0.7
 #: Half of the shipped base: planted concepts lie in single words, so its upper half adds time but no AUROC.
 DEMO_SCORER_LAYERS = 3
+_MAX_VALUES = 100_000
+_MAX_ISSUES = 20
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 
 
 def preset(name: str) -> dict[str, Any]:
     """Return the run settings of a named preset (`demo`, `card`, `full`) as values for RunConfig."""
-    if name not in BUDGETS:
-        raise UnknownNameError("preset", name, BUDGETS)
+    if not isinstance(name, str) or name not in BUDGETS:
+        raise UnknownNameError("preset", str(name), BUDGETS)
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
     if name == "demo":
         settings |= {
@@ -57,18 +59,36 @@ def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
         lines = [_describe(issue) for issue in error.errors()]
-        raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines)) from None
+        more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
+        raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
     return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text("utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        _require_few_values(values)
+    except RecursionError:
+        raise ConfigError(f"configuration {path}: too many levels") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # the second for dates and numbers that cannot be
         raise ConfigError(f"configuration {path}: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"configuration {path}: expected a mapping of settings, got {type(values).__name__}")
     return {str(field): value for field, value in values.items()}
+
+
+def _require_few_values(root: Any) -> None:
+    """Raise ValueError for more than `_MAX_VALUES` values. A few lines of aliases can stand for billions."""
+    todo, seen = [root], 0
+    while todo:
+        value = todo.pop()
+        seen += 1
+        if seen > _MAX_VALUES:
+            raise ValueError(f"more than {_MAX_VALUES:,} values, aliases included")
+        if isinstance(value, dict):
+            todo += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set):
+            todo += value
 
 
 def _overlay(field: str, below: Any, value: Any) -> Any:
@@ -93,7 +113,7 @@ def _describe(issue: Any) -> str:
     if issue["type"] == "extra_forbidden":
         section = _SECTIONS.get(place[0]) if len(place) > 1 else None
         return unknown_name_message("setting", ".".join(place), _field_names(section, place[:-1]))
-    received = "" if isinstance(issue["input"], dict) else f", got {issue['input']!r}"
+    received = "" if isinstance(issue["input"], dict) else f", got {shown(issue['input'])}"
     return f"{'.'.join(place)}: {issue['msg']}{received}"
 
 

@@ -60,7 +60,12 @@ def scorers_path(concept: str = "") -> str:
     return f"{SCORERS_FOLDER}/{concept}/" if concept else f"{SCORERS_FOLDER}/"
 
 
+#: Header with the id of a request; every response of the gate has it.
+REQUEST_ID_HEADER = "X-Request-ID"
+
 HEALTH_PATH = "/health"
+#: Port on which each Ray node exports metrics for Prometheus.
+METRICS_PORT = 8080
 #: Last event of a stream of server-sent events.
 END_OF_STREAM = "[DONE]"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from poolbench.concepts import CONCEPTS, require_exportable
 from poolbench.contracts.tables import PASSAGES
@@ -45,6 +45,8 @@ def read_manifest(folder: Path) -> CorpusManifest | None:
         return CorpusManifest.model_validate_json(path.read_text("utf-8"))
     except ValidationError as error:
         raise CorpusError(f"{path}: {error.errors()[0]['msg']}") from None
+    except UnicodeDecodeError as error:
+        raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
 
 
 CORPUS_SPLITS = ("train", "test", "scorer")
@@ -55,8 +57,8 @@ _REQUIRED_SPLITS = ("train", "test")
 class Span(BaseModel):
     """A character range."""
 
-    start: int
-    end: int
+    start: int = Field(ge=0, lt=2**31)
+    end: int = Field(ge=0, lt=2**31)
 
 
 class Record(BaseModel):
@@ -68,7 +70,7 @@ class Record(BaseModel):
     text: str
     label: int
     domain: str = ""
-    token_count: int | None = None
+    token_count: int | None = Field(None, ge=-(2**31), lt=2**31)
     matched_pair_id: str | None = None
     split: str | None = None
     doc_id: str | None = None
@@ -145,9 +147,17 @@ def _parse(line: str, where: str) -> Record:
         record = Record.model_validate(json.loads(line))
     except json.JSONDecodeError as error:
         raise CorpusError(f"{where}: not JSON ({error.msg}, column {error.colno}); correct or remove it") from None
+    except RecursionError:
+        raise CorpusError(f"{where}: JSON with too many levels; correct or remove it") from None
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, issue['loc'])) or 'record'}: {issue['msg']}" for issue in error.errors()]
         raise CorpusError(f"{where}: {'; '.join(wrong)}") from None
+    except ValueError as error:  # a number of more than 4,300 digits
+        raise CorpusError(f"{where}: {error}; correct or remove it") from None
+    try:
+        "".join(value for value in vars(record).values() if isinstance(value, str)).encode()
+    except UnicodeEncodeError:
+        raise CorpusError(f"{where}: text with a lone surrogate, which is no valid Unicode; correct it") from None
     if not record.text.strip():
         raise CorpusError(f"{where}: text is empty; remove the record")
     return record

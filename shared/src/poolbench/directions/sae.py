@@ -107,7 +107,9 @@ class SparseAutoencoder:
         return np.maximum(z_nF, 0)
 
     def _require_shapes(self) -> None:
-        d_in, d_sae = self.w_enc.shape if self.w_enc.ndim == 2 else (0, 0)
+        if self.w_enc.ndim != 2 or not self.w_enc.size:
+            raise InputError(f"W_enc has shape {self.w_enc.shape}; two dimensions above 0 are needed")
+        d_in, d_sae = self.w_enc.shape
         expected = {"W_dec": (self.w_dec, (d_sae, d_in)), "b_dec": (self.b_dec, (d_in,))}
         expected |= {name: (tensor, (d_sae,)) for name, tensor in self.vectors.items()}
         for name, (tensor, shape) in expected.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.errors import InputError
+from poolbench.errors import InputError, shown
 
 WEIGHTS_FILE, CONFIG_FILE = "sae.safetensors", "cfg.json"
 #: Tensors of each architecture beside W_enc, W_dec and b_dec.
@@ -41,7 +41,7 @@ def read_config(config: bytes) -> dict[str, Any]:
     """Return the configuration. Raise InputError if it is no JSON object, or asks for rescaled features."""
     try:
         settings = json.loads(config)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{CONFIG_FILE} of the autoencoder is no JSON: {error}") from None
     if not isinstance(settings, dict):
         raise InputError(f"{CONFIG_FILE} of the autoencoder must be an object, got {type(settings).__name__}")
@@ -97,7 +97,8 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> np.ndarray:
 
 def k_of(settings: Mapping[str, Any]) -> int:
     """Return the features that a vector of a topk autoencoder keeps. Raise InputError without a whole number."""
-    k = settings.get("k", (settings.get("activation_fn_kwargs") or {}).get("k"))
+    arguments = settings.get("activation_fn_kwargs")
+    k = settings.get("k", arguments.get("k") if isinstance(arguments, dict) else None)
     if not isinstance(k, int):
-        raise InputError(f"a topk autoencoder needs the whole number k in {CONFIG_FILE}; got {k!r}")
+        raise InputError(f"a topk autoencoder needs the whole number k in {CONFIG_FILE}; got {shown(k)}")
     return k

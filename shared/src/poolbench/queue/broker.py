@@ -1,10 +1,11 @@
 """The broker, and the Celery settings that producers and consumers share."""
 
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from celery import Celery
 from kombu.transport import TRANSPORT_ALIASES
@@ -13,6 +14,7 @@ from poolbench.errors import ConfigError
 from poolbench.queue import folder
 from poolbench.queue.envelope import Misunderstood
 from poolbench.queue.letters import DeadLetter, Stored
+from poolbench.settings import BrokerSettings
 
 VISIBILITY_TIMEOUT_S = 12 * 3600
 """Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
@@ -41,11 +43,14 @@ SETTINGS: dict[str, Any] = {
 class Spool(Protocol):
     """The messages and dead letters of all queues, by name of the queue."""
 
-    def count(self, queue: str) -> int:
-        """Return the number of waiting messages, including those that nothing can parse."""
+    def count(self, queue: str, limit: int | None = None) -> int:
+        """Return the number of waiting messages, including those that nothing can parse; stop counting at `limit`."""
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         """Yield the waiting messages, oldest first."""
+
+    def oldest(self, queue: str) -> float | None:
+        """Return when the oldest waiting message was sent, in seconds since the epoch; None if that is unknown."""
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         """Add a dead letter."""
@@ -68,7 +73,7 @@ class Spool(Protocol):
 
 @dataclass(frozen=True)
 class Broker:
-    """A parsed broker address: `filesystem:///absolute/folder` or `redis://[:password@]host:port/db`."""
+    """A parsed broker address: `filesystem:///absolute/folder` or `redis[s]://[:password@]host:port/db`."""
 
     url: str
 
@@ -77,7 +82,12 @@ class Broker:
         if scheme not in ("filesystem", "redis", "rediss"):
             raise ConfigError(
                 f"unknown broker {self.shown!r} (POOLBENCH_BROKER): use filesystem:///absolute/folder "
-                "or redis://host:port/db"
+                "or redis://host:port/db, rediss:// for TLS"
+            )
+        if any(name.startswith("ssl") for name in parse_qs(urlsplit(self.url).query, keep_blank_values=True)):
+            raise ConfigError(
+                f"broker {self.shown!r} (POOLBENCH_BROKER) has options of TLS: the certificate is always checked; name "
+                f"your authority in {BrokerSettings.variable('ca_file')}"
             )
         if self.is_folder and not self.folder.is_absolute():
             raise ConfigError(f"the folder of broker {self.url!r} must be absolute, as in filesystem:///var/queue")
@@ -87,10 +97,35 @@ class Broker:
         """Return whether the queue is a folder of this machine rather than a Redis server."""
         return urlsplit(self.url).scheme == "filesystem"
 
+    def tls_options(self) -> dict[str, Any]:
+        """Return the options of a TLS connection; empty for others. Raise ConfigError if the CA file is missing.
+
+        Kombu does not check a certificate unless it is asked to, so both clients get the same options.
+        """
+        if urlsplit(self.url).scheme != "rediss":
+            return {}
+        options: dict[str, Any] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
+        if (file := BrokerSettings.load().ca_file) is not None:
+            if not file.is_file():
+                raise ConfigError(f"{BrokerSettings.variable('ca_file')} is {str(file)!r}, which is no file")
+            options["ssl_ca_certs"] = str(file)
+        return options
+
+    def redis_client(self) -> Any:
+        """Return a client of the Redis server."""
+        import redis
+
+        return redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10, **self.tls_options())
+
     @property
     def folder(self) -> Path:
         """Return the root folder of a folder broker."""
         return Path(self.url.removeprefix("filesystem://"))
+
+    @property
+    def kind(self) -> str:
+        """Return `folder` or `redis`."""
+        return "folder" if self.is_folder else "redis"
 
     @property
     def shown(self) -> str:
@@ -121,14 +156,14 @@ class Broker:
         """Return the messages and dead letters in the broker."""
         if self.is_folder:
             return folder.FolderSpool(self.folder)
-        import redis
-
         from poolbench.queue.lists import RedisSpool
 
-        return RedisSpool(redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10))
+        return RedisSpool(self.redis_client())
 
     def celery_app(self, consumer: str = "") -> Celery:
         """Return a Celery application without a result store; `consumer` is the service that consumes."""
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
         app.conf.update(SETTINGS, broker_transport_options=self.transport_options() | {"service": consumer})
+        if tls := self.tls_options():
+            app.conf.broker_use_ssl = tls
         return app

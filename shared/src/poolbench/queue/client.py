@@ -1,6 +1,7 @@
 """Send tasks and inspect the queues, from any process and without Ray."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,8 +10,10 @@ from kombu.exceptions import OperationalError
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
-from poolbench.queue.envelope import TASK_NAME, Message, Misunderstood, queue_name, understand
+from poolbench.queue.envelope import SENT_AT, TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import DeadLetter, StoredLetter, read_letter
+from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
+from poolbench.telemetry.traces import span, trace_headers
 
 _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5, "interval_max": 1.0}
 
@@ -28,19 +31,36 @@ class TaskQueue:
 
     def send(self, task: Task) -> None:
         """Put a task on the queue of its service. Raise BrokerError if the broker cannot be reached."""
-        options = {"queue": queue_name(task.service), "task_id": task.task_id, "retry_policy": _PUBLISH_POLICY}
-        with self._reachable():
-            self._app.send_task(TASK_NAME, kwargs={"task": task.model_dump(mode="json")}, retry=True, **options)
+        with span(f"send {task.kind}", run_id=task.run_id, task_id=task.task_id):
+            self._publish(task.service, task.model_dump(mode="json"))
+
+    def send_again(self, service: str, task: dict[str, Any], retries: int, pause_s: float) -> None:
+        """Put a task back on its queue, to be delivered after a pause. Raise BrokerError like `send`.
+
+        Args:
+            service: Service of the queue.
+            task: Task as it was delivered.
+            retries: Deliveries so far.
+            pause_s: Seconds before the next delivery, at most `MAX_PAUSE_S`. Each consumer counts them by its own
+                monotonic clock, from the moment when it finds the message.
+        """
+        self._publish(service, task, retries=retries, headers={"pause_s": pause_s})
 
     def bury(self, service: str, task: dict[str, Any], reason: str) -> None:
         """Add a task to its service's dead letters."""
-        with self._reachable():
+        with self._reachable("bury"):
             self._spool.bury(queue_name(service), DeadLetter.of_task(service, task, reason))
 
-    def depth(self, service: str) -> int:
-        """Return the number of messages waiting for a service, without those in work."""
-        with self._reachable():
-            return self._spool.count(queue_name(service))
+    def depth(self, service: str, limit: int | None = None) -> int:
+        """Return the number of messages waiting for a service, without those in work; stop counting at `limit`."""
+        with self._reachable("count"):
+            return self._spool.count(queue_name(service), limit)
+
+    def oldest_s(self, service: str) -> float:
+        """Return the age of the oldest waiting message in seconds, by the clock of this machine; 0 if none is known."""
+        with self._reachable("count"):
+            sent_at = self._spool.oldest(queue_name(service))
+        return 0.0 if sent_at is None else max(0.0, time.time() - sent_at)
 
     def waiting(self, service: str) -> set[str]:
         """Return the ids of the tasks waiting for a service. What is no task becomes a dead letter later."""
@@ -67,17 +87,17 @@ class TaskQueue:
 
     def remove_letter(self, each: StoredLetter) -> bool:
         """Remove a dead letter; return whether this call removed it. Of several callers exactly one gets True."""
-        with self._reachable():
+        with self._reachable("remove"):
             return self._spool.remove_dead(queue_name(each.letter.service), each.stored)
 
     def num_dead_letters(self, service: str) -> int:
         """Return the number of dead letters of a service."""
-        with self._reachable():
+        with self._reachable("count"):
             return self._spool.count_dead(queue_name(service))
 
     def purge(self, service: str) -> int:
         """Drop what waits for a service and its dead letters; return how many messages."""
-        with self._reachable():
+        with self._reachable("remove"):
             return self._spool.clear(queue_name(service))
 
     def ping(self) -> None:
@@ -90,11 +110,22 @@ class TaskQueue:
             found = self._spool.waiting(queue_name(service))
             return [raw if isinstance(raw, Misunderstood) else understand(raw) for raw in found]
 
+    def _publish(
+        self, service: str, task: dict[str, Any], headers: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
+        options["headers"] = {SENT_AT: time.time(), **trace_headers(), **(headers or {})}
+        with self._reachable("send"):
+            self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
+
     @contextmanager
-    def _reachable(self) -> Iterator[None]:
+    def _reachable(self, operation: str = "read") -> Iterator[None]:
+        labels = {"broker": self.broker.kind, "operation": operation}
         try:
-            yield
+            with BROKER_SECONDS.timing(**labels):
+                yield
         except self._errors as error:
+            BROKER_ERRORS.add(**labels)
             raise BrokerError(
                 f"the broker {self.broker.shown} does not answer ({error}): start it with `make cluster-up`, "
                 "or correct POOLBENCH_BROKER"

@@ -11,14 +11,15 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from poolbench.contracts.tasks import TASK_SCHEMA_VERSION, MalformedTaskError, TaskKind, parse_task
 from poolbench.contracts.wire import JSON_TYPE
 from poolbench.errors import InputError
 from poolbench.queue.strict import parse_json, shown, shown_text
+from poolbench.telemetry.traces import TRACEPARENT, is_traceparent
 
 _PREFIX = "poolbench-"
 
@@ -49,8 +50,11 @@ MAX_RETRIES = 2
 MAX_MESSAGE_BYTES = 4 * 2**20
 """A task is small JSON: its payloads lie in the object store."""
 
-MAX_ETA = timedelta(minutes=10)
-"""A retry waits for seconds. Celery keeps a message in memory until its time, so a later one would be hidden there."""
+MAX_PAUSE_S = 60.0
+"""A retry pauses for seconds. A consumer may keep a message in memory until then, where no observer sees it."""
+
+SENT_AT = "poolbench_sent_at"
+"""Header with the time at which a task was sent, for measurements only."""
 
 KEPT_BYTES = 64 * 1024
 """Bytes of a message that its dead letter keeps if it is not understood."""
@@ -58,12 +62,18 @@ KEPT_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Message:
-    """A message of ours: a task, and how often it was delivered before."""
+    """A message of ours: a task, how often it was delivered before, and how long it pauses before it is delivered.
+
+    The pause is a duration, which the consumer measures from the moment when it finds the message. A time of day would
+    compare the clocks of two machines.
+    """
 
     task: dict[str, Any]
     retries: int = 0
-    eta: datetime | None = None
+    pause_s: float = 0.0
     priority: int = 0
+    sent_at: float | None = None  # seconds since the epoch, by the clock of the sender
+    traceparent: str | None = None  # header of W3C Trace Context
 
     @property
     def task_id(self) -> str:
@@ -71,9 +81,13 @@ class Message:
         return str(self.task["task_id"])
 
     def envelope(self, queue: str) -> dict[str, Any]:
-        """Return the message for Celery and kombu: it names our task and asks for nothing else."""
+        """Return the message for Celery and kombu: it names our task and asks for nothing else.
+
+        Celery in this process holds a message until its `eta`, and works on others meanwhile. It converts the time into
+        one of the monotonic clock at once.
+        """
         nothing = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
-        eta = self.eta.isoformat() if self.eta and self.eta > datetime.now(UTC) else None
+        eta = (datetime.now(UTC) + timedelta(seconds=self.pause_s)).isoformat() if self.pause_s else None
         return {
             "body": base64.b64encode(json.dumps([[], {"task": self.task}, nothing]).encode()).decode(),
             "content-type": JSON_TYPE,
@@ -86,6 +100,8 @@ class Message:
                 "retries": self.retries,
                 "eta": eta,
                 "timelimit": [None, None],
+                SENT_AT: self.sent_at,
+                TRACEPARENT: self.traceparent,
             },
             "properties": {
                 "correlation_id": self.task_id,
@@ -126,7 +142,8 @@ def understand(raw: bytes) -> Message | Misunderstood:
             _validated(parse_task, task, "task")
     except InputError as error:
         return Misunderstood.of(str(error), raw)
-    return Message(task, envelope.headers.retries, envelope.headers.eta, envelope.properties.priority)
+    headers, priority = envelope.headers, envelope.properties.priority
+    return Message(task, headers.retries, headers.pause_s, priority, headers.poolbench_sent_at, headers.traceparent)
 
 
 def too_large(start: bytes, num_bytes: int) -> Misunderstood:
@@ -139,33 +156,18 @@ class _Strict(BaseModel):
 
 
 class _Headers(_Strict):
-    """Headers that Celery acts on. Others, of which newer releases have more, are not passed on."""
+    """Headers that we or Celery act on. Others, of which newer releases have more, are not passed on."""
 
     task: Literal["run_task"]
     id: str = Field(min_length=1)
     retries: int = Field(0, ge=0, le=MAX_RETRIES)
-    eta: datetime | None = None
+    pause_s: float = Field(0, ge=0, le=MAX_PAUSE_S, allow_inf_nan=False)
     expires: None = None
     timelimit: list[None] | None = None
     group: None = None
     compression: None = None
-
-    @field_validator("eta", mode="before")
-    @classmethod
-    def _read_eta(cls, value: object) -> datetime | None:
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            raise ValueError("a time such as 2026-01-31T12:00:00+00:00, or null, is expected")
-        try:
-            eta = datetime.fromisoformat(value)
-        except ValueError:
-            raise ValueError("no time such as 2026-01-31T12:00:00+00:00") from None
-        if eta.tzinfo is None:
-            raise ValueError("the time has no offset from UTC")
-        if eta - datetime.now(UTC) > MAX_ETA:
-            raise ValueError(f"at most {MAX_ETA.total_seconds():.0f} s ahead is allowed")
-        return eta
+    poolbench_sent_at: float | None = Field(None, ge=0, le=2.0**36)
+    traceparent: Annotated[str | None, BeforeValidator(lambda value: value if is_traceparent(value) else None)] = None
 
 
 class _Properties(_Strict):

@@ -2,12 +2,15 @@
 
 import logging
 import os
+import re
 import shutil
 import stat
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -16,22 +19,23 @@ from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
 from poolbench.queue.envelope import (
-    KEPT_BYTES,
     MAX_MESSAGE_BYTES,
+    MAX_PAUSE_S,
     Message,
     Misunderstood,
     service_of,
-    too_large,
     understand,
 )
+from poolbench.queue.files import read_file
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
 from poolbench.queue.strict import shown
 
 SCHEME = "poolbenchfolder"
 POLL_INTERVAL_S = 0.1
 
+_PAUSE = re.compile(r"-after(\d{1,9})ms$")
 _LOG = logging.getLogger("poolbench.queue")
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_STAMP = re.compile(r"([0-9]{20})-")
 
 
 def transport_options(root: Path) -> dict[str, Any]:
@@ -56,12 +60,18 @@ class FolderSpool:
     def __init__(self, root: Path) -> None:
         self.messages, self.taken, self.dead = root / "messages", root / "taken", root / "dead"
 
-    def count(self, queue: str) -> int:
-        return len(_files(self.messages, queue))
+    def count(self, queue: str, limit: int | None = None) -> int:
+        with os.scandir(self.messages) as entries:
+            return sum(1 for _ in islice((entry for entry in entries if _queue_of(entry.name) == queue), limit))
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         read = (read_file(path, MAX_MESSAGE_BYTES) for path in _files(self.messages, queue))
         return (each for each in read if each is not None)
+
+    def oldest(self, queue: str) -> float | None:
+        """Return when the oldest message was written: its name begins with the time."""
+        stamps = (_STAMP.match(name) for name in os.listdir(self.messages) if _queue_of(name) == queue)
+        return min((int(stamp[1]) / 1e9 for stamp in stamps if stamp), default=None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         _write(self.dead, queue, letter.encode())
@@ -114,22 +124,6 @@ class FolderSpool:
         return _files(self.messages, queue)
 
 
-def read_file(path: Path, limit: int) -> bytes | Misunderstood | None:
-    """Return the bytes of a message, or None if it is gone. Never wait, and follow no link."""
-    try:
-        mode = path.lstat().st_mode
-        if not stat.S_ISREG(mode):
-            return Misunderstood(f"{_KINDS.get(stat.S_IFMT(mode), 'a device')}, not a file", readable=False)
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
-            return too_large(file.read(KEPT_BYTES), size) if size > limit else file.read(limit)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return Misunderstood(f"a file that cannot be read: {error.strerror}", readable=False)
-
-
 def _files(folder: Path, queue: str) -> list[Path]:
     return [folder / name for name in sorted(os.listdir(folder)) if _queue_of(name) == queue]
 
@@ -138,8 +132,16 @@ def _queue_of(filename: str) -> str | None:
     return filename.partition(".")[2].removesuffix(".msg") if filename.endswith(".msg") else None
 
 
-def _write(folder: Path, queue: str, raw: bytes) -> None:
-    name = f"{time.time_ns():020d}-{uuid.uuid4().hex}.{queue}.msg"
+def _pause_s(filename: str) -> float:
+    """Return the seconds before a message may be taken. They are part of its name, so that nothing need be read."""
+    found = _PAUSE.search(filename.partition(".")[0])
+    pause_s = int(found[1]) / 1000 if found else 0.0
+    return pause_s if pause_s <= MAX_PAUSE_S else 0.0
+
+
+def _write(folder: Path, queue: str, raw: bytes, pause_s: float = 0.0) -> None:
+    pause = f"-after{round(pause_s * 1000)}ms" if pause_s else ""
+    name = f"{time.time_ns():020d}-{uuid.uuid4().hex}{pause}.{queue}.msg"
     partial = folder / f"{name}.partial"
     partial.write_bytes(raw)
     os.replace(partial, folder / name)
@@ -166,15 +168,24 @@ class Channel(filesystem.Channel):
         super().__init__(connection, **kwargs)
         self._spool = FolderSpool(Path(self.transport_options["root"]))
         self._stuck: set[Path] = set()
+        self._found_s: dict[Path, float] = {}  # when a message that pauses was found, by the monotonic clock
 
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        _write(self._spool.messages, queue, dumps(payload).encode())
+        _write(self._spool.messages, queue, dumps(payload).encode(), payload["headers"].get("pause_s") or 0.0)
 
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
-        for path in self._spool.paths(queue):
-            if path not in self._stuck and (message := self._take(queue, path)):
-                return message.envelope(queue)
+        paths = self._spool.paths(queue)
+        self._found_s = {path: found_s for path, found_s in self._found_s.items() if path in paths}
+        for path in paths:
+            if path not in self._stuck and not self._pauses(path) and (message := self._take(queue, path)):
+                return replace(message, pause_s=0.0).envelope(queue)
         raise Empty
+
+    def _pauses(self, path: Path) -> bool:
+        """Return whether a message stays in the folder for now, where a consumer that is killed cannot lose it."""
+        if not (pause_s := _pause_s(path.name)):
+            return False
+        return time.monotonic() - self._found_s.setdefault(path, time.monotonic()) < pause_s
 
     def _take(self, queue: str, path: Path) -> Message | None:
         """Take a message out of the queue; None if it was none of ours, or another consumer was faster."""

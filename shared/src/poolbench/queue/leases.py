@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
+from poolbench.telemetry.catalog import LEASE_LOSSES
 
 TTL_S = 15.0
 """A Redis lease not renewed for this long is over; it is renewed three times within it."""
@@ -181,7 +182,7 @@ class RedisLeases:
 
         self.ttl_ms = int(ttl_s * 1000)
         self._error, self._shown = redis.RedisError, Broker(url).shown
-        self._redis: Any = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=10)
+        self._redis: Any = Broker(url).redis_client()
 
     def acquire(self, task_id: str) -> Lease | None:
         key, owner = _lease_key(task_id), uuid.uuid4().hex
@@ -223,6 +224,7 @@ class RedisLeases:
         while not stop.wait(self.ttl_ms / 3000):
             try:
                 if not self._redis.eval(_RENEW, 1, key, owner, self.ttl_ms):
+                    LEASE_LOSSES.add()
                     self._redis.set(key, owner, nx=True, px=self.ttl_ms)  # expired while Redis was away
             except self._error:
                 continue  # the next renewal tries again; work continues, the manifest decides which attempt counts

@@ -12,11 +12,13 @@ from kombu.transport.redis import Channel as KombuChannel
 from poolbench.queue.envelope import (
     KEPT_BYTES,
     MAX_MESSAGE_BYTES,
+    Message,
     Misunderstood,
     failed_queue_name,
     queue_name,
     service_of,
     too_large,
+    understand,
 )
 from poolbench.queue.letters import MAX_LETTER_BYTES, DeadLetter, Stored
 from poolbench.queue.strict import shown
@@ -68,12 +70,22 @@ class RedisSpool:
     def __init__(self, client: Any) -> None:
         self._redis = client
 
-    def count(self, queue: str) -> int:
-        return sum(self._length(key) for key in keys_of(queue))
+    def count(self, queue: str, limit: int | None = None) -> int:
+        num = sum(self._length(key) for key in keys_of(queue))
+        return num if limit is None else min(num, limit)
 
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         for key in keys_of(queue):
             yield from self._read(key, 0, MAX_MESSAGE_BYTES)
+
+    def oldest(self, queue: str) -> float | None:
+        """Return the earliest time in the headers of the oldest messages of each priority."""
+        found = []
+        for key in keys_of(queue):
+            if (raw := self._of_list(self._redis.lindex, key, -1)) and len(raw) <= MAX_MESSAGE_BYTES:
+                message = understand(raw)
+                found.append(message.sent_at if isinstance(message, Message) else None)
+        return min((sent_at for sent_at in found if sent_at is not None), default=None)
 
     def bury(self, queue: str, letter: DeadLetter) -> None:
         key = failed_queue_name(service_of(queue))

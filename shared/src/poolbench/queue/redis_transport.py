@@ -10,6 +10,7 @@ from typing import Any
 
 import redis
 from kombu.transport import redis as kombu_redis
+from kombu.transport import virtual
 
 from poolbench.queue.envelope import Misunderstood, queue_name, service_of, understand
 from poolbench.queue.letters import DeadLetter
@@ -50,8 +51,15 @@ class QoS(kombu_redis.QoS):
         self._retry_after_clearing(super().append, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        """Forget a message that is done."""
-        self._retry_after_clearing(super().ack, delivery_tag)
+        """Forget a message that is done. Raise redis.RedisError if the broker is away."""
+        try:
+            self._retry_after_clearing(super().ack, delivery_tag)
+        except redis.RedisError:
+            # Celery logs the error and goes on. Unless the slot is freed here, a consumer with one slot asks for no
+            # message again, so that it never notices that its connection is broken. The message is delivered again
+            # after the visibility timeout; its outputs are committed then.
+            virtual.QoS.ack(self, delivery_tag)
+            raise
 
     def restore_visible(self, *args: Any, **kwargs: Any) -> None:
         """Deliver again what has been in work for too long."""

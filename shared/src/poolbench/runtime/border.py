@@ -22,8 +22,11 @@ from poolbench.cancellation import Work, working
 from poolbench.contracts.wire import EVENT_STREAM, HEALTH_PATH
 from poolbench.runtime.error_form import error_json, json_headers
 from poolbench.statuses import Code
+from poolbench.telemetry.ids import identified, new_request_id, sent_request_id
+from poolbench.telemetry.traces import TRACEPARENT, continued, span
 
 _LOG = logging.getLogger("poolbench.http")
+_TRACEPARENT = TRACEPARENT.encode()
 _DISCONNECT = {"type": "http.disconnect"}
 
 
@@ -46,11 +49,23 @@ class Border:
         self._num_waiting = 0
         self._requests: set[asyncio.Task[None]] = set()
 
+    @property
+    def num_requests(self) -> int:
+        """Return the requests in progress, with those that wait."""
+        return len(self._requests)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; raise nothing but CancelledError."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request_id = sent_request_id(scope["headers"]) or new_request_id()
+        parent = next((value for name, value in scope["headers"] if name == _TRACEPARENT), b"").decode("latin-1")
+        name = f"{scope['method']} {scope.get('root_path', '')}"
+        with identified(request_id=request_id), continued(parent), span(name, request_id=request_id):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = _Request(scope["path"], send, Work(self._limits.deadline_s))
         task = asyncio.create_task(self._admit(scope, request))
         self._requests.add(task)

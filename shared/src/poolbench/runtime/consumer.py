@@ -7,24 +7,28 @@ by broadcast. Here HTTP concurrency and tasks at once are separate, and no resul
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import celery.worker.state
 from celery import Celery, current_task
+from celery.exceptions import Reject
 from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResult
 
-from poolbench.errors import ConfigError
+from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.queue.envelope import MAX_RETRIES
+from poolbench.queue.envelope import MAX_RETRIES, SENT_AT
 from poolbench.runtime.confidential import without_message
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
 from poolbench.statuses import TaskOutcome
+from poolbench.telemetry.catalog import TASK_WAIT_SECONDS
+from poolbench.telemetry.traces import TRACEPARENT, continued
 
 _LOG = logging.getLogger("poolbench.queue")
-_RETRY_DELAY_S = 2
+_RETRY_PAUSE_S = 2.0
 
 
 class QueueConsumer(TaskProcessorAdapter):
@@ -48,15 +52,18 @@ class QueueConsumer(TaskProcessorAdapter):
         )
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Register the task. `RetryTaskError` is retried; any other exception becomes a dead letter."""
+        """Register the task. `RetryTaskError` leads to another delivery; any other exception becomes a dead letter."""
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries
+            if retries == 0:
+                _observe_wait(self._service, current_task.request.get(SENT_AT))
             try:
-                return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
+                with continued(current_task.request.get(TRACEPARENT)):
+                    return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
             except RetryTaskError as error:
                 if retries < MAX_RETRIES:
-                    raise current_task.retry(exc=error, countdown=_RETRY_DELAY_S * 2**retries) from error
+                    return self._retry(task, retries, str(error))
                 reason = str(error)
             except RefusedTaskError as error:
                 reason = str(error)
@@ -70,6 +77,21 @@ class QueueConsumer(TaskProcessorAdapter):
             self._app.tasks.unregister(builtin)  # chords, groups and the like: nothing of ours
         self._app.task(name=name, max_retries=MAX_RETRIES)(run)
 
+    def _retry(self, task: dict[str, Any], retries: int, reason: str) -> str:
+        """Send a task again after a pause. Celery acknowledges this delivery when it has been sent, not before.
+
+        Celery's own retry names a time of day, which workers with other clocks misunderstand.
+        """
+        pause_s = _RETRY_PAUSE_S * 2**retries
+        _LOG.warning("delivered again in %g s: %s", pause_s, reason)
+        try:
+            self._queue.send_again(self._service, task, retries + 1, pause_s)
+        except BrokerError as error:
+            # The driver finds the task neither waiting nor leased, and sends it again.
+            _LOG.error("%s could not be sent again: %s", task["task_id"], error)
+            raise Reject(str(error), requeue=False) from error
+        return TaskOutcome.RETRIED
+
     def start_consumer(self, **kwargs: Any) -> None:
         """Start the consuming thread."""
         queue = self._config.queue_name
@@ -81,12 +103,12 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread.start()
         _LOG.info("consuming %s on %s", self._config.queue_name, self._broker.shown)
 
-    def stop_consumer(self, timeout: float = 10.0) -> None:
-        """Ask the consuming thread to end; a task that runs longer keeps its lease."""
+    def stop_consumer(self, timeout: float | None = None) -> None:
+        """Ask the consuming thread to end, by default within `finish_s`; a task that runs longer keeps its lease."""
         if self._thread is None:
             return
         celery.worker.state.should_stop = os.EX_OK
-        self._thread.join(timeout)
+        self._thread.join(float(self._config.adapter_config["finish_s"]) if timeout is None else timeout)
         self._thread = None
 
     def consuming(self) -> bool:
@@ -114,3 +136,8 @@ class QueueConsumer(TaskProcessorAdapter):
     def health_check_sync(self) -> list[dict[str, Any]]:
         """Return whether the consuming thread is alive."""
         return [{self._config.queue_name: {"consuming": self.consuming()}}]
+
+
+def _observe_wait(service: str, sent_at: object) -> None:
+    if isinstance(sent_at, float):
+        TASK_WAIT_SECONDS.observe(max(0.0, time.time() - sent_at), service=service)

@@ -1,6 +1,5 @@
 """The HTTP application of a service: token check, health, docs, and errors as JSON with a code."""
 
-import hmac
 import logging
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -14,10 +13,12 @@ from starlette.routing import Match, Route
 
 from poolbench import __version__
 from poolbench.contracts.wire import ERROR_HEADERS, HEALTH_PATH, HTTP_CODES
-from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.errors import PoolbenchError
+from poolbench.runtime.about import about_replica
 from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.runtime.openapi import Health, ServiceApi
 from poolbench.runtime.service import Service
+from poolbench.runtime.tokens import Tokens
 from poolbench.statuses import Code, ServiceState
 
 #: Characters of an error message.
@@ -28,17 +29,16 @@ _BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="The to
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 
 
-def build_api(service: Service, token: str) -> FastAPI:
+def build_api(service: Service, token: str | Tokens, folders: Mapping[str, str] | None = None) -> FastAPI:
     """Return the FastAPI application of a service, with the verbs of its `routes`, which require the bearer token.
 
-    Without it `/health` says only "ok", and `/docs` is open. Raise ConfigError for an empty token.
+    Without it `/health` says only "ok", and `/docs` is open. With it `/health` also has `folders`, the ids of the
+    cluster's folders as this replica sees them, for a driver to compare. Raise ConfigError for an empty token.
     """
-    if not token:
-        raise ConfigError("POOLBENCH_TOKEN is empty: a service does not start without a bearer token")
+    tokens = Tokens.fixed(token) if isinstance(token, str) else token
 
     def holds_token(credentials: Credentials) -> bool:
-        sent = credentials.credentials if credentials else ""
-        return hmac.compare_digest(sent.encode(), token.encode())
+        return credentials is not None and tokens.holder(credentials.credentials.encode()) is not None
 
     def require_token(valid: Annotated[bool, Depends(holds_token)]) -> None:
         if not valid:
@@ -54,7 +54,8 @@ def build_api(service: Service, token: str) -> FastAPI:
     )
     async def health(valid: Annotated[bool, Depends(holds_token)], response: Response) -> dict[str, Any]:
         """Whether the service works, 503 if it says that it does not; with the token, what it has loaded and served."""
-        details = {"status": ServiceState.OK, **service.health()}
+        details = {"status": ServiceState.OK, **({"folders": folders} if folders else {}), **service.health()}
+        details["replica"] = about_replica()
         if details["status"] != ServiceState.OK:
             response.status_code = 503
         return details if valid else {"status": details["status"]}

@@ -7,14 +7,24 @@ from typing import Any
 from poolbench.errors import ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
+from poolbench.runtime.about import assigned_gpus
 from poolbench.runtime.border import Border, BorderLimits
+from poolbench.runtime.gpu import shared_gpu
+from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.sharing import folder_ids, require_shared
+from poolbench.runtime.tokens import Tokens
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store, require_conditional_writes
 from poolbench.storage.artifacts import Artifacts
+from poolbench.telemetry import record_to_ray
+from poolbench.telemetry.catalog import GPU_MEMORY_BYTES, GPU_UTILIZATION
+from poolbench.telemetry.gpu import gpu_use
+from poolbench.telemetry.logs import configure_logging
+from poolbench.telemetry.traces import start_tracing
 
 _ANY_PORT = "[::]:0"
 _LOG = logging.getLogger("poolbench.task")
@@ -52,28 +62,56 @@ class Replica:
     num_running = 16  # HTTP requests at once
     num_waiting = 1000  # HTTP requests that wait beyond those
 
-    def __init__(self, service: str, module: str = "") -> None:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        logging.captureWarnings(True)  # so that they too are withheld while a restricted task is in work
-        logging.getLogger("poolbench").setLevel(logging.INFO)  # Celery turns the root logger down
+    def __init__(self, service: str, module: str = "", folders: dict[str, str] | None = None) -> None:
+        """Load the service; `folders` has the ids of the folders that this node must share with the others."""
+        configure_logging(service)
         keep_on_loopback()
+        record_to_ray()
+        start_tracing(service)
+        self._gpus = assigned_gpus()
         self.settings = ClusterSettings.load()
+        require_shared(self.settings, folders or {})
         self.limits = BorderLimits(self.num_running, self.num_waiting, HttpSettings.load().deadline_s)
         self.service = load_service(service, module)
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
         require_conditional_writes(store)
         self.worker = Worker(self.service, Artifacts(store), open_leases(Broker(self.settings.broker_url)))
+        self._border: Border | None = None
+        release_memory = getattr(self.service, "release_memory", None)
+        if release_memory is not None and (gpu := shared_gpu(service)) is not None:
+            gpu.leave_when_idle(self.is_busy, release_memory)
+
+    def is_busy(self) -> bool:
+        """Return whether a task is in work or a request in progress."""
+        return self.worker.num_in_work > 0 or (self._border is not None and self._border.num_requests > 0)
 
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
 
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what Serve records of this replica for `QueueLengthPolicy`."""
+        holds_state = getattr(self.service, "holds_state", None)
+        return {
+            TASKS_IN_WORK: float(self.worker.num_in_work),
+            HOLDS_STATE: float(holds_state is not None and holds_state()),
+        }
+
     def check_health(self) -> None:
-        """Raise ConfigError if the consumer has ended; Serve then restarts the replica."""
+        """Raise ConfigError if the consumer has ended; Serve then restarts the replica.
+
+        Serve calls this every few seconds, so the GPUs of this replica are measured here.
+        """
+        for gpu in gpu_use(self._gpus):
+            labels = {"service": self.service.name, "gpu": gpu.index}
+            GPU_MEMORY_BYTES.set(gpu.memory_bytes, **labels)
+            GPU_UTILIZATION.set(gpu.utilization, **labels)
         if self._adapter is not None and not self._adapter.consuming():
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 
     def __serve_build_asgi_app__(self) -> Border:
         from poolbench.runtime.http import build_api
 
-        return Border(build_api(self.service, self.settings.token), self.limits)
+        api = build_api(self.service, Tokens.of_cluster(), folder_ids(self.settings))
+        self._border = Border(api, self.limits)
+        return self._border

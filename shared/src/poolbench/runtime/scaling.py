@@ -1,14 +1,16 @@
-"""How many replicas a service should have, from its queue and its HTTP requests in progress.
+"""How many replicas a service should have: from its queue, its tasks in work and its HTTP requests in progress.
 
-Ray's AsyncInferenceAutoscalingPolicy computes the same sum, but reads Redis only, needs a package that is not among our
-pins, and carries the broker's address, password included, in the deployment's configuration.
+Ray's AsyncInferenceAutoscalingPolicy has no term for tasks in work, so it ends replicas in the middle of a long one. It
+reads Redis only, and carries the broker's address, password included, in the deployment's configuration.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolbench.errors import PoolbenchError
@@ -19,39 +21,82 @@ from poolbench.runtime.settings import ClusterSettings
 if TYPE_CHECKING:
     from ray.serve.config import AutoscalingContext
 
+#: Names of the metrics that each replica records.
+TASKS_IN_WORK, HOLDS_STATE = "tasks_in_work", "holds_state"
 _LOG = logging.getLogger("poolbench.queue")
 
 
-class QueueLengthPolicy:
-    """A Serve autoscaling policy. It runs in Serve's controller, which must not wait for a broker."""
+@dataclass(frozen=True)
+class Demand:
+    """What the replicas of a service have to do."""
 
-    def __init__(self, service: str, poll_interval_s: float = 5.0) -> None:
-        self._service = service
-        self._poll_interval_s = poll_interval_s
+    waiting: int | None  # messages in its queue; None if the broker could not be read
+    in_work: float  # tasks in work
+    requests: float  # HTTP requests in progress, or waiting for a replica
+    holding_state: float = 0.0  # replicas that hold what a client sent them, and that would be lost with them
+
+    def replicas(self, tasks_per_replica: float, requests_per_replica: float, there: int) -> int:
+        """Return the replicas that this demand asks for, where `there` are so many."""
+        tasks = ((self.waiting or 0) + self.in_work) / tasks_per_replica
+        wanted = math.ceil(tasks + self.requests / requests_per_replica)
+        # Serve chooses which replica it ends, so the number stays if one of them must not be ended.
+        keep = self.waiting is None or self.holding_state > 0
+        return max(there, wanted) if keep else wanted
+
+
+class QueueLengthPolicy:
+    """A Serve autoscaling policy for one service. It runs in Serve's controller, which must not wait for a broker.
+
+    Replicas that were not needed for `idle_s` are ended. The policy measures this time itself, by the monotonic clock.
+    Serve's own delay compares times of day, so a clock that jumps would end replicas.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        tasks_per_replica: float,
+        requests_per_replica: float,
+        idle_s: float,
+        poll_interval_s: float = 2.0,
+    ) -> None:
+        self._service, self._idle_s, self._poll_interval_s = service, idle_s, poll_interval_s
+        self._per_replica = tasks_per_replica, requests_per_replica
         self._queue: TaskQueue | None = None
         self._poller: threading.Thread | None = None
         self._polled_s = float("-inf")
-        self._depth = 0
+        self._needed_s = time.monotonic()
+        self._waiting: int | None = None
 
-    def __call__(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
-        """Return the replicas wanted, before Serve's limits and delays: all work over the work of one replica."""
-        self._start_polling()
+    def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
+        """Return the replicas wanted, before Serve's limits."""
         assert context.config is not None  # Serve asks only deployments that have one
-        work = context.total_num_requests + self._depth
-        return work / context.config.get_target_ongoing_requests(), {"queue_length": self._depth}
+        self._start_polling(limit=math.ceil(self._per_replica[0] * context.config.max_replicas))
+        recorded = context.aggregated_metrics or {}
+        in_work, holding = (sum(recorded.get(name, {}).values()) for name in (TASKS_IN_WORK, HOLDS_STATE))
+        demand = Demand(self._waiting, in_work, context.total_num_requests, holding)
+        wanted = demand.replicas(*self._per_replica, context.target_num_replicas)
+        return self._delayed(wanted, context.target_num_replicas), {"queue_length": self._waiting}
 
-    def _start_polling(self) -> None:
+    def _delayed(self, wanted: int, there: int) -> int:
+        now = time.monotonic()
+        if wanted >= there:
+            self._needed_s = now
+        return there if wanted < there and now - self._needed_s < self._idle_s else wanted
+
+    def _start_polling(self, limit: int) -> None:
         now = time.monotonic()
         if now - self._polled_s < self._poll_interval_s or (self._poller is not None and self._poller.is_alive()):
             return
         self._polled_s = now
-        self._poller = threading.Thread(target=self._poll, name="queue-length", daemon=True)
+        self._poller = threading.Thread(target=self._poll, args=(limit,), name="queue-length", daemon=True)
         self._poller.start()
 
-    def _poll(self) -> None:
+    def _poll(self, limit: int) -> None:
+        """Read the length of the queue: four LLEN, or the names in a folder, up to `limit` messages."""
         try:
             if self._queue is None:
                 self._queue = TaskQueue(Broker(ClusterSettings.load().broker_url))
-            self._depth = self._queue.depth(self._service)
+            self._waiting = self._queue.depth(self._service, limit)
         except PoolbenchError as error:
-            _LOG.warning("the queue of the %s cannot be read; its last length is kept: %s", self._service, error)
+            self._waiting = None
+            _LOG.warning("the queue of the %s cannot be read; its replicas stay: %s", self._service, error)

@@ -11,13 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import UnknownNameError
 from poolbench.queue.envelope import MAX_RETRIES, TASK_NAME, failed_queue_name, queue_name
-from poolbench.settings import SteererSettings
+from poolbench.settings import MemorySettings, SteererSettings
+from poolbench.telemetry.logs import serve_logging
 
 if TYPE_CHECKING:
     from ray.serve import Application
 
 
 SPARE_REQUESTS = 64  # health checks, and refusals
+SHUTDOWN_S = 10.0  # for a replica that ends, beside the time of its task
 
 
 class AppOptions(BaseModel):
@@ -25,11 +27,14 @@ class AppOptions(BaseModel):
 
     Attributes:
         module: Module whose `create()` makes the service; by default `poolbench_<service>.service`.
-        num_replicas: Replicas, each with its own model; the smallest number if there may be more.
-        max_replicas: If greater than `num_replicas`, Serve starts as many as the work asks for: waiting tasks and HTTP
-            requests in progress, over `work_per_replica`.
-        work_per_replica: Tasks and requests that one replica is meant to have at a time.
-        idle_s: Seconds without need before a replica is ended; longer than a task takes.
+        num_replicas: Replicas, each with its own model; the smallest number if there may be more. 0, not for the
+            steerer, lets the service end without work and start again with the first task or request.
+        max_replicas: If greater than `num_replicas`, Serve starts as many as the work asks for: tasks that wait or are
+            in work over `work_per_replica`, and HTTP requests in progress over half of `max_ongoing_requests`.
+        work_per_replica: Tasks that one replica is meant to have, in work or waiting. The driver keeps as many waiting
+            as are in work, so that 1 lets the number of replicas double until it suffices.
+        idle_s: Seconds without need before a replica is ended.
+        finish_s: Seconds that a replica which is ended may take to finish its task, if `max_replicas` is set.
         tasks_at_once: Queue tasks at once in a replica.
         max_ongoing_requests: HTTP requests at once in a replica.
         max_queued_requests: HTTP requests that wait in a replica beyond those; more are refused with 429.
@@ -44,10 +49,11 @@ class AppOptions(BaseModel):
 
     service: str
     module: str = ""
-    num_replicas: int = Field(1, ge=1)
+    num_replicas: int = Field(1, ge=0)
     max_replicas: int | None = Field(None, ge=1)
-    work_per_replica: float = Field(2, gt=0)
+    work_per_replica: float = Field(1, gt=0)
     idle_s: float = Field(300, gt=0)
+    finish_s: float = Field(600, ge=10)
     tasks_at_once: int = Field(1, ge=1)
     max_ongoing_requests: int = Field(16, ge=1)
     max_queued_requests: int = Field(1000, ge=0)
@@ -60,6 +66,11 @@ class AppOptions(BaseModel):
     def _consistent(self) -> Self:
         if self.max_replicas is not None and self.max_replicas < self.num_replicas:
             raise ValueError(f"max_replicas {self.max_replicas} is below num_replicas {self.num_replicas}")
+        if self.num_replicas == 0 and (self.max_replicas is None or self.service == "steerer"):
+            raise ValueError(
+                "num_replicas 0 needs max_replicas, and is not for the steerer, whose replicas hold the vectors that "
+                "clients registered; use 1 or more"
+            )
         if self.tensor_parallel > 1 and (self.service, self.num_gpus) != ("steerer", self.tensor_parallel):
             raise ValueError(
                 f"tensor_parallel {self.tensor_parallel} is for the steerer, with num_gpus {self.tensor_parallel}; "
@@ -68,6 +79,11 @@ class AppOptions(BaseModel):
         if self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
             raise ValueError(f"num_gpus {self.num_gpus:g} is neither a share of one GPU nor a whole number")
         return self
+
+    @property
+    def scales(self) -> bool:
+        """Return whether the number of replicas follows the work."""
+        return self.max_replicas not in (None, self.num_replicas)
 
 
 def app(options: AppOptions) -> "Application":
@@ -80,6 +96,7 @@ def app(options: AppOptions) -> "Application":
 
     from poolbench.runtime.memory import limit_replica
     from poolbench.runtime.replica import Replica
+    from poolbench.runtime.sharing import folders_here
 
     num_replicas = max(options.num_replicas, options.max_replicas or 1)
 
@@ -89,16 +106,20 @@ def app(options: AppOptions) -> "Application":
         num_running = options.max_ongoing_requests
         num_waiting = options.max_queued_requests
 
-        def __init__(self, service: str, module: str = "") -> None:
+        def __init__(self, service: str, module: str = "", folders: dict[str, str] | None = None) -> None:
             limit_replica(service, num_replicas)
-            super().__init__(service, module)
+            super().__init__(service, module, folders)
 
         run_task = task_handler(name=TASK_NAME)(Replica.run_task)
 
     config = TaskProcessorConfig(
         queue_name=queue_name(options.service),
         adapter="poolbench.runtime.consumer.QueueConsumer",
-        adapter_config={"service": options.service, "tasks_at_once": options.tasks_at_once},
+        adapter_config={
+            "service": options.service,
+            "tasks_at_once": options.tasks_at_once,
+            "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
+        },
         max_retries=MAX_RETRIES,
         failed_task_queue_name=failed_queue_name(options.service),
     )
@@ -112,10 +133,11 @@ def app(options: AppOptions) -> "Application":
         ray_actor_options=_actor_options(options),
         health_check_period_s=5,
         health_check_timeout_s=60,
-        graceful_shutdown_timeout_s=10,
+        graceful_shutdown_timeout_s=SHUTDOWN_S + (options.finish_s if options.scales else 0),
+        logging_config=serve_logging(),
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
-    return deployment.bind(options.service, options.module)
+    return deployment.bind(options.service, options.module, folders_here())
 
 
 def build_app(service: str, **options: Any) -> "Application":
@@ -125,21 +147,31 @@ def build_app(service: str, **options: Any) -> "Application":
 
 def _scale(options: AppOptions) -> dict[str, Any]:
     """Return a fixed number of replicas, or limits and the policy between them."""
-    if options.max_replicas in (None, options.num_replicas):
+    if not options.scales:
         return {"num_replicas": options.num_replicas}
     from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
-    scaling: dict[str, Any] = {
-        "min_replicas": options.num_replicas,
-        "max_replicas": options.max_replicas,
-        "target_ongoing_requests": options.work_per_replica,
-        "upscale_delay_s": 10,
-        "downscale_delay_s": options.idle_s,  # a replica that ends takes its loaded model with it
-    }
-    scaling["policy"] = AutoscalingPolicy(
-        policy_function="poolbench.runtime.scaling:QueueLengthPolicy", policy_kwargs={"service": options.service}
+    requests_per_replica = max(1.0, options.max_ongoing_requests / 2)
+    policy = AutoscalingPolicy(
+        policy_function="poolbench.runtime.scaling:QueueLengthPolicy",
+        policy_kwargs={
+            "service": options.service,
+            "tasks_per_replica": options.work_per_replica,
+            "requests_per_replica": requests_per_replica,
+            "idle_s": options.idle_s,
+        },
     )
-    return {"autoscaling_config": AutoscalingConfig(**scaling)}
+    scaling = AutoscalingConfig(
+        min_replicas=options.num_replicas,
+        initial_replicas=max(1, options.num_replicas),  # so that a service that cannot start fails at once
+        max_replicas=options.max_replicas or 1,
+        target_ongoing_requests=requests_per_replica,
+        look_back_period_s=15,  # of requests and tasks in work, which are means over this time
+        upscale_delay_s=5,
+        downscale_delay_s=0,  # the policy has its own
+        policy=policy,
+    )
+    return {"autoscaling_config": scaling}
 
 
 def _actor_options(options: AppOptions) -> dict[str, Any]:
@@ -153,11 +185,9 @@ def _actor_options(options: AppOptions) -> dict[str, Any]:
 
 def _variables(options: AppOptions) -> dict[str, str]:
     """Return what a replica must know of its GPUs: Ray places shares of them, but bounds no memory."""
-    if options.service != "steerer":
-        return {}
     variables = {}
     if options.tensor_parallel > 1:
         variables[SteererSettings.variable("tensor_parallel")] = str(options.tensor_parallel)
-    if 0 < options.num_gpus < 1 and "gpu_memory_share" not in SteererSettings.load().model_fields_set:
-        variables[SteererSettings.variable("gpu_memory_share")] = f"{0.9 * options.num_gpus:.3g}"
+    if 0 < options.num_gpus < 1:
+        variables[MemorySettings.variable("shared_gpu")] = "1"
     return variables

@@ -20,6 +20,10 @@ Handler = Callable[[Task, TaskIO], None]
 class Service(Protocol):
     """A service's adapter; `poolbench_<name>.service:create()` returns one.
 
+    It may have a method `holds_state() -> bool`: whether the replica holds what clients sent it, and what would be lost
+    with it. The number of replicas then never shrinks. It may have a method `release_memory()`, which unloads models.
+    That is called without work, and models are loaded again on demand.
+
     Attributes:
         name: One of `SERVICES`.
         handlers: Handler by task kind, such as `extractor.extract`. One task runs at a time in a replica, but HTTP

@@ -12,6 +12,8 @@ from poolbench.settings import PlaceSettings
 
 STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
+NEXT_SUFFIX = "_next"
+"""Name of the file of the next token, after that of the file of the token."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ClusterSettings:
     broker_url: str  # `filesystem:///folder` or `redis://...`
     http_address: str = ""  # base address of the services, such as `http://127.0.0.1:8000`
     token: str = field(default="", repr=False)  # bearer token of the services; never shown
+    next_token: str = field(default="", repr=False)  # the token that is to replace it, which is valid too
     restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
 
     @classmethod
@@ -38,10 +41,15 @@ class ClusterSettings:
                 f"no cluster found in {state_folder()}: start one with `make cluster-up`, or set "
                 "POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, POOLBENCH_TOKEN) to one that runs"
             )
-        token = given.token.get_secret_value() or _read_token(recorded.get("token_file", ""))
+        token, next_token = _tokens(given, recorded.get("token_file", ""))
         http = given.http or recorded.get("http", "")
         restricted = given.restricted_store or recorded.get("restricted_store", "")
-        return cls(store, broker, http, token, restricted)
+        return cls(store, broker, http, token, next_token, restricted)
+
+    @property
+    def tokens(self) -> tuple[str, str]:
+        """Return the tokens that services accept; the second is empty unless the first is being replaced."""
+        return self.token, self.next_token
 
 
 def state_folder() -> Path:
@@ -58,9 +66,19 @@ def state_folder() -> Path:
 def read_cluster(state: Path) -> dict[str, Any]:
     """Return what `cluster-up` recorded in `state`; empty if nothing can be read."""
     try:
-        return dict(json.loads((state / CLUSTER_FILE).read_text()))
-    except (FileNotFoundError, json.JSONDecodeError):
+        recorded = json.loads((state / CLUSTER_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return {}
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def _tokens(given: PlaceSettings, file: str) -> tuple[str, str]:
+    """Return the token and the one that is to replace it: both as set, or both of the local cluster."""
+    if token := given.token.get_secret_value():
+        return token, given.token_next.get_secret_value()
+    # In this order: after `mv token_next token` between the two reads, both are the new token.
+    next_token = given.token_next.get_secret_value() or _read_token(file and f"{file}{NEXT_SUFFIX}")
+    return _read_token(file), next_token
 
 
 def _read_token(path: str) -> str:

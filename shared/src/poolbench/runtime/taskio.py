@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +133,10 @@ class TaskIO:
         with ThreadPoolExecutor(_COMMITS_AT_ONCE, thread_name_prefix="commit") as pool:
             commits = {
                 role: pool.submit(
-                    self._artifacts.write_table, self._output(role), table, meta=meta, producer=self._measured()
+                    copy_context().run,
+                    partial(
+                        self._artifacts.write_table, self._output(role), table, meta=meta, producer=self._measured()
+                    ),
                 )
                 for role, table in tables.items()
             }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,20 +19,29 @@ from poolbench.errors import CancelledTaskError, DamagedError, PoolbenchError, U
 from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.accelerator import accelerator
 from poolbench.runtime.confidential import confidential, without_message
+from poolbench.runtime.deliveries import DeliveryMeter
 from poolbench.runtime.service import Handler, Service
 from poolbench.runtime.taskio import TaskIO, handling
 from poolbench.statuses import Code, Status, TaskOutcome
 from poolbench.storage.artifacts import Artifacts
+from poolbench.telemetry.catalog import REFUSED, RETRIED
+from poolbench.telemetry.ids import RUN, TASK, identified
+from poolbench.telemetry.traces import span
 
 _LOG = logging.getLogger("poolbench.task")
+_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RetryTaskError(Exception):
     """The infrastructure under a task failed; the queue delivers it again, a bounded number of times."""
 
+    outcome: str = RETRIED
+
 
 class RefusedTaskError(Exception):
     """A message is no task of this service. It is recorded as failed and not delivered again."""
+
+    outcome = REFUSED
 
 
 class _UnknownKindError(UnknownNameError):
@@ -77,6 +88,13 @@ class Worker:
         self.artifacts = artifacts
         self.leases = leases
         self.num_failed = 0
+        self.meter = DeliveryMeter(service.name, service.handlers)
+        self._in_work: set[object] = set()
+
+    @property
+    def num_in_work(self) -> int:
+        """Return the number of tasks in work."""
+        return len(self._in_work)
 
     def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
@@ -86,6 +104,13 @@ class Worker:
             RetryTaskError: The infrastructure failed. After the `final` delivery the failure is recorded too.
             RefusedTaskError: The message is no task of this service.
         """
+        ids = {RUN: _label(message.get("run_id")), TASK: _label(message.get("task_id"))}
+        with identified(**ids), self.meter.measuring(message.get("kind")) as delivery, span(delivery.kind, **ids):
+            outcome = self._run(message, attempt, final)
+            delivery.outcome = outcome
+        return outcome
+
+    def _run(self, message: Mapping[str, Any], attempt: int, final: bool) -> TaskOutcome:
         restricted = concerns_sensitive(message)
         try:
             with confidential(restricted):
@@ -103,7 +128,9 @@ class Worker:
         if refused:
             raise RefusedTaskError(failure.reason) from cause
         if failure.retryable:  # raised outside the handler, so that a restricted error is not its context
-            raise RetryTaskError(f"{message.get('task_id')}: {failure.reason}") from cause
+            retry = RetryTaskError(f"{message.get('task_id')}: {failure.reason}")
+            retry.outcome = TaskOutcome.FAILED if final else RETRIED
+            raise retry from cause
         return TaskOutcome.FAILED
 
     def _claim(self, task: Task, attempt: int) -> TaskOutcome:
@@ -112,11 +139,20 @@ class Worker:
         if lease is None:
             _LOG.info("%s %s: another worker holds it", task.kind, task.task_id)
             return TaskOutcome.LEASED
-        with lease:
+        with lease, self._counted():
             io = TaskIO(task, self.artifacts, self._producer(task, attempt))
             if not io.missing:
                 return TaskOutcome.SKIPPED
             return self._execute(handler, task, io)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        mark = object()  # adding to a set, and removing from it, is atomic
+        self._in_work.add(mark)
+        try:
+            yield
+        finally:
+            self._in_work.discard(mark)
 
     def _execute(self, handler: Handler, task: Task, io: TaskIO) -> TaskOutcome:
         _LOG.info("%s %s: %d outputs to make", task.kind, task.task_id, len(io.missing))
@@ -163,3 +199,8 @@ class Worker:
         except PoolbenchError:
             # The driver sees neither manifest nor lease and sends the task again.
             _LOG.error("%s: the failure could not be recorded", task_id, exc_info=trace)
+
+
+def _label(value: object) -> str:
+    """Return an id of a message, which may hold anything, for logs."""
+    return value if isinstance(value, str) and _ID.fullmatch(value) else ""

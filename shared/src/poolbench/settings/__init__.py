@@ -2,6 +2,8 @@
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
+    BrokerSettings,
+    ComposeSettings,
     FolderSettings,
     HttpSettings,
     KuberaySettings,
@@ -10,22 +12,29 @@ from poolbench.settings.cluster import (
     ProcessSettings,
     RestrictedS3Settings,
     S3Settings,
+    ScalingSettings,
 )
+from poolbench.settings.observation import LogSettings, TraceSettings
 from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
 
 __all__ = [
+    "BrokerSettings",
+    "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",
     "GateSettings",
     "HttpSettings",
     "KuberaySettings",
+    "LogSettings",
     "MemorySettings",
     "PlaceSettings",
     "ProcessSettings",
     "RestrictedS3Settings",
     "S3Settings",
+    "ScalingSettings",
     "ScorerSettings",
     "Settings",
     "SteererSettings",
+    "TraceSettings",
     "refuse_unknown",
 ]

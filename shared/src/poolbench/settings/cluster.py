@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from poolbench.errors import ConfigError
 from poolbench.settings.base import PREFIX, Settings, setting
 
 
@@ -32,11 +33,25 @@ class PlaceSettings(Settings):
         repr=False,
     )
     broker: SecretStr = setting(
-        SecretStr(""), "`filesystem:///absolute/folder` or `redis://[:password@]host:port/db`", unset="`<state>/queue`"
+        SecretStr(""),
+        "`filesystem:///absolute/folder`, `redis://[:password@]host:port/db` or `rediss://...`",
+        unset="`<state>/queue`",
     )
     http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
+    metrics_port: int = setting(
+        0,
+        "port of the [metrics](observability.md) of a Ray node, none from 10002 to 19999",
+        unset="8080; for `cluster-up` a free one if it is taken",
+        ge=0,
+        lt=2**16,
+    )
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
+    token_next: SecretStr = setting(
+        SecretStr(""),
+        "the token that is to replace it: [both are valid](security.md#replacing-the-token)",
+        unset="none",
+    )
     secrets: Path | None = setting(
         None,
         "folder of [files named like these variables](#secrets-as-files)",
@@ -44,13 +59,30 @@ class PlaceSettings(Settings):
     )
 
 
+class BrokerSettings(Settings):
+    """How a `rediss://` broker is reached."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}BROKER_")
+
+    ca_file: Path | None = setting(
+        None, "certificates of the authorities that a `rediss://` server may have", unset="those of the system"
+    )
+
+
 class HttpSettings(Settings):
-    """How long a request may take."""
+    """How long a request may take, and TLS."""
 
     model_config = SettingsConfigDict(env_prefix=f"{PREFIX}HTTP_")
 
     deadline_s: float = setting(
         1800.0, "seconds for an HTTP request; then it is answered with 504 and its work ends", gt=0, allow_inf_nan=False
+    )
+    tls_cert: Path | None = setting(
+        None, "certificate chain of the HTTP proxy, which then [answers HTTPS](security.md#tls)", unset="plain HTTP"
+    )
+    tls_key: Path | None = setting(None, "its private key", unset="none")
+    ca_file: Path | None = setting(
+        None, "for clients: certificates of the authorities of `https://` services", unset="the well-known ones"
     )
 
 
@@ -132,6 +164,48 @@ class MemorySettings(Settings):
     shared_machine: bool = setting(
         False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
+    shared_gpu: bool = setting(
+        False, "this replica shares its GPU with other services ([phases](#one-gpu))", unset="as Serve's options say"
+    )
+
+
+_NUMBER_OF = "replicas of this service: a number, or `1-4` for as many as its work needs"
+_OR_NONE = f"{_NUMBER_OF}; `0-1` ends the last one too"
+_ONE = "1"
+_REPLICAS = r"^\d{1,4}(-\d{1,4})?$"
+
+
+class ScalingSettings(Settings):
+    """How many replicas of each service `cluster-up` deploys, on this machine and with Docker Compose."""
+
+    replicas_extractor: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_pooler: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_prober: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_scorer: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
+    replicas_steerer: str | None = setting(
+        None, _NUMBER_OF, unset="1; with more than three GPUs [more](#gpus)", pattern=_REPLICAS
+    )
+    replica_idle_s: float = setting(
+        300.0, "seconds without work before a replica above the smallest number is ended", gt=0, allow_inf_nan=False
+    )
+
+    def range_of(self, service: str) -> tuple[int, int] | None:
+        """Return the smallest and the largest number of replicas of a service, or None if its number is not set.
+
+        Raises:
+            ConfigError: There would never be a replica, the range ends below its start, or the steerer could end.
+        """
+        field = f"replicas_{service}"
+        if (value := getattr(self, field)) is None:
+            return None
+        least, _, most = value.partition("-")
+        found = int(least), int(most or least)
+        if found[1] < max(1, found[0]) or (service == "steerer" and found[0] < 1):
+            raise ConfigError(
+                f"{self.variable(field)} is {value!r}: use a number from 1 or a range such as 1-4; a range may start "
+                "at 0, but not for the steerer, whose replicas hold the vectors that clients registered"
+            )
+        return found
 
 
 class ComposeSettings(Settings):
@@ -140,6 +214,11 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
+    monitoring: bool = setting(False, "Docker Compose starts [Prometheus and Grafana](observability.md#dashboards) too")
+    prometheus_image: str = setting("", "image of Prometheus", unset="named in `deploy/docker/compose.yaml`")
+    prometheus_port: int = setting(9090, "port of Prometheus on this machine", ge=1, lt=2**16)
+    grafana_image: str = setting("", "image of Grafana", unset="named in `deploy/docker/compose.yaml`")
+    grafana_port: int = setting(3000, "port of Grafana on this machine", ge=1, lt=2**16)
 
 
 class KuberaySettings(Settings):

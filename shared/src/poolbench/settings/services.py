@@ -87,6 +87,11 @@ class GateSettings(Settings):
     max_connections: int = setting(4096, "open connections; more is 429", ge=1, le=1 << 20)
     connections_per_client: int = setting(1024, "open connections of one address; more is 429", ge=1, le=1 << 20)
     requests_per_client: int = setting(1024, "requests of one address at once; more is 429", ge=1, le=1 << 20)
+    token_requests_per_s: float = setting(
+        500, "requests with one token per second, after the burst; more is 429", gt=0, le=1e6
+    )
+    token_burst: int = setting(5000, "requests with one token that may come at once", ge=1, le=1 << 20)
+    open_documentation: bool = setting(False, "`/docs` and `/openapi.json` need no token; on in a local cluster")
     open_requests: int = setting(16, "requests without a token at once (documentation); more is 429", ge=1, le=1 << 20)
     health_wait_s: float = setting(
         0.3, "how long `/health` waits for its service; then it gives the last known state", gt=0, le=60

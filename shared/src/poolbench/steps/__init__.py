@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from poolbench.contracts.keys import digest
+from poolbench.contracts.tasks import TASK_SCHEMA_VERSION
 from poolbench.steps.base import Output, Step, UnknownStepError, by_kind
 from poolbench.steps.extractor import EXTRACTOR_STEPS
 from poolbench.steps.local import LOCAL_STEPS
@@ -26,4 +28,13 @@ def get_step(kind: str) -> Step[Any]:
     return STEPS[kind]
 
 
-__all__ = ["SERVICE_STEPS", "STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step"]
+def steps_version() -> str:
+    """Return a hash of the versions of all steps and of the task schema.
+
+    Driver and services with different hashes give different keys to the same work, or cannot read each other's tasks.
+    """
+    versions = {kind: step.version for kind, step in STEPS.items()}
+    return digest({"schema": TASK_SCHEMA_VERSION, "steps": versions}, 12)
+
+
+__all__ = ["SERVICE_STEPS", "STEPS", "Output", "Role", "Step", "UnknownStepError", "get_step", "steps_version"]

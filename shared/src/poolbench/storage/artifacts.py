@@ -115,7 +115,7 @@ class Artifacts:
         data = self._read(manifest, name)
         try:
             return table_from_bytes(data)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, ValueError):
             raise DamagedError(manifest.key, f"{name} is no table") from None
 
     def write_table(

@@ -12,6 +12,7 @@ from poolbench.errors import AccessDeniedError, ConfigError, RestrictedError
 from poolbench.settings import PlaceSettings, RestrictedS3Settings, S3Settings
 from poolbench.storage.base import ObjectInfo, ObjectStore, require_conditional_writes
 from poolbench.storage.folder import FolderStore
+from poolbench.storage.measures import count_bytes, measured
 
 Opener = Callable[[], ObjectStore]
 
@@ -31,32 +32,36 @@ class GuardedStore:
         self._lock = threading.Lock()
 
     def put(self, path: str, data: bytes, *, if_absent: bool = False) -> bool:
-        with self._of(path) as store:
-            return store.put(path, data, if_absent=if_absent)
+        with self._of(path, "put") as store:
+            done = store.put(path, data, if_absent=if_absent)
+        count_bytes(self.uri, "put", len(data))
+        return done
 
     def get(self, path: str) -> bytes:
-        with self._of(path) as store:
-            return store.get(path)
+        with self._of(path, "get") as store:
+            data = store.get(path)
+        count_bytes(self.uri, "get", len(data))
+        return data
 
     def exists(self, path: str) -> bool:
-        with self._of(path) as store:
+        with self._of(path, "exists") as store:
             return store.exists(path)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """List objects below `restricted/` only if the prefix asks for them."""
         asked = is_below_restricted(prefix)
-        with self._of(prefix) as store:
+        with self._of(prefix, "list") as store:
             found = list(store.list(prefix))
         yield from (info for info in found if asked or not is_below_restricted(info.path))
 
     def delete(self, path: str) -> None:
-        with self._of(path) as store:
+        with self._of(path, "delete") as store:
             store.delete(path)
 
     def move(self, source: str, target: str) -> bool:
         if is_below_restricted(source) != is_below_restricted(target):
             raise RestrictedError(f"{source} may not move to {target}: what is restricted stays below restricted/")
-        with self._of(source) as store:
+        with self._of(source, "move") as store:
             return store.move(source, target)
 
     def now_s(self, path: str = "") -> float:
@@ -64,13 +69,19 @@ class GuardedStore:
             return store.now_s(path)
 
     @contextmanager
-    def _of(self, path: str) -> Iterator[ObjectStore]:
-        """Yield the store of a path; a refusal by the restricted store raises RestrictedError."""
+    def _of(self, path: str, operation: str = "") -> Iterator[ObjectStore]:
+        """Yield the store of a path; a refusal by the restricted store raises RestrictedError.
+
+        The block is measured if it is a named operation.
+        """
         if not is_below_restricted(path):
-            yield self._ordinary
+            with measured(self._ordinary.uri, operation):
+                yield self._ordinary
             return
         try:
-            yield self._opened()
+            store = self._opened()
+            with measured(store.uri, operation):
+                yield store
         except AccessDeniedError as error:
             raise RestrictedError(f"restricted artifacts: {error}; {self._remedy}") from None
 
@@ -163,6 +174,11 @@ def _scheme(uri: str) -> str:
             f"object store {uri!r}: unknown scheme {scheme!r}; use a folder, file:// or s3://bucket/prefix"
         )
     return scheme
+
+
+def folder_of_store(uri: str) -> Path | None:
+    """Return the folder of a store that is one; None for S3, for no access and for an empty URI."""
+    return None if uri in ("", NO_ACCESS) or _scheme(uri) == "s3" else _folder(uri)
 
 
 def _folder(uri: str) -> Path:

@@ -94,5 +94,11 @@ def table_to_bytes(table: pa.Table) -> bytes:
 
 
 def table_from_bytes(data: bytes) -> pa.Table:
-    """Return the table in an Arrow IPC file."""
-    return pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    """Return the table in an Arrow IPC file.
+
+    Offsets and texts are checked, because Arrow trusts them and a wrong offset would end the process. Raise
+    ArrowException, OSError or ValueError for bytes that are no table.
+    """
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    table.validate(full=True)
+    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import threading
 from pathlib import Path
@@ -12,10 +13,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
+from poolbench.runtime.gpu import wait_for_room
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
+#: GPU memory of a first task, relative to the model: weights and one batch. Later loads use the measured peak.
+_ROOM = 1.25
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -28,6 +32,7 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
     Raises:
         ModelError: If it is no decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
             changed since its revision was taken.
+        GpuBusyError: If other services keep the memory of a shared GPU.
     """
     deployment = deployment or ExtractorSettings.load()
     if ref.dtype not in _DTYPES:
@@ -48,6 +53,8 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
     except (OSError, ValueError, ImportError) as error:
         raise unreadable(f"model {ref.source}", error) from error
     if place != "auto":
+        if place != "cpu":
+            wait_for_room("extractor", int(_ROOM * model.get_memory_footprint()))
         model = model.to(place)
     revision = ref.revision or getattr(model.config, "_commit_hash", None) or "unknown"
     return wrap_decoder(model, tokenizer, revision=revision, source=ref.source)
@@ -74,6 +81,14 @@ class DecoderCache:
                 self._held = None  # frees the old weights before the new ones are read
                 self._held = (ref, load_decoder(ref, self._deployment))
             return self._held[1]
+
+    def release(self) -> None:
+        """Forget the decoder, and give its memory back unless a caller still holds it."""
+        with self._lock:
+            self._held = None
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def loaded(self) -> dict[str, Any]:
         """Return id, revision and device of the model held."""

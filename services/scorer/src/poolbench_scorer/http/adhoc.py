@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import RestrictedError
 from poolbench.runtime.folders import require_permitted
+from poolbench.runtime.turns import Turns
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
@@ -16,15 +16,15 @@ from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitiv
 from poolbench_scorer.training.imported import run_training
 
 
-def train(shelf: ScorerShelf, request: TrainRequest, lock: threading.Lock) -> dict[str, Any]:
+def train(shelf: ScorerShelf, request: TrainRequest, turns: Turns) -> dict[str, Any]:
     """Train on passages of the body or of the store; the same request again is answered from the store."""
     params = request.params
     _require_permitted(params.base, params.tokenizer)
     cost.require_training(len(request.passages), params, cost.REQUEST)
-    return _make(shelf, params, params, _source(shelf, request, params.concept), lock)
+    return _make(shelf, params, params, _source(shelf, request, params.concept), turns)
 
 
-def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading.Lock) -> dict[str, Any]:
+def import_published(shelf: ScorerShelf, request: ImportRequest, turns: Turns) -> dict[str, Any]:
     """Import the source's current contents: other weights under the same name are another scorer."""
     refuse_sensitive(request.concept)
     _require_permitted(request.source, request.tokenizer)
@@ -33,7 +33,7 @@ def import_published(shelf: ScorerShelf, request: ImportRequest, lock: threading
     chosen = request.model_dump(include={"concept", "revision", "positive_label", "tokenizer"})
     params = TrainParams(**chosen, base=request.source, subfolder=subfolder, mode="import")
     identity = FoundParams(**params.model_dump(), weights=weights)
-    made = _make(shelf, params, identity, _source(shelf, request, params.concept), lock)
+    made = _make(shelf, params, identity, _source(shelf, request, params.concept), turns)
     return {"id": f"{params.concept}@{params.base}", **made}
 
 
@@ -45,7 +45,7 @@ def _require_permitted(*names: str | None) -> None:
 
 
 def _make(
-    shelf: ScorerShelf, params: TrainParams, identity: TrainParams, source: str | None, lock: threading.Lock
+    shelf: ScorerShelf, params: TrainParams, identity: TrainParams, source: str | None, turns: Turns
 ) -> dict[str, Any]:
     """Return the scorer that `identity` and the passages at `source` determine; make it unless the store has it."""
     artifacts, inputs = shelf.artifacts, {} if source is None else {SCORER_PASSAGES(): source}
@@ -54,7 +54,7 @@ def _make(
     if made:
         table = None if source is None else artifacts.read_table(source)
         cost.require_training(0 if table is None else table.num_rows, params, cost.REQUEST)
-        with lock:
+        with turns.task():  # other requests go first
             trained = run_training(table, params)
         artifacts.write(key, trained.files, meta={"concept": params.concept, "base": params.base})
         artifacts.write_table(measures, trained.measures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 from collections.abc import Callable, Mapping
@@ -120,6 +121,14 @@ def cut_model(model: PreTrainedModel, depth: int, num_layers: int | None = None)
 def shared_encoder(base: Base, depth: int, device: torch.device) -> Encoder:
     """Return the frozen layers of a base, loaded once for all scorers above them."""
     return cut_model(load_classifier(base, num_labels=2), depth)[0].to(device)
+
+
+def release_encoders() -> None:
+    """Forget the shared encoders, and give the memory of what is no longer used back to the GPU."""
+    shared_encoder.cache_clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def load_scorer(read: Callable[[str], bytes], names: list[str], device: torch.device) -> Scorer:

@@ -13,6 +13,7 @@ from scipy.special import expit
 from poolbench.cancellation import check_cancelled
 from poolbench.contracts.tables import SCORES
 from poolbench.steps.scorer import ScoreParams
+from poolbench.telemetry.catalog import BATCH_SIZE
 from poolbench_scorer.models.scorer import Scorer
 from poolbench_scorer.models.windows import Window, length_batches, pad_ids, scoring_windows
 
@@ -87,6 +88,7 @@ def _margins(
         for name, scorer in scorers.items():
             logits_BL = scorer.head(states, mask_BT).double()
             found[name][batch] = (logits_BL[:, 1] - logits_BL[:, 0]).cpu().numpy()
+        BATCH_SIZE.observe(len(batch), service="scorer")
         done += len(batch)
         if progress is not None:
             progress(done, len(windows), "windows")

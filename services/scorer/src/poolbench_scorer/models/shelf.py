@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -107,6 +108,15 @@ class ScorerShelf:
         except DamagedError as error:
             return {**entry, "made_at": made_at, "status": Status.FAILED, "reason": str(error)}
         return {**entry, "made_at": made_at, "status": Status.OK, "kind": config["kind"], **report}
+
+
+@contextmanager
+def generator_kept() -> Iterator[None]:
+    """Restore torch's global generator at the end. Loading draws from it, which would change a training in progress."""
+    import torch
+
+    with torch.random.fork_rng():
+        yield
 
 
 def _key(name: str) -> str:

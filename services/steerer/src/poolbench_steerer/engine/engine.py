@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -14,8 +13,11 @@ import numpy as np
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
 from poolbench.settings import SteererSettings
+from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
+from poolbench.telemetry.ids import engine_request_id
 from poolbench_steerer.concurrency import OnDone, run_all
-from poolbench_steerer.engine.launch import launch
+from poolbench_steerer.engine.launch import device, launch
+from poolbench_steerer.engine.places import TaskPlaces, num_task_places
 from poolbench_steerer.engine.requests import (
     Generation,
     GenerationRequest,
@@ -38,10 +40,24 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 
+#: Places of texts of tasks on a CPU while clients wait for texts.
+_FEW_PLACES = 24
+
+
 class SteeringEngine:
     """AsyncLLM with the steering worker. All methods belong to the event loop that started it."""
 
-    def __init__(self, model: ModelRef, llm: AsyncLLM, info: dict[str, Any], bank: VectorBank, start_s: float) -> None:
+    def __init__(
+        self,
+        model: ModelRef,
+        llm: AsyncLLM,
+        info: dict[str, Any],
+        bank: VectorBank,
+        start_s: float,
+        *,
+        num_seqs: int,
+        on_cpu: bool,
+    ) -> None:
         self.model = model
         self.llm = llm
         self.bank = bank
@@ -53,6 +69,8 @@ class SteeringEngine:
         self.start_s = start_s
         self.num_repeated = 0  # positions computed again after preemptions
         self._rows = Rows(llm, info["num_rows"])
+        num_places = num_task_places(info["num_rows"] - 1, num_seqs)
+        self._places = TaskPlaces(num_places, _FEW_PLACES if on_cpu else num_places)
         self._registering = asyncio.Lock()
 
     @classmethod
@@ -63,7 +81,7 @@ class SteeringEngine:
         start_s = time.monotonic() - began
         info = (await llm.collective_rpc("steering_info"))[0]
         bank = bank or VectorBank(info["width"], info["num_slots"])
-        engine = cls(model, llm, info, bank, start_s)
+        engine = cls(model, llm, info, bank, start_s, num_seqs=config.max_num_seqs, on_cpu=device(config) == "cpu")
         await engine._upload(bank.resident)
         return engine
 
@@ -114,6 +132,7 @@ class SteeringEngine:
         with self.bank.in_use(ids, confidential=confidential) as slots:
             for request in requests:
                 self._check_change(request)
+            BATCH_SIZE.observe(len(requests), service="steerer")
             return await run_all([self._whole(request, slots) for request in requests], on_done)
 
     async def follow(
@@ -130,12 +149,13 @@ class SteeringEngine:
         self._check_change(request)
         return await self._follow(request, slots, take, in_steps=in_steps)
 
-    async def prompt_logprobs(self, token_ids: Sequence[int]) -> list[float]:
+    async def prompt_logprobs(self, token_ids: Sequence[int], *, of_task: bool = False) -> list[float]:
         """Return unsteered log-probability of each token but the first, given those before it."""
         from vllm import SamplingParams
 
         params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
+        async with self._places.place(of_task=of_task):
+            *_, last = [output async for output in self._outputs(token_ids, params, salt=None)]
         pairs = zip(token_ids[1:], (last.prompt_logprobs or [])[1:], strict=True)
         logprobs = [position[token].logprob for token, position in pairs if position is not None]
         check_logprobs(logprobs, self.dtype)
@@ -162,11 +182,14 @@ class SteeringEngine:
         self, request: GenerationRequest, slots: dict[str, int], take: Take, *, in_steps: bool
     ) -> Receipt | None:
         steering, num_prompt = request.steering, len(request.prompt_ids)
-        async with self._rows.lent() as row:
+        async with AsyncExitStack() as place, AsyncExitStack() as lent:
+            await place.enter_async_context(self._places.place(of_task=request.of_task))
+            row = await lent.enter_async_context(self._rows.lent())
             wire = unsteered_wire(row) if steering is None else steering.wire(row, slots, num_prompt)
             salt = None if steering is None else steering.cache_salt(num_prompt)
             params = sampling_params(request, wire, in_steps=in_steps)
             num_new, cut = await self._run(request.prompt_ids, params, salt, take)
+            await place.aclose()  # the next text of a task begins
             count = await self._rows.count(row)
             if cut and steering is not None:
                 # The engine may have computed steps after the end of the text; they count too.
@@ -198,7 +221,7 @@ class SteeringEngine:
         """Yield vLLM's outputs for one request; closing the iterator before its end aborts the request."""
         from vllm.inputs import tokens_input
 
-        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), uuid.uuid4().hex
+        prompt, request_id = tokens_input(list(prompt_ids), cache_salt=salt), engine_request_id()
         num_new = 0
         try:
             async with aclosing(self.llm.generate(prompt, params, request_id=request_id)) as outputs:
@@ -209,6 +232,8 @@ class SteeringEngine:
             # vLLM aborts what it waits for; a request cancelled while it is sent would go on, in a row given back.
             await self.llm.abort(request_id)
             raise
+        TOKENS.add(len(prompt_ids), service="steerer", tokens="read")
+        TOKENS.add(num_new, service="steerer", tokens="generated")
         if num_new == 0:
             raise InputError("the engine ended a request without a token")
 

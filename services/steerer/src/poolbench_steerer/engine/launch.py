@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from poolbench.config import ModelRef
 from poolbench.errors import ModelError
 from poolbench.settings import ProcessSettings, SteererSettings
+from poolbench.telemetry.logs import as_json
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.internals import check_vllm_version
 
@@ -28,6 +30,8 @@ def prepare_environment(model: ModelRef, config: SteererSettings) -> None:
     os.environ[ProcessSettings.variable("engine_owner")] = str(os.getpid())
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    if as_json():
+        os.environ.setdefault("VLLM_LOGGING_CONFIG_PATH", str(Path(__file__).with_name("json_logging.json")))
     # The engine core is a process of its own either way; on a CPU one more for the worker costs memory.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")

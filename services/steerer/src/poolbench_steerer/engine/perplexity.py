@@ -32,17 +32,21 @@ class Scored:
 
 
 async def score_continuations(
-    engine: SteeringEngine, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], on_done: OnDone | None = None
+    engine: SteeringEngine,
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+    on_done: OnDone | None = None,
+    *,
+    of_task: bool = False,
 ) -> list[Scored]:
     """Score each continuation given its prefix, in token ids; raise InputError or PromptTooLongError if impossible."""
     for index, (prefix, continuation) in enumerate(pairs):
         if not continuation or len(prefix) + len(continuation) < 2:
             raise InputError(f"text {index} has no token that could be scored; it needs a prefix or two tokens")
         engine.limits.check_room(len(prefix) + len(continuation), 0, f"text {index}")
-    return await run_all([_score(engine, list(prefix), list(text)) for prefix, text in pairs], on_done)
+    return await run_all([_score(engine, list(prefix), list(text), of_task) for prefix, text in pairs], on_done)
 
 
-async def _score(engine: SteeringEngine, prefix: list[int], continuation: list[int]) -> Scored:
-    logprobs = await engine.prompt_logprobs(prefix + continuation)
+async def _score(engine: SteeringEngine, prefix: list[int], continuation: list[int], of_task: bool) -> Scored:
+    logprobs = await engine.prompt_logprobs(prefix + continuation, of_task=of_task)
     scored = logprobs[max(len(prefix) - 1, 0) :]
     return Scored(-math.fsum(scored) / len(scored), len(scored))

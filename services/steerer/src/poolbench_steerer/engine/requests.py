@@ -35,6 +35,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     logprobs: int | None = None  # of every new token, the log-probabilities of this many best ones
     prompt_logprobs: int | None = None  # the same for every prompt token except the first
+    of_task: bool = False  # whether texts that clients wait for go first
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,10 @@ class EngineHost:
             "engine_requests": engine.llm.get_num_unfinished_requests() if engine is not None else 0,
         }
 
+    def leave(self) -> None:
+        """End the engine if no job uses it; the next job starts another one."""
+        self._loop.run(self.keeper.leave())
+
     def close(self) -> None:
         """End the engine and its thread; a second call does nothing."""
         if self._loop.alive:

@@ -14,6 +14,7 @@ from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
 from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.memory import with_room
 from poolbench_steerer.engine.norms import measure_norms
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.host.failover import retry_on_engine_death, while_alive
@@ -73,6 +74,14 @@ class EngineKeeper:
             await asyncio.sleep(0)  # its output task ends now
             gc.collect()  # the client is a cycle that holds sockets; at interpreter exit its end would raise
 
+    async def leave(self) -> None:
+        """End the engine unless a job uses it or waits for it."""
+        if self._gate.locked() or self.num_jobs:
+            return
+        async with self._gate:
+            if not self.num_jobs:
+                await self.unload()
+
     @asynccontextmanager
     async def _lease(self, model: ModelRef) -> AsyncIterator[SteeringEngine]:
         # First come, first served: a job that needs a reload holds the gate until the engine is idle.
@@ -112,7 +121,8 @@ class EngineKeeper:
         await self.unload()
         self.state = EngineState.LOADING
         try:
-            engine = await SteeringEngine.start(model, self._config, self.bank_of(model))
+            config = await asyncio.to_thread(with_room, model, self._config)
+            engine = await SteeringEngine.start(model, config, self.bank_of(model))
             self._banks[_identity(model)] = engine.bank
             self.engine = engine
             self.checks = await while_alive(engine, self_test(engine))

@@ -49,6 +49,7 @@ class VectorVerbs:
 
     def __init__(self, host: EngineHost) -> None:
         self.host = host
+        self.num_registered = 0
         self._labels: dict[str, dict[str, str]] = {}  # by model: the latest label of every id
 
     def add_to(self, router: APIRouter) -> None:
@@ -77,6 +78,7 @@ class VectorVerbs:
             raise MediaTypeError(f"content type {kind!r}; send {JSON_TYPE} or {' or '.join(SAFETENSORS_TYPES)}")
         ref = model_of(self.host, model)
         ids = await self.host.run_async(ref, lambda engine: engine.register(arrays))
+        self.num_registered += len(ids)
         named = {label: key for label, key in zip(labels, ids, strict=True) if label}
         await self._remember(ref, named)
         return {"model": ref.id, "vector_ids": ids, "labels": named}

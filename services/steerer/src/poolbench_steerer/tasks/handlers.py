@@ -61,7 +61,9 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
         on_done = partial(io.progress, total=total, note="texts")
         texts = await engine.generate(requests, on_done, confidential=task.restricted)
         pairs = [(text.prompt.token_ids, made.token_ids) for text, made in zip(planned, texts, strict=True)]
-        scored = await score_continuations(engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"))
+        scored = await score_continuations(
+            engine, pairs, lambda done: io.progress(total // 2 + done, total, "fluency"), of_task=True
+        )
         return texts, scored
 
     texts, scored = host.run(model, job, io.check_cancelled)
@@ -85,7 +87,9 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
         prompts.append(plan.Prompt(passage["passage_id"], tokens.decode(half), half))
     planned = plan.plan_unsteered(prompts, layer=None)
     requests = [
-        GenerationRequest(text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos)
+        GenerationRequest(
+            text.prompt.token_ids, params.max_tokens, seed=params.seed, ignore_eos=params.ignore_eos, of_task=True
+        )
         for text in planned
     ]
 
@@ -146,6 +150,7 @@ def _request(text: plan.PlannedText, params: GenerateParams) -> GenerationReques
         temperature=0.0 if draw is None else draw.temperature,
         seed=params.seed if draw is None else draw.seed,
         ignore_eos=params.ignore_eos,
+        of_task=True,
     )
 
 

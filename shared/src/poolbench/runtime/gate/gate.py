@@ -1,7 +1,8 @@
-"""The middleware: headers and token first, then the body, then the services."""
+"""The middleware: headers and token first, then the rate of the token, then the body, then the services."""
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -9,15 +10,18 @@ from poolbench.runtime.gate.bodies import Bodies, Body, ClientGoneError
 from poolbench.runtime.gate.clients import Clients, address_of
 from poolbench.runtime.gate.headers import (
     health_of,
-    holds_token,
+    holder_of,
     require_token_or_open_page,
     sends_body,
     without_control,
 )
 from poolbench.runtime.gate.health import HealthDesk
+from poolbench.runtime.gate.rates import Rates
 from poolbench.runtime.gate.refusal import Answer, RefusalError, in_our_form
+from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
+from poolbench.telemetry.catalog import HTTP_REFUSALS
 
 _LOG = logging.getLogger("poolbench.http")
 
@@ -27,17 +31,27 @@ class Gate:
 
     Args:
         app: The proxy of Ray Serve.
-        token: Bearer token of the services.
+        tokens: Bearer tokens of the services.
         settings: Limits.
         deadline_s: Seconds until a response. The services keep a shorter deadline; this one is for lost replicas.
+        asleep: Returns the services without a replica.
     """
 
-    def __init__(self, app: ASGIApp, token: str, settings: GateSettings, deadline_s: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        settings: GateSettings,
+        deadline_s: float,
+        asleep: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self._app = app
-        self._token = token.encode()
+        self._tokens = tokens
+        self._open_documentation = settings.open_documentation
         self._deadline_s = deadline_s
         self._clients = Clients(settings)
-        self._health = HealthDesk(app, self._token, settings)
+        self._rates = Rates(settings)
+        self._health = HealthDesk(app, tokens, settings, asleep)
         self.bodies = Bodies(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,18 +66,22 @@ class Gate:
         try:
             await self._pass(scope, answer)
         except RefusalError as refusal:
+            HTTP_REFUSALS.add(code=refusal.code)
             await answer.refuse(refusal)
         except ClientGoneError:
             return
 
     async def _pass(self, scope: Scope, answer: Answer) -> None:
-        holds, closes = holds_token(scope, self._token), sends_body(scope)
+        holder, closes = holder_of(scope, self._tokens), sends_body(scope)
+        holds = holder is not None
         if (service := health_of(scope)) is not None:
             if closes:
                 raise RefusalError(400, Code.INPUT, "`/health` takes no body; send none", closes=True)
             await answer.json(*await self._health.look(service, holds))
             return
-        require_token_or_open_page(scope, holds)
+        require_token_or_open_page(scope, holds, self._open_documentation)
+        if holder is not None:
+            self._rates.spend(holder, closes=closes)
         with self._clients.request(address_of(scope.get("client")), holds, closes):
             body = Body()
             try:

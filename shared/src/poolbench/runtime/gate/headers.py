@@ -1,6 +1,5 @@
 """Read the headers of a request: token, target and size of the body."""
 
-import hmac
 import re
 from typing import Any
 
@@ -8,6 +7,7 @@ from starlette.types import Scope
 
 from poolbench.contracts.wire import HEALTH_PATH, JSON_TYPE, SERVICES
 from poolbench.runtime.gate.refusal import RefusalError
+from poolbench.runtime.tokens import Tokens
 from poolbench.statuses import Code
 
 #: Read by Ray Serve's proxy. They switch off its time limits and its watch for clients that leave, or choose a replica.
@@ -20,17 +20,19 @@ SERVE_HEADERS = {
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _OPEN_PAGES = {"docs", "docs/oauth2-redirect", "openapi.json", "redoc"}
-_OF_SERVE = {"/-/healthz", "/-/routes"}
+_ROUTES_OF_SERVE = "/-/routes"
+_HEALTH_OF_SERVE = "/-/healthz"
 _UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
 
 
-def holds_token(scope: Scope, token: bytes) -> bool:
-    """Return whether the request carries the token, once; compared in constant time."""
+def holder_of(scope: Scope, tokens: Tokens) -> str | None:
+    """Return the name of the valid token that the request carries, once; None without one."""
     sent = [value for name, value in scope["headers"] if name == b"authorization"]
     if len(sent) != 1:
-        return False
+        return None
     scheme, _, credentials = sent[0].partition(b" ")
-    return hmac.compare_digest(credentials.strip(), token) and scheme.lower() == b"bearer"
+    name = tokens.holder(credentials.strip())
+    return name if scheme.lower() == b"bearer" else None
 
 
 def health_of(scope: Scope) -> str | None:
@@ -39,10 +41,14 @@ def health_of(scope: Scope) -> str | None:
     return service if f"/{verb}" == HEALTH_PATH and service in SERVICES and scope["method"] == "GET" else None
 
 
-def require_token_or_open_page(scope: Scope, holds: bool) -> None:
-    """Let only documentation and Serve's own state pass without a token. Raise RefusalError (401)."""
+def require_token_or_open_page(scope: Scope, holds: bool, open_documentation: bool) -> None:
+    """Let only the health of Serve's proxy, and documentation if it is open, pass without a token.
+
+    Raise RefusalError (401).
+    """
     service, _, page = scope["path"].removeprefix("/").partition("/")
-    is_open = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] in _OF_SERVE
+    is_documentation = (service in SERVICES and page in _OPEN_PAGES) or scope["path"] == _ROUTES_OF_SERVE
+    is_open = scope["path"] == _HEALTH_OF_SERVE or (open_documentation and is_documentation)
     if not holds and not (is_open and scope["method"] in ("GET", "HEAD") and not sends_body(scope)):
         raise RefusalError(401, Code.UNAUTHORIZED, _UNAUTHORIZED, closes=sends_body(scope))
 

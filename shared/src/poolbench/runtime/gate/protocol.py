@@ -9,6 +9,7 @@ from poolbench.runtime.gate.clients import Connections
 from poolbench.runtime.gate.refusal import RefusalError
 from poolbench.settings import GateSettings
 from poolbench.statuses import Code
+from poolbench.telemetry.catalog import HTTP_REFUSALS
 
 MAX_PIPELINE = 16
 MAX_SURPLUS = 1 << 16  # bytes after a request that begin no other
@@ -172,6 +173,7 @@ class GateProtocol(HttpToolsProtocol):
 
     def _write(self, refusal: RefusalError) -> None:
         refusal.closes = True
+        HTTP_REFUSALS.add(code=refusal.code)
         body = refusal.body()
         lines = [STATUS_LINE[refusal.status]]
         lines += [b"%s: %s\r\n" % header for header in refusal.headers(len(body))]

@@ -1,6 +1,7 @@
 """Responses of the gate itself: one shape for every error, and a clean end for an unread body."""
 
 import asyncio
+import math
 import time
 
 from starlette.types import Message, Receive, Send
@@ -15,13 +16,24 @@ _MAX_SAID = 1000
 
 
 class RefusalError(Exception):
-    """A request that is refused; `closes` the connection after the response if more of the request may come."""
+    """A request that is refused.
 
-    def __init__(self, status: int, code: str, said: str, *, closes: bool = False) -> None:
+    Args:
+        status: Status of the response.
+        code: Code of the error.
+        said: Message of the error.
+        closes: Close the connection after the response, because more of the request may come.
+        retry_after_s: When the same request may succeed, if that is known.
+    """
+
+    def __init__(
+        self, status: int, code: str, said: str, *, closes: bool = False, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(said)
         self.status = status
         self.code = code
         self.closes = closes
+        self.retry_after_s = None if retry_after_s is None else math.ceil(retry_after_s)
 
     def body(self, path: str = "") -> bytes:
         """Return the body of the response, in the form of the service at `path`."""
@@ -29,7 +41,7 @@ class RefusalError(Exception):
 
     def headers(self, size: int) -> list[tuple[bytes, bytes]]:
         """Return the headers of the response, for a body of `size` bytes."""
-        found = json_headers(self.status, size)
+        found = json_headers(self.status, size, self.retry_after_s)
         if self.closes:
             found.append((b"connection", b"close"))
         return found

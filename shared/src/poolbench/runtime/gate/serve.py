@@ -10,10 +10,13 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
-from poolbench.errors import ConfigError
 from poolbench.runtime.gate.gate import Gate
+from poolbench.runtime.gate.request_ids import RequestIds
+from poolbench.runtime.queues import QueueMonitor
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.runtime.tokens import Tokens
 from poolbench.settings import GateSettings, HttpSettings
+from poolbench.telemetry import record_to_ray
 
 if TYPE_CHECKING:
     from starlette.middleware import Middleware
@@ -23,7 +26,7 @@ EXTRA_DEADLINE_S = 30.0
 
 
 def middlewares() -> list[Middleware]:
-    """Return the gate, and install bounded connections for the server that is about to start.
+    """Return the gate and the ids of requests; install bounded connections for the server that is about to start.
 
     Raise ConfigError if there is no token, or a setting is wrong.
     """
@@ -32,13 +35,32 @@ def middlewares() -> list[Middleware]:
 
     from poolbench.runtime.gate.protocol import protocol_class
 
-    settings, token = GateSettings.load(), ClusterSettings.load().token
-    if not token:
-        raise ConfigError("POOLBENCH_TOKEN is empty: the gate does not open without a bearer token")
+    settings, tokens = GateSettings.load(), Tokens.of_cluster()
     uvicorn.config.HTTP_PROTOCOLS["auto"] = protocol_class(settings)  # type: ignore[assignment]
     # Otherwise every client on this machine could name itself another address, with `X-Forwarded-For`.
     os.environ.setdefault("FORWARDED_ALLOW_IPS", "")
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     deadline_s = HttpSettings.load().deadline_s + EXTRA_DEADLINE_S
-    return [Middleware(Gate, token=token, settings=settings, deadline_s=deadline_s)]
+    if record_to_ray():
+        QueueMonitor(ClusterSettings.load().broker_url).start()
+    gate = Middleware(Gate, tokens=tokens, settings=settings, deadline_s=deadline_s, asleep=asleep_services)
+    return [gate, Middleware(RequestIds)]  # the last one is the outermost
+
+
+def asleep_services() -> set[str]:
+    """Return the applications of Serve that have scaled to zero: they run without a replica, or the last one ends."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus, ReplicaState
+
+    return {
+        name
+        for name, application in serve.status().applications.items()
+        if application.status == ApplicationStatus.RUNNING
+        and not any(
+            count
+            for deployment in application.deployments.values()
+            for state, count in deployment.replica_states.items()
+            if state != ReplicaState.STOPPING
+        )
+    }

@@ -12,6 +12,8 @@ from typing import TypeVar
 import urllib3
 from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
 
+from poolbench.telemetry.catalog import STORE_RETRIES
+
 T = TypeVar("T")
 
 _BASE_S, _CAP_S = 0.05, 5.0
@@ -47,6 +49,7 @@ def retried(send: Callable[[], T], deadline_s: float, *, conditional: bool = Fal
             pause_s = max(_jitter_s(attempt), _asked_s(error))
             if time.monotonic() + pause_s > ends_s:
                 raise
+        STORE_RETRIES.add()
         time.sleep(pause_s)
     raise AssertionError("the loop returns or raises")
 

@@ -1,0 +1,1 @@
+"""Prometheus and Grafana for a cluster: scrape configuration, alerts, dashboards."""

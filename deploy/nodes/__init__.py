@@ -1,0 +1,1 @@
+"""One Ray node per machine or container: a head, and workers that offer places for services."""

@@ -1,0 +1,131 @@
+"""`python -m deploy.nodes.head`: Ray's head on this machine, which deploys the services as workers join.
+
+If Ray keeps the head's state in Redis (RAY_REDIS_ADDRESS), a head that ended can be started again: the workers go on
+with their tasks meanwhile.
+"""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from deploy.local import apps
+from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, end_on_signal, prepare, service
+from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.errors import EndpointError, PoolbenchError
+
+HTTP = "http://0.0.0.0:8000"
+_CHECK_S = 5
+_RETRY_S = 60
+_STOP_S = 30
+
+
+def main() -> int:
+    """Run the head until it ends; services are deployed again whenever one is absent or has failed."""
+    options = _parser().parse_args()
+    try:
+        prepare()
+        return _run(options)
+    except PoolbenchError as error:
+        print(f"error {error}", file=sys.stderr)
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m deploy.nodes.head", description=__doc__)
+    parser.add_argument("services", nargs="*", type=service, help="services that may run on the head too")
+    parser.add_argument("--http", default=HTTP, help="address of the services over HTTP (default: %(default)s)")
+    add_options(parser)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    end_on_signal()
+    head = subprocess.Popen(_command(options))
+    try:
+        _connect(head, options.address or "127.0.0.1")
+        with socket.create_server(("", READY_PORT)):  # workers that came earlier would only slow the head's start
+            _await_places(head)
+            _keep_deployed(head, options.http)
+    finally:
+        head.terminate()
+        head.wait(_STOP_S)
+    return head.returncode
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    state = []
+    if os.environ.get("RAY_REDIS_ADDRESS") and (password := os.environ.get("RAY_REDIS_PASSWORD")):
+        state = [f"--redis-password={password}"]
+    head = ["--head", f"--port={RAY_PORT}", "--num-cpus=2", "--include-dashboard=false"]
+    return command(options.address, options.services, *head, *state)
+
+
+def _keep_deployed(head: subprocess.Popen[bytes], http: str) -> None:
+    from ray.exceptions import RayError
+
+    seen: dict[str, str] = {}
+    while head.poll() is None:
+        missing: list[str] = []
+        try:
+            states = apps.states()
+            _print_changes(states, seen)
+            missing = [app.name for app in states if app.state in ("absent", "DEPLOY_FAILED")]
+            if missing:
+                apps.deploy(http, missing)
+        except RayError as error:  # Serve's controller starts again, on a head that came back
+            print(f"Serve does not answer: {error}", file=sys.stderr)
+        # Retry failed services less often than they are polled.
+        time.sleep(_RETRY_S if missing else _CHECK_S)
+
+
+def _print_changes(states: Iterable[apps.AppState], seen: dict[str, str]) -> None:
+    """Print the services whose state differs from what was last printed, with the reason if they do not run."""
+    for app in states:
+        lines = [line for line in app.message.splitlines() if line.strip()]
+        line = f"{app.name}: {app.state.lower()}" + (f": {lines[-1].strip()}" if lines else "")
+        if seen.get(app.name) != line:
+            print(line, flush=True)
+        seen[app.name] = line
+
+
+def _connect(head: subprocess.Popen[bytes], host: str) -> None:
+    import ray
+
+    while not answers(host, RAY_PORT):
+        if head.poll() is not None:
+            raise EndpointError(f"Ray's head ended with {head.returncode}")
+        time.sleep(0.5)
+    while True:
+        try:
+            ray.init(address=f"{host}:{RAY_PORT}", namespace="serve", log_to_driver=False)
+            return
+        except (ConnectionError, RuntimeError) as error:
+            ray.shutdown()
+            if head.poll() is not None:
+                raise EndpointError(f"Ray's head ended with {head.returncode}") from error
+            time.sleep(1)
+
+
+def _await_places(head: subprocess.Popen[bytes]) -> None:
+    """Wait until a worker of every service has joined, so that each can be placed."""
+    import ray
+
+    console, seen = Console(), set[str]()
+    while head.poll() is None and seen != set(SERVICES):
+        here = set(SERVICES) & ray.cluster_resources().keys()
+        for name in sorted(here - seen):
+            console.print(f"worker of the {name} has joined")
+        seen = here
+        time.sleep(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

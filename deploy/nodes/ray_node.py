@@ -1,0 +1,79 @@
+"""What heads and workers have in common: arguments, environment, ports, and Ray's own command."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from deploy.environment import DEFAULTS, FIXED
+from poolbench.contracts.wire import METRICS_PORT, SERVICES
+from poolbench.errors import ConfigError
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import PlaceSettings, refuse_unknown
+
+RAY_PORT = 6379
+READY_PORT = 6380
+"""The head listens here once its own node is in."""
+
+REPLICAS_PER_NODE = 16
+#: Seconds that a node waits for a head that is away before it ends its work.
+HEAD_AWAY_S = 300
+_BIN = Path(sys.executable).parent
+_TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+_COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
+
+
+def service(name: str) -> str:
+    """Return the name of a service; the type of an argument."""
+    if name not in SERVICES:
+        raise argparse.ArgumentTypeError(f"{name!r} is no service; choose of {', '.join(SERVICES)}")
+    return name
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every node."""
+    parser.add_argument("--address", help="address of this machine that the others reach; by default Ray chooses it")
+
+
+def prepare() -> None:
+    """Set the environment of Ray's processes. Raise ConfigError if this node lacks what a cluster needs."""
+    refuse_unknown()
+    os.environ.update(FIXED | {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S)})
+    os.environ["PATH"] = f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    if not any(os.environ.get(name) for name in _TOKENS):
+        raise ConfigError(f"set {' or '.join(_TOKENS)}, to the same token on every node: without it Ray is open to all")
+    if not ClusterSettings.load().token:
+        raise ConfigError("set POOLBENCH_TOKEN, to the same token on every node")
+
+
+def command(address: str | None, services: Sequence[str], *options: str) -> list[str]:
+    """Return Ray's command for a node that offers places for `services`."""
+    places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
+    own = [f"--node-ip-address={address}"] if address else []
+    own.append(f"--metrics-export-port={PlaceSettings.load().metrics_port or METRICS_PORT}")
+    return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
+
+
+def answers(host: str, port: int) -> bool:
+    """Return whether the port is open."""
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def end_on_signal() -> None:
+    """Let SIGTERM end this process as an exception does, so that it stops Ray."""
+
+    def end(number: int, _: object) -> NoReturn:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)

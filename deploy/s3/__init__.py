@@ -1,0 +1,1 @@
+"""Policies of the object store's users: one file per role."""

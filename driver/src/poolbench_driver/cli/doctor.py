@@ -1,0 +1,35 @@
+"""The command that looks for what commonly breaks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench_driver.cli.runs import Output
+
+
+def doctor(
+    model: Annotated[list[str] | None, typer.Option(help="Model that must be available; may be repeated.")] = None,
+    output: Output = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> int:
+    """Check disk, ports, clocks, store, broker, credentials, services, GPUs and models; exit code 1 after a failure."""
+    from poolbench_driver.doctor import Level, examine
+
+    findings = []
+    for finding in examine(output, model or ["demo"]):
+        findings.append(finding)
+        if not as_json:
+            typer.echo(finding.line)
+    failed = any(finding.level is Level.FAILURE for finding in findings)
+    if as_json:
+        checks = [{"check": each.check, "level": each.level.lower(), "message": each.message} for each in findings]
+        typer.echo(json.dumps({"healthy": not failed, "checks": checks}, indent=1))
+    return Exit.FAILURES if failed else Exit.DONE
+
+
+COMMANDS = (doctor,)

@@ -1,0 +1,152 @@
+"""The command that shows services, queues, dead letters and runs: once, or again and again."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.errors import PoolbenchError
+from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.runs import Output
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from poolbench_driver.cluster.session import Session
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON; with --watch one object per line.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")]
+Interval = Annotated[float, typer.Option(min=0.2, help="Seconds between two looks of --watch.")]
+
+_SERVICE_COLUMNS = ("service", "health", "waiting", "oldest_s", "not_understood", "dead_letters")
+_RUN_COLUMNS = ("run", "state", "tasks_done", "tasks", "failures", "updated_at", "host")
+
+
+def status(
+    output: Output = Path("runs"), as_json: Json = False, watch: Watch = False, interval_s: Interval = 2.0
+) -> int:
+    """Show services, queues, dead letters, and the runs of the cluster and of --output."""
+    from poolbench_driver.cluster.session import open_session
+
+    look = partial(_look, open_session(), output)
+    if watch:
+        return _watch(look, as_json, interval_s)
+    found = look()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        _print(found)
+    return Exit.DONE
+
+
+COMMANDS = (status,)
+
+
+def _look(session: Session, output: Path) -> dict[str, Any]:
+    """Return everything that the command shows."""
+    from poolbench.queue.letters import NEWEST_SHOWN
+    from poolbench.storage.damage import described_damage
+    from poolbench_driver.records import RunRecords, Runs
+
+    with ThreadPoolExecutor(len(SERVICES)) as pool:  # one that is stuck answers late
+        services = list(pool.map(partial(_service, session), SERVICES))
+    letters = [letter for name in SERVICES for letter in session.queue.dead_letters(name, NEWEST_SHOWN)]
+    runs = Runs(output, RunRecords(session.artifacts.store)).all()
+    return {
+        "services": services,
+        "newest_dead_letters": [
+            {**letter.public.model_dump(mode="json", exclude={"task", "body"}), "line": letter.line}
+            for letter in letters
+        ],
+        "runs": [{"run": run.id, **run.state, "local": run.folder is not None} for run in runs],
+        "damaged": described_damage(session.artifacts),
+    }
+
+
+def _service(session: Session, name: str) -> dict[str, Any]:
+    from poolbench_driver.cluster.session import try_health
+
+    return {
+        "service": name,
+        "health": try_health(session, name),
+        "waiting": session.queue.depth(name),
+        "oldest_s": round(session.queue.oldest_s(name), 1),
+        "not_understood": len(session.queue.misunderstood(name)),
+        "dead_letters": session.queue.num_dead_letters(name),
+    }
+
+
+def _watch(look: Callable[[], dict[str, Any]], as_json: bool, interval_s: float) -> int:
+    """Show the status until Ctrl-C, which is the usual end and no failure."""
+    try:
+        if as_json:
+            _repeat(look, interval_s, lambda found: typer.echo(json.dumps(found)))
+        elif sys.stdout.isatty():
+            _watch_on_screen(look, interval_s)
+        else:
+            _repeat(look, interval_s, _print_dated)
+    except KeyboardInterrupt:
+        pass
+    return Exit.DONE
+
+
+def _repeat(look: Callable[[], dict[str, Any]], interval_s: float, show: Callable[[dict[str, Any]], object]) -> None:
+    """Look and show; an outage of the store or the broker is shown and waited for."""
+    while True:
+        try:
+            found = look()
+        except PoolbenchError as error:
+            if not error.retryable:
+                raise
+            found = {"error": str(error)}
+        show(found)
+        sys.stdout.flush()
+        time.sleep(interval_s)
+
+
+def _watch_on_screen(look: Callable[[], dict[str, Any]], interval_s: float) -> None:
+    from rich.live import Live
+
+    with Live(auto_refresh=False) as live:
+        _repeat(look, interval_s, lambda found: live.update(_rendered(found), refresh=True))
+
+
+def _print_dated(found: dict[str, Any]) -> None:
+    typer.echo(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S%z}")
+    _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    # If the output is no terminal, no cell is cut.
+    Console(width=None if sys.stdout.isatty() else 200, soft_wrap=True).print(_rendered(found))
+
+
+def _rendered(found: dict[str, Any]) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    if "error" in found:
+        return Text(f"waiting: {found['error']}")
+    lines = [f"dead letter of {each['service']}: {each['line']}" for each in found["newest_dead_letters"]]
+    parts: list[RenderableType] = [table_of(found["services"], _SERVICE_COLUMNS, "services"), *_texts(lines)]
+    if found["runs"]:
+        parts.append(table_of(found["runs"], _RUN_COLUMNS, "runs"))
+    return Group(*parts, *_texts([found["damaged"]]))
+
+
+def _texts(lines: Sequence[str]) -> list[RenderableType]:
+    from rich.text import Text
+
+    return [Text(line) for line in lines if line]

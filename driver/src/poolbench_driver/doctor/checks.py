@@ -1,0 +1,37 @@
+"""All checks, in the order in which one thing needs another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from poolbench.errors import PoolbenchError
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.storage import open_store
+from poolbench_driver.cluster.session import Services
+from poolbench_driver.doctor import machine, parts, services
+from poolbench_driver.doctor.finding import Finding, Level
+
+
+def examine(output: Path, models: Sequence[str]) -> Iterator[Finding]:
+    """Yield what each check finds, as it is found."""
+    yield from machine.assets()
+    settings, found = machine.settings_of()
+    yield from machine.disks(output, settings)
+    yield from machine.ports()
+    yield found
+    if settings is None:
+        return
+    yield from parts.store(settings)
+    yield from parts.broker(settings)
+    if not settings.http_address:
+        yield Finding("services", Level.FAILURE, "the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
+        return
+    yield from services.services(Services(settings), _store_time(settings), models)
+
+
+def _store_time(settings: ClusterSettings) -> float | None:
+    try:
+        return open_store(settings.store_uri, settings.restricted_uri).now_s()
+    except PoolbenchError:
+        return None

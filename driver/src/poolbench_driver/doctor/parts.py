@@ -1,0 +1,55 @@
+"""Checks of object store and broker: reachable, credentials, conditional writes, clock."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
+
+from poolbench.contracts.wire import RESTRICTED_FOLDER
+from poolbench.errors import PoolbenchError, RestrictedError
+from poolbench.queue import Broker, TaskQueue
+from poolbench.runtime.settings import ClusterSettings
+from poolbench.storage import Artifacts, open_store, require_conditional_writes
+from poolbench.storage.damage import described_damage
+from poolbench_driver.doctor.finding import Finding, Level, checked, clock
+
+
+def store(settings: ClusterSettings) -> Iterator[Finding]:
+    """Check the object store, and the clock of this machine against its clock."""
+    name = f"object store {settings.store_uri}"
+    try:
+        artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+        _write_once(artifacts)
+    except PoolbenchError as error:
+        yield Finding(name, Level.FAILURE, str(error))
+        return
+    yield Finding(name)
+    yield checked("conditional writes", partial(require_conditional_writes, artifacts.store))
+    yield _restricted(artifacts)
+    yield clock("this machine", time.time() - artifacts.store.now_s())
+    if said := described_damage(artifacts):
+        yield Finding("damaged files", Level.NOTE, said)
+
+
+def broker(settings: ClusterSettings) -> Iterator[Finding]:
+    """Check that the broker answers and takes our credentials."""
+    found = Broker(settings.broker_url)
+    yield checked(f"broker {found.shown}", lambda: TaskQueue(found).ping())
+
+
+def _restricted(artifacts: Artifacts) -> Finding:
+    """Check that restricted artifacts can be written; a process without access to them passes."""
+    try:
+        artifacts.require_restricted()
+    except RestrictedError as error:
+        return Finding("restricted artifacts", Level.NOTE, f"sensitive concepts cannot be run from here: {error}")
+    return checked("restricted artifacts", partial(_write_once, artifacts, f"{RESTRICTED_FOLDER}/doctor"))
+
+
+def _write_once(artifacts: Artifacts, folder: str = "doctor") -> None:
+    path = f"{folder}/{uuid.uuid4().hex}"
+    artifacts.store.put(path, bytes(1 << 16))
+    artifacts.store.get(path)
+    artifacts.store.delete(path)

@@ -1,0 +1,77 @@
+"""Checks of the services: reachable, token, version, clock, disk, GPUs, models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from poolbench import __version__
+from poolbench.contracts.wire import SERVICES
+from poolbench.errors import PoolbenchError
+from poolbench.runtime.folders import list_folder
+from poolbench.steps import steps_version
+from poolbench_driver.cluster.session import Services
+from poolbench_driver.doctor.finding import Finding, Level, checked, clock, free_space
+
+#: Services that use a GPU where there is one.
+_ON_GPUS = ("extractor", "scorer", "steerer")
+Health = dict[str, Any]
+
+
+def services(connected: Services, now_s: float | None, models: Sequence[str]) -> Iterator[Finding]:
+    """Check every service, and whether the extractor can have the models.
+
+    Args:
+        connected: The services.
+        now_s: Time by the clock of the object store; None where it is unknown.
+        models: Models as `--model` names them.
+    """
+    with ThreadPoolExecutor(len(SERVICES)) as pool:
+        answers = dict(zip(SERVICES, pool.map(partial(_ask, connected), SERVICES), strict=True))
+    for name, answer in answers.items():
+        if isinstance(answer, PoolbenchError):
+            yield Finding(name, Level.FAILURE, str(answer))
+        else:
+            yield Finding(name)
+            yield from _about(name, answer.get("replica", {}), now_s)
+    if not isinstance(answers["extractor"], PoolbenchError):
+        for model in models:
+            yield checked(f"model {model}", partial(_describe, connected, model))
+
+
+def _ask(connected: Services, name: str) -> Health | PoolbenchError:
+    try:
+        return connected.health(name)
+    except PoolbenchError as error:
+        return error
+
+
+def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]:
+    """Check what a replica says about itself; one of an earlier version says nothing."""
+    theirs, ours = replica.get("version", "unknown"), __version__
+    if (theirs, replica.get("steps")) != (ours, steps_version()):
+        said = f"the {name} has version {theirs} with steps {replica.get('steps', 'unknown')}, this driver "
+        said += f"{ours} with {steps_version()}: install the same version everywhere and restart the cluster"
+        yield Finding(f"version of the {name}", Level.FAILURE, said)
+    if not replica:
+        return
+    if now_s is not None and (found := clock(f"the {name}", replica["time_s"] - now_s)).level is not Level.OK:
+        yield found
+    if (found := free_space(f"the {name}", replica["disk_free_bytes"])).level is not Level.OK:
+        yield found
+    if name in _ON_GPUS:
+        yield _gpus(name, replica["gpus_on_node"], replica["gpus_assigned"])
+
+
+def _gpus(name: str, on_node: int, assigned: int) -> Finding:
+    check = f"GPUs of the {name}"
+    if on_node and not assigned:
+        said = f"its node has {on_node}, but it got none: start with PROFILE=gpu, or set num_gpus in the configuration"
+        return Finding(check, Level.WARNING, said)
+    return Finding(check, Level.OK, f"{assigned} of {on_node}" if on_node else "its node has none")
+
+
+def _describe(connected: Services, model: str) -> None:
+    connected.get("extractor", "model", {"model": list_folder(model)})

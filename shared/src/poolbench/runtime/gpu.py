@@ -1,0 +1,205 @@
+"""One GPU for the models of several services: its memory goes to those that have work.
+
+A service that is about to load a model measures the free memory. If that is too little it waits, and holds a locked
+file with the number of bytes meanwhile. A service without work that sees such a file unloads its models. So phases of
+a run follow each other on one GPU, each with all of its memory, and what fits together runs together.
+
+Decisions are functions of measured numbers. Only `device_memory` asks the driver.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from poolbench.cancellation import check_cancelled
+from poolbench.errors import PoolbenchError
+from poolbench.settings import MemorySettings
+from poolbench.statuses import Code
+
+_LOG = logging.getLogger("poolbench.memory")
+_T = TypeVar("_T")
+_GIB = 2**30
+#: Never given away: contexts, fragments, and what changes between a measurement and its use.
+MARGIN_BYTES = 512 * 2**20
+_POLL_S = 1.0
+#: A service leaves after so long without work; a task is usually followed by the next one at once.
+_IDLE_S = 5.0
+_PATIENCE_S = 3600.0
+
+
+class GpuBusyError(PoolbenchError):
+    """Other services kept the memory of the GPU; the task is delivered again."""
+
+    code = Code.OUT_OF_MEMORY
+    http_status = 503
+    retryable = True
+    public_message = True
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of a device in bytes, used by any process."""
+
+    total: int
+    free: int
+
+    def fits(self, needed: int) -> bool:
+        """Return whether so many bytes can be taken now."""
+        return self.free - MARGIN_BYTES >= needed
+
+
+def engine_share(memory: DeviceMemory, needed: int, claimed: int, most: float) -> float | None:
+    """Return the share of a device's memory that an engine should take, or None if there is too little now.
+
+    Args:
+        memory: Measured before the engine starts.
+        needed: Bytes without which the engine cannot work.
+        claimed: Bytes that other services wait for. They are left free if the engine has enough beside them.
+        most: Largest share that the operator allows.
+    """
+    usable = min(int(most * memory.total), memory.free - MARGIN_BYTES)
+    beside = min(usable, memory.free - MARGIN_BYTES - claimed)
+    taken = beside if beside >= needed else usable
+    return taken / memory.total if taken >= needed else None
+
+
+def device_memory() -> DeviceMemory:
+    """Return the memory of this process's first GPU, from the driver; no context is created on the device."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        found = pynvml.nvmlDeviceGetMemoryInfo(_handle(pynvml, visible_device()))
+    finally:
+        pynvml.nvmlShutdown()
+    return DeviceMemory(int(found.total), int(found.free))
+
+
+def visible_device() -> str:
+    """Return the first GPU that this process may use, by its number or UUID."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip() or "0"
+
+
+def _handle(nvml: Any, device: str) -> Any:
+    return nvml.nvmlDeviceGetHandleByIndex(int(device)) if device.isdigit() else nvml.nvmlDeviceGetHandleByUUID(device)
+
+
+class SharedGpu:
+    """This process's part in the use of one GPU.
+
+    Args:
+        service: Name of the service.
+        folder: Folder for the files of those that wait, the same for all processes that use this GPU.
+        measure: Returns the memory of the device now.
+    """
+
+    def __init__(self, service: str, folder: Path, measure: Callable[[], DeviceMemory]) -> None:
+        self._service, self._folder, self.measure = service, folder, measure
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def wait_for(self, needed: int) -> DeviceMemory:
+        """Return the memory of the device as soon as `needed` bytes are free. Raise GpuBusyError after an hour."""
+        return self.wait_until(lambda memory: memory if memory.fits(needed) else None, needed)
+
+    def wait_until(self, decide: Callable[[DeviceMemory], _T | None], needed: int) -> _T:
+        """Return the first decision that is not None, on memory measured once a second; otherwise as `wait_for`."""
+        if (found := decide(self.measure())) is not None:
+            return found
+        _LOG.info("%s: waits for %.1f GiB of GPU memory", self._service, needed / _GIB)
+        ends_at = time.monotonic() + _PATIENCE_S
+        with self._claim(needed):
+            while time.monotonic() < ends_at:
+                check_cancelled()
+                time.sleep(_POLL_S)
+                if (found := decide(self.measure())) is not None:
+                    return found
+        free = self.measure().free
+        raise GpuBusyError(
+            f"the {self._service} needs {needed / _GIB:.1f} GiB of GPU memory, and {free / _GIB:.1f} are free: other "
+            "services or programs use the rest; try again later"
+        )
+
+    def claimed(self) -> int:
+        """Return the bytes that other processes wait for."""
+        own, found = f"-{os.getpid()}.", 0
+        for path in self._folder.glob("*.waiting"):
+            if own not in path.name:
+                found += _claimed(path)
+        return found
+
+    def leave_when_idle(self, busy: Callable[[], bool], release: Callable[[], None]) -> None:
+        """Call `release` in a thread whenever this process had no work for a while and another one waits."""
+        threading.Thread(target=self._watch, args=(busy, release), name="shared-gpu", daemon=True).start()
+
+    def _watch(self, busy: Callable[[], bool], release: Callable[[], None]) -> None:
+        busy_s = time.monotonic()
+        while True:
+            time.sleep(_POLL_S)
+            now = time.monotonic()
+            busy_s = now if busy() else busy_s
+            if now - busy_s < _IDLE_S or not self.claimed():
+                continue
+            _LOG.info("%s: unloads its models, because another service waits for the GPU", self._service)
+            try:
+                release()
+            except Exception:  # the next look tries again
+                _LOG.exception("%s: its models could not be unloaded", self._service)
+            busy_s = now
+
+    @contextmanager
+    def _claim(self, needed: int) -> Iterator[None]:
+        path = self._folder / f"{self._service}-{os.getpid()}.{threading.get_ident()}.waiting"
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(str(needed))
+            file.flush()
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+
+
+def _claimed(path: Path) -> int:
+    """Return the bytes of a claim, or 0 if its process has ended, which frees the lock."""
+    with suppress(OSError, ValueError), path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(file.read() or 0)
+        path.unlink(missing_ok=True)
+    return 0
+
+
+@lru_cache(maxsize=1)
+def shared_gpu(service: str) -> SharedGpu | None:
+    """Return this process's part in a GPU that services share; None if it has a GPU for itself, or none."""
+    if not MemorySettings.load().shared_gpu:
+        return None
+    device = visible_device().replace("/", "-")
+    folder = Path(tempfile.gettempdir()) / f"poolbench-gpu-{os.getuid()}-{device}"
+    return SharedGpu(service, folder, device_memory)
+
+
+def wait_for_room(service: str, first_guess: int) -> None:
+    """Wait until PyTorch in this process can take the memory that it needed at its peak, at first `first_guess` bytes.
+
+    Does nothing on a device of one's own. Raise GpuBusyError after an hour.
+    """
+    if (gpu := shared_gpu(service)) is None:
+        return
+    import torch
+
+    needed = max(first_guess, torch.cuda.max_memory_reserved()) - torch.cuda.memory_reserved()
+    if needed > 0:
+        gpu.wait_for(needed)

@@ -1,0 +1,159 @@
+"""Counters, gauges and histograms with bounded labels, and the sink that receives what they record.
+
+Each distinct set of label values is a time series of its own, which Prometheus keeps in memory. So a label never holds
+an id, a key or a text: its values are listed, or their number is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+#: Value of a label in place of one that is not allowed.
+OTHER = "other"
+#: Distinct values of a label whose values are not listed.
+MAX_VALUES = 64
+_VALUE = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
+#: Ray exports every name with this prefix, and counters with this suffix.
+_PREFIX, _COUNTER_SUFFIX = "ray_", "_total"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A dimension of an instrument.
+
+    Attributes:
+        values: All values that it can have. Empty: the first `MAX_VALUES` names that are recorded.
+    """
+
+    name: str
+    summary: str
+    values: tuple[str, ...] = ()
+    _seen: set[str] = field(default_factory=set, compare=False, repr=False)
+
+    def bounded(self, value: str) -> str:
+        """Return a value, or `other` if it is not allowed."""
+        if self.values:
+            return value if value in self.values else OTHER
+        if value in self._seen:
+            return value
+        if len(self._seen) >= MAX_VALUES or not _VALUE.fullmatch(value):
+            return OTHER
+        self._seen.add(value)
+        return value
+
+
+class Sink(Protocol):
+    """Receives what instruments record."""
+
+    def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
+        """Take one value. This is called in hot paths and must neither wait nor raise."""
+
+
+class _Process:
+    """The sink of this process."""
+
+    sink: Sink | None = None
+    lock = threading.Lock()
+
+
+def record_to(sink: Sink | None) -> Sink | None:
+    """Send what all instruments of this process record to `sink`; return the sink before. None records nothing."""
+    with _Process.lock:
+        before, _Process.sink = _Process.sink, sink
+    return before
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """One quantity that processes of a cluster record.
+
+    Attributes:
+        name: Name for `ray.util.metrics`.
+        unit: Unit of its values, in words.
+        labels: Dimensions; a recorded value has each of them.
+        summary: What it measures.
+    """
+
+    kind: ClassVar[str]
+
+    name: str
+    unit: str
+    labels: tuple[Label, ...]
+    summary: str
+
+    @property
+    def exported(self) -> str:
+        """Return the name in Prometheus; those of a histogram's series add `_bucket`, `_sum` and `_count`."""
+        return f"{_PREFIX}{self.name}"
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Return the names of all time series in Prometheus."""
+        return (self.exported,)
+
+    def _record(self, value: float, labels: Mapping[str, str]) -> None:
+        sink = _Process.sink
+        if sink is None:
+            return
+        assert labels.keys() == {label.name for label in self.labels}, f"{self.name}: {sorted(labels)}"
+        sink.record(self, value, {label.name: label.bounded(labels[label.name]) for label in self.labels})
+
+
+@dataclass(frozen=True)
+class Counter(Instrument):
+    """A total that only grows."""
+
+    kind = "counter"
+
+    @property
+    def exported(self) -> str:
+        return f"{_PREFIX}{self.name}{_COUNTER_SUFFIX}"
+
+    def add(self, amount: float = 1, /, **labels: str) -> None:
+        """Add an amount; 0 is ignored."""
+        if amount > 0:
+            self._record(amount, labels)
+
+
+@dataclass(frozen=True)
+class Gauge(Instrument):
+    """A value that goes up and down."""
+
+    kind = "gauge"
+
+    def set(self, value: float | None, /, **labels: str) -> None:
+        """Set the present value; None, where it cannot be known, records nothing."""
+        if value is not None:
+            self._record(value, labels)
+
+
+@dataclass(frozen=True)
+class Histogram(Instrument):
+    """The distribution of values. Ray moves each value to the middle of its bucket, so that sums are approximate."""
+
+    kind = "histogram"
+
+    buckets: tuple[float, ...] = ()  # upper bounds, ascending
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        return tuple(f"{self.exported}_{part}" for part in ("bucket", "sum", "count"))
+
+    def observe(self, value: float, /, **labels: str) -> None:
+        """Add a value to the distribution."""
+        self._record(value, labels)
+
+    @contextmanager
+    def timing(self, **labels: str) -> Iterator[None]:
+        """Observe the seconds that the block takes, also if it raises."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._record(time.perf_counter() - began, labels)

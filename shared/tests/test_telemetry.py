@@ -1,0 +1,194 @@
+"""Instruments: bounded labels, nothing without a sink, and what workers, stores and queues record."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poolbench.contracts.tasks import Task
+from poolbench.errors import AccessDeniedError, BrokerError, NotFoundError, StoreError
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.leases import FolderLeases
+from poolbench.runtime.queues import QueueMonitor
+from poolbench.runtime.taskio import TaskIO
+from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker
+from poolbench.statuses import TaskOutcome
+from poolbench.storage import Artifacts, open_store
+from poolbench.telemetry import Instrument, record_to
+from poolbench.telemetry.catalog import INSTRUMENTS, QUEUE_MESSAGES, STORE_SECONDS, TASKS
+from poolbench.telemetry.gpu import gpu_use
+from poolbench.telemetry.instruments import MAX_VALUES, OTHER, Histogram, Label
+from poolbench.telemetry.ray_sink import RaySink
+
+KIND = "prober.double"
+IDS = ("run", "run_id", "task_id", "request", "request_id", "key", "path", "text", "concept", "host", "pid", "address")
+
+
+class Kept:
+    """A sink that keeps every value by instrument and labels."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, ...], list[float]] = {}
+
+    def record(self, instrument: Instrument, value: float, labels: Mapping[str, str]) -> None:
+        self.values.setdefault((instrument.name, *labels.values()), []).append(value)
+
+    def total(self, name: str, *labels: str) -> float:
+        """Return the sum of the values with these labels."""
+        return sum(self.values.get((f"poolbench_{name}", *labels), ()))
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    sink = Kept()
+    before = record_to(sink)
+    yield sink
+    record_to(before)
+
+
+class Doubling:
+    """A service with one kind of task, whose handler is given."""
+
+    name = "prober"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.handlers = {KIND: self.double}
+
+    def double(self, task: Task, io: TaskIO) -> None:
+        if self.error is not None:
+            raise self.error
+        for role in sorted(io.missing):
+            io.write_files(role, {"a": b"1234"})
+
+    def routes(self, router: Any) -> None:
+        """No verbs."""
+
+    def health(self) -> dict[str, Any]:
+        return {}
+
+
+def worker(folder: Path, error: Exception | None = None) -> Worker:
+    """A worker on a folder store."""
+    return Worker(Doubling(error), Artifacts(open_store(str(folder / "store"))), FolderLeases(folder / "leases"))
+
+
+def message(kind: str = KIND) -> dict[str, Any]:
+    return Task(kind=kind, outputs={"a": f"{kind}.1"}).model_dump(mode="json")
+
+
+def test_the_table_is_consistent() -> None:
+    names = [series for instrument in INSTRUMENTS for series in instrument.series]
+    assert len(names) == len(set(names))
+    for instrument in INSTRUMENTS:
+        assert re.fullmatch(r"poolbench_[a-z_]+", instrument.name) and not instrument.name.endswith("_total")
+        assert instrument.summary.endswith(".") and instrument.unit
+        if isinstance(instrument, Histogram):
+            assert list(instrument.buckets) == sorted(set(instrument.buckets)) and instrument.buckets[0] > 0
+
+
+def test_no_label_holds_an_id() -> None:
+    assert not {label.name for instrument in INSTRUMENTS for label in instrument.labels} & set(IDS)
+
+
+def test_labels_are_bounded() -> None:
+    listed = Label("a", "listed", ("x", "y"))
+    assert [listed.bounded(value) for value in ("x", "z", "")] == ["x", OTHER, OTHER]
+    free = Label("b", "free")
+    assert free.bounded("Any text of a client") == free.bounded("x" * 65) == OTHER
+    assert [free.bounded(f"v{number}") for number in range(MAX_VALUES)] == [f"v{n}" for n in range(MAX_VALUES)]
+    assert (free.bounded("one-too-many"), free.bounded("v3")) == (OTHER, "v3")
+
+
+def test_nothing_is_recorded_without_a_sink_and_ray_is_not_imported() -> None:
+    code = "import sys, poolbench.telemetry as t; from poolbench.telemetry.catalog import TASKS; "
+    code += "TASKS.add(service='prober', kind='x', outcome='done'); print('ray' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+def test_deliveries_are_counted_by_outcome(kept: Kept, tmp_path: Path) -> None:
+    working = worker(tmp_path)
+    assert [working.run(message()), working.run(message())] == [TaskOutcome.DONE, TaskOutcome.SKIPPED]
+    with pytest.raises(RefusedTaskError):
+        working.run(message("prober.unheard"))
+    away = worker(tmp_path / "b", StoreError("away"))
+    for final in (False, True):
+        with pytest.raises(RetryTaskError):
+            away.run(message(), final=final)
+    assert worker(tmp_path / "c", ValueError("x")).run(message()) == TaskOutcome.FAILED
+    found = {labels[2:]: sum(values) for labels, values in kept.values.items() if labels[0] == TASKS.name}
+    kinds = {("done", 1), ("skipped", 1), ("retried", 1), ("failed", 2)}
+    assert found == {(KIND, outcome): count for outcome, count in kinds} | {(OTHER, "refused"): 1}
+    assert len(kept.values["poolbench_task_seconds", "prober", KIND]) == 3  # done, and twice failed
+    assert kept.values["poolbench_tasks_running", "prober"] == [1, 0] * 6
+
+
+def test_store_operations_are_timed_and_a_missing_object_is_no_error(kept: Kept, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.put("a", b"12345")
+    store.put("restricted/b", b"123")
+    assert store.get("a") == b"12345" and len(list(store.list())) == 1
+    with pytest.raises(NotFoundError):
+        store.get("none")
+    assert kept.total("store_bytes", "folder", "put") == 8 and kept.total("store_bytes", "folder", "get") == 5
+    timed = {labels[2]: len(values) for labels, values in kept.values.items() if labels[0] == STORE_SECONDS.name}
+    assert timed == {"put": 2, "get": 2, "list": 1}
+    (tmp_path / "a").chmod(0)
+    if not _reads_everything(tmp_path / "a"):
+        with pytest.raises(AccessDeniedError):
+            store.get("a")
+    store.put("dir/x", b"")
+    with pytest.raises(StoreError):
+        store.put("dir", b"")
+    assert sum(sum(v) for labels, v in kept.values.items() if labels[0] == "poolbench_store_errors") >= 1
+
+
+def _reads_everything(file: Path) -> bool:
+    try:
+        return bool(file.read_bytes())
+    except PermissionError:
+        return False
+
+
+def test_queues_are_measured(kept: Kept, tmp_path: Path) -> None:
+    url = f"filesystem://{tmp_path}/queue"
+    queue = TaskQueue(Broker(url))
+    queue.send(Task.model_validate(message()))
+    queue.bury("scorer", {}, "no task")
+    assert 0 <= queue.oldest_s("prober") < 600 and queue.oldest_s("pooler") == 0
+    monitor = QueueMonitor(url)
+    monitor.measure()
+    assert (kept.total("queue_messages", "prober"), kept.total("queue_messages", "pooler")) == (1, 0)
+    assert kept.total("dead_letters", "scorer") == 1 and kept.total("queue_oldest_seconds", "prober") >= 0
+    assert ("poolbench_broker_seconds", "folder", "send") in kept.values
+    monitor.start()
+    monitor.stop()
+
+
+def test_a_broker_that_is_away_is_counted(kept: Kept) -> None:
+    with pytest.raises(BrokerError):
+        TaskQueue(Broker("redis://127.0.0.1:1/0")).depth("prober")
+    assert kept.total("broker_errors", "redis", "count") == 1
+
+
+def test_measuring_never_stops_work(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = RaySink()
+    monkeypatch.setattr(sink, "_make", lambda instrument: object())
+    with caplog.at_level(logging.WARNING, "poolbench.telemetry"):
+        for _ in range(3):
+            sink.record(QUEUE_MESSAGES, 1, {"service": "prober"})
+    assert len(caplog.records) == 1
+
+
+def test_without_a_gpu_nothing_is_yielded() -> None:
+    found = list(gpu_use())
+    assert all(0 <= gpu.utilization <= 1 and gpu.memory_bytes >= 0 for gpu in found)
+    if not Path("/dev/nvidiactl").exists():
+        assert found == []

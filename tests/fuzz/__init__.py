@@ -1,0 +1,1 @@
+"""The fuzz: mutated messages and files before every reader of the project, in a process that may die."""

@@ -1,0 +1,141 @@
+"""The bearer tokens at the gate: replaced while it runs, and each with a rate of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from tests.servers.door import TOKEN, Door, request, serving
+from tests.waiting import wait_until
+
+from poolbench.errors import ConfigError
+from poolbench.runtime import tokens as tokens_module
+from poolbench.runtime.gate.rates import Rates
+from poolbench.runtime.gate.refusal import RefusalError
+from poolbench.runtime.tokens import Tokens
+from poolbench.settings import GateSettings
+
+OLD, NEW = "the-first-token", "the-second-token"
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are read again at each check."""
+    monkeypatch.setattr(tokens_module, "REREAD_S", 0.0)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of a local cluster with its token."""
+    (tmp_path / "token").write_text(OLD)
+    recorded = {"store": str(tmp_path / "store"), "broker": "filesystem:///queue", "token_file": f"{tmp_path}/token"}
+    (tmp_path / "cluster.json").write_text(json.dumps(recorded))
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A mounted folder of secrets."""
+    (tmp_path / "POOLBENCH_TOKEN").write_text(OLD)
+    places = {"SECRETS": str(tmp_path), "STATE": str(tmp_path / "none")}
+    for name, value in {**places, "STORE": "s3://bucket", "BROKER": "redis://redis"}.items():
+        monkeypatch.setenv(f"POOLBENCH_{name}", value)
+    return tmp_path
+
+
+def status(door: Door, token: str) -> int:
+    return door.ask(request("/prober/probe", method="POST", body=b"{}", token=token)).status
+
+
+def replace_while_serving(token: Path, next_token: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Only the old token is valid, then both, then only the new one; the log names neither."""
+    caplog.set_level(logging.INFO)
+    with serving(Tokens.of_cluster()) as door:
+        assert [status(door, OLD), status(door, NEW)] == [200, 401]
+        next_token.write_text(NEW)
+        assert [status(door, OLD), status(door, NEW)] == [200, 200]
+        next_token.rename(token)
+        assert [status(door, OLD), status(door, NEW)] == [401, 200]
+    assert "valid tokens: 2" in caplog.text and "valid tokens: 1" in caplog.text
+    assert OLD not in caplog.text and NEW not in caplog.text
+
+
+def test_the_token_of_a_local_cluster_is_replaced(state: Path, soon: None, caplog: pytest.LogCaptureFixture) -> None:
+    replace_while_serving(state / "token", state / "token_next", caplog)
+
+
+def test_a_token_among_the_secrets_is_replaced(secrets: Path, soon: None, caplog: pytest.LogCaptureFixture) -> None:
+    replace_while_serving(secrets / "POOLBENCH_TOKEN", secrets / "POOLBENCH_TOKEN_NEXT", caplog)
+
+
+def test_the_health_desk_sends_the_token_that_is_valid_now(state: Path, soon: None) -> None:
+    with serving(Tokens.of_cluster()) as door:
+        (state / "token").write_text(NEW)
+        assert door.ask(request("/prober/health", token=NEW)).status == 200
+        wait_until(lambda: door.behind.seen[-1]["headers"]["authorization"] == f"Bearer {NEW}")
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(
+    secrets: Path, soon: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty file, as a careless editor leaves it for a moment, and a name that is no setting."""
+    tokens = Tokens.of_cluster()
+    (secrets / "POOLBENCH_TOKEN").write_text("")
+    (secrets / "POOLBENCH_TOKEN_NEXT").write_text(NEW)
+    assert tokens.holder(OLD.encode()) and not tokens.holder(NEW.encode())
+    (secrets / "POOLBENCH_TOKEN").write_text(NEW)
+    (secrets / "POOLBENCH_TOKEN_NEXT").rename(secrets / "POOLBENCH_TOKEN_NXT")
+    for _ in range(3):
+        assert tokens.holder(OLD.encode()) and not tokens.holder(NEW.encode())
+    assert caplog.text.count("POOLBENCH_TOKEN_NXT") == 1, "the same problem is logged once"
+    (secrets / "POOLBENCH_TOKEN_NXT").unlink()
+    assert tokens.holder(NEW.encode()) and not tokens.holder(OLD.encode())
+    assert OLD not in caplog.text and NEW not in caplog.text
+
+
+def test_no_token_is_no_start() -> None:
+    with pytest.raises(ConfigError, match="POOLBENCH_TOKEN is empty"):
+        Tokens.fixed("")
+    with pytest.raises(ConfigError, match="POOLBENCH_TOKEN is empty"):
+        Tokens(lambda: ("", NEW))
+    assert Tokens(lambda: (OLD, OLD)).valid() == (OLD,)
+
+
+def test_each_token_has_a_rate_of_its_own() -> None:
+    both = Tokens(lambda: (TOKEN, NEW))
+    with serving(both, token_requests_per_s=0.01, token_burst=3, open_documentation=True) as door:
+        assert [status(door, TOKEN) for _ in range(4)] == [200, 200, 200, 429]
+        refused = door.ask(request("/prober/probe", "Content-Length: 1000000", method="POST", token=TOKEN) + b"{")
+        assert (refused.status, refused.code) == (429, "busy"), "before the body has come"
+        assert 90 < int(refused.headers["retry-after"]) <= 100
+        assert status(door, NEW) == 200
+        assert status(door, "wrong") == 401
+        assert door.ask(request("/prober/health", token=TOKEN)).status == 200
+        assert door.ask(request("/prober/docs")).status == 200
+
+
+def test_the_allowance_refills_and_is_bounded() -> None:
+    now_s = 0.0
+    rates = Rates(GateSettings(token_requests_per_s=2, token_burst=4), lambda: now_s)
+
+    def sent() -> int:
+        """How many requests pass before one is refused."""
+        for count in range(100):
+            try:
+                rates.spend("a", closes=False)
+            except RefusalError as refusal:
+                assert (refusal.status, refusal.retry_after_s) == (429, 1)
+                return count
+        raise AssertionError("no request was refused")
+
+    assert sent() == 4
+    now_s = 1.0
+    assert sent() == 2
+    now_s = 1000.0
+    assert sent() == 4
+    for number in range(1000):
+        rates.spend(f"token {number}", closes=False)
+    assert len(rates._left) <= 64

@@ -1,0 +1,74 @@
+"""`poolbench-driver status --watch`: to a pipe, to a terminal, as JSON, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.servers.services import cluster_environment
+from tests.waiting import PATIENCE_S
+
+COMMAND = [sys.executable, "-m", "poolbench_driver.cli", "status", "--watch", "--interval-s", "0.2"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster of which only the folders exist."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
+    return {**kept, **cluster_environment("http://127.0.0.1:9", tmp_path), "TERM": "xterm", "COLUMNS": "120"}
+
+
+def lines_until_interrupt(process: subprocess.Popen[str], marked: str, count: int) -> Iterator[str]:
+    """Yield the lines of a process, which is interrupted after `count` lines that hold `marked`."""
+    assert process.stdout is not None
+    seen = 0
+    for line in process.stdout:
+        yield line
+        seen += marked in line
+        if seen == count:
+            process.send_signal(signal.SIGINT)
+            count = -1
+
+
+def test_to_a_pipe_blocks_follow_each_other(environment: dict[str, str], tmp_path: Path) -> None:
+    arguments = [*COMMAND, "--output", str(tmp_path / "runs")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(arguments, env=environment, **pipes) as process:  # type: ignore[call-overload]
+        lines = list(lines_until_interrupt(process, "steerer", 2))
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE_S) == 0
+    assert sum("down" in line for line in lines) >= 10 and "\x1b" not in "".join(lines)
+
+
+def test_as_json_each_line_is_an_object(environment: dict[str, str], tmp_path: Path) -> None:
+    arguments = [*COMMAND, "--json", "--output", str(tmp_path / "runs")]
+    with subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        lines = list(lines_until_interrupt(process, "services", 2))
+        assert process.wait(PATIENCE_S) == 0
+    assert all(len(json.loads(line)["services"]) == 5 for line in lines)
+
+
+def test_on_a_terminal_the_tables_are_redrawn_until_ctrl_c(environment: dict[str, str], tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(sys.executable, [*COMMAND, "--output", str(tmp_path / "runs")], environment)
+    shown, sent = b"", False
+    with suppress(OSError):  # the terminal of a process that has ended
+        while part := os.read(terminal, 1 << 16):
+            shown += part
+            if not sent and shown.count(b"steerer") >= 3:
+                os.write(terminal, b"\x03")
+                sent = True
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert b"\x1b[1A" in shown  # the cursor moves up, over the tables before
+    assert b"Traceback" not in shown
