@@ -8,6 +8,7 @@ simulates the card's three models. `--quick` is a smoke test.
 from __future__ import annotations
 
 import argparse
+import logging
 import shutil
 import sys
 import tempfile
@@ -77,12 +78,14 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def loop(args: argparse.Namespace) -> dict[str, Any]:
-    """Simulate one driver with very many tasks on 64 GPUs."""
+    """Simulate one driver with very many tasks, for some rounds."""
     plan = many_tasks(args.loop_tasks)
     times = times_of([plan], args.gpu)
     with _place(args) as place:
         layout = split_layout(args.gpus[-1], work_by_service(plan.tasks.values(), times.tasks))
-        made = simulate([plan], times, layout, args.gpus[-1], place, at_once=False)
+        gpus = args.gpus[-1]
+        made = simulate([plan], times, layout, gpus, place, at_once=False, max_rounds=args.loop_rounds)
+    made["planned_tasks"] = len(plan.tasks)
     _print(args.gpus[-1], made)
     return made
 
@@ -107,15 +110,16 @@ def _print(gpus: int, made: Mapping[str, Any]) -> None:
 
 def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[str, float | None]:
     """Return the ratios of the report."""
-    first, *_, last = sorted(by_size, key=int) if len(by_size) > 1 else [*by_size] * 2
-    one, most = by_size[first], by_size[last]
-    scaled = int(last) / int(first)
-    found: dict[str, float | None] = {
-        f"scale.efficiency_{last}": one["elapsed_s"] / (scaled * most["elapsed_s"]),
-        f"scale.utilisation_{last}": most["utilisation"],
-        f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
-        f"scale.driver_cores_{last}": most["driver"]["cores"],
-    }
+    found: dict[str, float | None] = {}
+    if by_size:
+        first, last = (pick(by_size, key=int) for pick in (min, max))
+        one, most = by_size[first], by_size[last]
+        found = {
+            f"scale.efficiency_{last}": one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"]),
+            f"scale.utilisation_{last}": most["utilisation"],
+            f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
+            f"scale.driver_cores_{last}": most["driver"]["cores"],
+        }
     if many is not None:
         found |= {
             "scale.loop_cores": many["driver"]["cores"],
@@ -128,14 +132,19 @@ def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[s
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 4, 16, 64])
-    parser.add_argument("--models", type=int, default=len(CARD_MODELS), help="how many of the card's models")
+    parser.add_argument(
+        "--models", type=int, default=len(CARD_MODELS), help="how many of the card's models; 0 leaves the sizes out"
+    )
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
     parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
     parser.add_argument("--layout", choices=LAYOUTS, default="split")
     parser.add_argument("--at-once", action="store_true", help="all drivers at once, not one run after the other")
     parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
     parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")
-    parser.add_argument("--loop-tasks", type=int, default=20_000, help="tasks of the test of the loop; 0 leaves it out")
+    parser.add_argument(
+        "--loop-tasks", type=int, default=20_000, help="tasks of the test of one driver; 0 leaves it out"
+    )
+    parser.add_argument("--loop-rounds", type=int, default=500, help="rounds of that test")
     parser.add_argument("--scratch", type=Path, help="folder for queue and store; by default temporary")
     parser.add_argument("--name", default="scale", help="name of the report")
     parser.add_argument("--quick", action="store_true", help="a smoke test")
@@ -150,7 +159,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     """Simulate and write the report."""
     args = _arguments()
-    by_size = sizes(args)
+    logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
+    by_size = sizes(args) if args.models else {}
     many = loop(args) if args.loop_tasks else None
     options = {name: value for name, value in vars(args).items() if name not in ("scratch", "name")}
     write_report(args.name, ratios(by_size, many), {"sizes": by_size, "loop": many, "options": options})

@@ -111,7 +111,14 @@ class Place:
 
 
 def simulate(
-    plans: Sequence[Plan], times: Times, layout: Sequence[tuple[str, ...]], gpus: int, place: Place, *, at_once: bool
+    plans: Sequence[Plan],
+    times: Times,
+    layout: Sequence[tuple[str, ...]],
+    gpus: int,
+    place: Place,
+    *,
+    at_once: bool,
+    max_rounds: int | None = None,
 ) -> dict[str, Any]:
     """Run the plans, each by a driver of its own, and return the figures.
 
@@ -122,13 +129,15 @@ def simulate(
         gpus: GPUs among the replicas.
         place: Queue and store.
         at_once: Whether all drivers start at once, or each after the one before.
+        max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
     clock, usage = SimulatedClock(), Usage()
     switchboard = Switchboard(clock)
     broker = Broker(place.broker)
     store = CountingStore(place.store, clock, place.latency_s)
     began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
-    loops = [_loop(plan, number, clock, switchboard, broker, store) for number, plan in enumerate(plans)]
+    queue = NotifyingQueue(broker, switchboard)
+    loops = [_loop(plan, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = [[loop] for loop in loops] if at_once else [loops]
     drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
     replicas = [
@@ -171,12 +180,20 @@ def simulate(
 
 
 def _loop(
-    plan: Plan, number: int, clock: SimulatedClock, switchboard: Switchboard, broker: Broker, store: CountingStore
+    plan: Plan, number: int, clock: SimulatedClock, queue: NotifyingQueue, store: CountingStore, max_rounds: int | None
 ) -> TimedLoop:
-    artifacts = Artifacts(cast(ObjectStore, store))
-    queue = NotifyingQueue(broker, switchboard)
-    loop = TimedLoop(plan, artifacts, queue, open_leases(broker), Quiet(), run_id=f"run{number}", clock=clock)
-    loop.rounds_s = []
+    artifacts, rounds_s = Artifacts(cast(ObjectStore, store)), list[float]()
+    loop = TimedLoop(
+        plan,
+        artifacts,
+        queue,
+        open_leases(queue.broker),
+        Quiet(),
+        run_id=f"run{number}",
+        clock=clock,
+        cancelled=lambda: max_rounds is not None and len(rounds_s) >= max_rounds,
+    )
+    loop.rounds_s = rounds_s
     loop.recovery.requests = SimulatedRequests(artifacts, store, clock)
     return loop
 

@@ -39,7 +39,7 @@ def card_plan(model: str, preset: str = "card", **settings: object) -> Plan:
 def many_tasks(number: int) -> Plan:
     """Return one plan with at least so many tasks: runs with other seeds and few strategies, joined."""
     plans: list[Plan] = []
-    while sum(len(plan.tasks) for plan in plans) < number:
+    while len(joined(_stages(plans)).tasks) < number:
         settings = {"strategies": ["A1_mean", "P1_last_token"], "layers": [0.5], "seed": len(plans)}
         plans.append(card_plan("llama-3.1-8b", **settings))
     return replace(plans[0], work=joined(_stages(plans)))

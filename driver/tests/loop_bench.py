@@ -33,7 +33,7 @@ from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop
 
 #: Looks often, and is patient: on a busy machine a worker needs time to take a task over.
-FAST = Pace(vanished_s=60.0, max_vanished_s=60.0, tick_s=0.02, look_s=0.02, outage_s=60.0)
+FAST = Pace(vanished_s=60.0, max_vanished_s=60.0, tick_s=0.02, look_s=0.02, rare_look_s=0.02, outage_s=60.0)
 #: For tests in which a message is lost, and one more than is needed does no harm.
 HASTY = replace(FAST, vanished_s=0.4, max_vanished_s=0.8)
 

@@ -38,7 +38,7 @@ class Counted:
 def test_tasks_in_work_cost_no_requests(bench: Bench) -> None:
     tasks = [add(f"sum.{number}", "seed.one") for number in range(NUM_TASKS)]
     leases = [bench.leases.acquire(task.task_id) for task in tasks]
-    loop = bench.loop(*tasks, pace=replace(FAST, look_s=3600.0, queued_ahead=NUM_TASKS))
+    loop = bench.loop(*tasks, pace=replace(FAST, look_s=3600.0, rare_look_s=3600.0, queued_ahead=NUM_TASKS))
     counted = Counted(bench.artifacts.store)
     loop.artifacts.store = counted  # type: ignore[assignment]
     during = Counter[str]()
@@ -67,7 +67,7 @@ def test_first_outputs_are_used_before_their_task_ends(bench: Bench, *, looks: b
     lease = bench.leases.acquire(long.task_id)
     assert lease is not None
     bench.consume()
-    pace = replace(FAST, look_s=0.02 if looks else 3600.0)
+    pace = replace(FAST, look_s=0.02 if looks else 3600.0, rare_look_s=3600.0)
     loop = bench.loop(long, add("sum.next", "sum.first"), pace=pace)
 
     def finish() -> None:

@@ -44,9 +44,11 @@ class Pace:
     max_sends: int = 12  # sends before a task is given up that no worker ever took
     outage_s: float = 60.0  # how long the store or the broker may be unavailable before the run stops
     tick_s: float = 0.4  # pause between two rounds
-    # A task that ended is looked up in the store at once. One that waits or is in work is looked up this often: its
-    # first outputs are used before it has made the last one, and another run may have made them.
+    # A task that ended is looked up in the store at once. One in work is looked up this often, because its first
+    # outputs are used before it has made the last one. Others in flight are looked up less often: another run may make
+    # theirs.
     look_s: float = 2.0
+    rare_look_s: float = 10.0
 
 
 @dataclass
@@ -67,7 +69,8 @@ class InFlight:
 
     def look_due(self, pace: Pace) -> bool:
         """Return whether its outputs should be looked up although it has not ended."""
-        return self.clock.now_s() - self.looked_s >= pace.look_s
+        makes_several = self.leased and len(self.task.outputs) > 1
+        return self.clock.now_s() - self.looked_s >= (pace.look_s if makes_several else pace.rare_look_s)
 
     def looked(self) -> None:
         """Record that its outputs were looked up."""
