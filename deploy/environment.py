@@ -8,6 +8,9 @@ DEFAULTS = {
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    # An idle cluster is to leave the cores alone; Prometheus reads metrics every 15 s (`make bench-idle`).
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
+    "REPORTER_UPDATE_INTERVAL_MS": "15000",
 }
 #: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {

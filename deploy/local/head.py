@@ -140,6 +140,7 @@ def _command(cluster: Cluster) -> list[str]:
         "--num-cpus=2",
         "--object-store-memory=100000000",
         "--include-dashboard=false",
+        "--include-log-monitor=false",  # it sends logs of workers to drivers that ask for them; ours do not
         "--disable-usage-stats",
         "--log-color=false",
     ]

@@ -1,0 +1,86 @@
+"""`make bench-idle`: CPU time and memory of the local cluster while nothing asks anything of it.
+
+Run it on a cluster that `make cluster-up` started, on a machine without other work. Without a cluster it does nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from common import write_report
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from deploy.local.state import Cluster, load, state_folder
+
+TARGET_CORES, TARGET_GB = 0.1, 5.0
+
+
+def label(process: psutil.Process) -> str:
+    """Return what a process is: its title for Ray's workers, else its program."""
+    words = process.cmdline()
+    if words and words[0].startswith(("ray::", "VLLM::")):
+        return words[0].split("(")[0].strip()
+    scripts = [Path(word).name for word in words if word.endswith(".py")]
+    return scripts[0] if scripts else process.name()
+
+
+def cpu_s(cluster: Cluster) -> dict[tuple[str, int], float]:
+    """Return the CPU seconds of every process of the cluster so far."""
+    found = {}
+    for process in cluster.processes():
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            found[label(process), process.pid] = times.user + times.system
+    return found
+
+
+def memory_gb(cluster: Cluster) -> dict[str, float]:
+    """Return proportional set sizes by kind of process."""
+    found: Counter[str] = Counter()
+    for process in cluster.processes():
+        with suppress(psutil.NoSuchProcess):
+            found[label(process)] += process.memory_full_info().pss
+    return {name: size / 1e9 for name, size in found.most_common()}
+
+
+def main() -> int:
+    """Measure and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="length of the measurement")
+    parser.add_argument("--settle-s", type=float, default=30, help="pause before it, after which a start has ended")
+    args = parser.parse_args()
+    cluster = load(state_folder())
+    if cluster is None or not cluster.runs():
+        print("no local cluster runs: start one with `make cluster-up`")
+        return 0
+    time.sleep(args.settle_s)
+    load_average, before, began = os.getloadavg(), cpu_s(cluster), time.monotonic()
+    time.sleep(args.seconds)
+    after, elapsed_s = cpu_s(cluster), time.monotonic() - began
+    shares: Counter[str] = Counter()
+    for (name, pid), total in after.items():
+        shares[name] += (total - before.get((name, pid), total)) / elapsed_s
+    memory = memory_gb(cluster)
+    cores, gb = sum(shares.values()), sum(memory.values())
+    figures = {
+        "seconds": elapsed_s,
+        "cores_by_process": dict(shares.most_common()),
+        "memory_gb_by_process": memory,
+        "processes": len(after),
+        "load_average": load_average,
+        "targets": {"cores": TARGET_CORES, "memory_gb": TARGET_GB},
+    }
+    write_report("idle", {"idle.cores": cores, "idle.memory_gb": gb}, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
