@@ -91,7 +91,7 @@ def _check_envelope(envelope: dict[str, Any]) -> None:
 def _show(letter: DeadLetter) -> None:
     """What the commands do with a dead letter."""
     assert letter.line.isprintable() and letter.kind.isprintable() and letter.when
-    assert len(letter.line) < 3000
+    assert len(letter.line) < 5000
     _ = letter.public.content
     try:
         task_of(letter)

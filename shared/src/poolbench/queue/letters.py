@@ -58,7 +58,7 @@ class DeadLetter(BaseModel):
     @classmethod
     def _printable(cls, text: str) -> str:
         """Make letters safe to print on terminals: others may write into a broker too."""
-        return shown_text(text[:_MAX_REASON])
+        return shown_text(text[:_MAX_REASON])[:_MAX_REASON]  # an escape is up to ten characters
 
     @field_validator("at")
     @classmethod
