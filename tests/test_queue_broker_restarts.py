@@ -30,7 +30,8 @@ def _task(kind: str, value: int, **params: str) -> Task:
     return Task(kind=kind, params={"value": value, **params}, outputs={"out": f"prober.echo.{value}"})
 
 
-def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "logged"), [("prober.hold", "Couldn't ack"), ("prober.fail", "Couldn't reject")])
+def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: Path, kind: str, logged: str) -> None:
     port, log = free_port(), tmp_path / "consumer.log"
     url = f"redis://:{redis_server.PASSWORD}@127.0.0.1:{port}/0"
     artifacts, queue = Artifacts(open_store(str(tmp_path / "store"))), TaskQueue(Broker(url))
@@ -47,16 +48,16 @@ def test_a_broker_that_is_away_when_a_task_ends_gets_a_new_connection(tmp_path: 
             command = [sys.executable, "-m", "tests.servers.consumer"]
             consumer = stack.enter_context(subprocess.Popen(command, env=environment, stdout=output, stderr=output))
         stack.callback(consumer.kill)
-        queue.send(_task("prober.hold", 1, until=str(tmp_path / "end")))
-        wait_until(lambda: "prober.hold" in log.read_text())
+        queue.send(_task(kind, 1, until=str(tmp_path / "end")))
+        wait_until(lambda: kind in log.read_text())
         broker.kill()
         broker.wait()
         (tmp_path / "end").touch()
-        wait_until(lambda: "Couldn't ack" in log.read_text())
+        wait_until(lambda: logged in log.read_text())
         _start_redis(stack, tmp_path, port)
         queue.send(_task("prober.echo", 2))
         wait_until(lambda: artifacts.exists("prober.echo.2"))
-        assert artifacts.exists("prober.echo.1") and consumer.poll() is None
+        assert artifacts.exists("prober.echo.1") is (kind == "prober.hold") and consumer.poll() is None
 
 
 def _start_redis(stack: ExitStack, folder: Path, port: int) -> subprocess.Popen[bytes]:

@@ -31,6 +31,7 @@ class Echo:
             "prober.echo": self.echo,
             "prober.away": self.away,
             "prober.hold": self.hold,
+            "prober.fail": self.fail,
         }
 
     def echo(self, task: Task, io: TaskIO) -> None:
@@ -39,9 +40,17 @@ class Echo:
 
     def hold(self, task: Task, io: TaskIO) -> None:
         """Commits nothing until the file `until` is there."""
+        self._await(task)
+        self.echo(task, io)
+
+    def _await(self, task: Task) -> None:
         while not Path(task.params["until"]).exists():
             time.sleep(0.05)
-        self.echo(task, io)
+
+    def fail(self, task: Task, io: TaskIO) -> None:
+        """Fails as `away` does, when the file `until` is there."""
+        self._await(task)
+        self.away(task, io)
 
     def away(self, task: Task, io: TaskIO) -> None:
         """Fails at every delivery."""

@@ -4,7 +4,8 @@ import functools
 import json
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty
 from typing import Any
 
@@ -52,12 +53,25 @@ class QoS(kombu_redis.QoS):
 
     def ack(self, delivery_tag: str) -> None:
         """Forget a message that is done. Raise redis.RedisError if the broker is away."""
-        try:
+        with self._freeing(delivery_tag):
             self._retry_after_clearing(super().ack, delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Give a message up, or put it back. Raise redis.RedisError if the broker is away."""
+        with self._freeing(delivery_tag):
+            super().reject(delivery_tag, requeue)
+
+    @contextmanager
+    def _freeing(self, delivery_tag: str) -> Iterator[None]:
+        """Free the slot of a message although the broker is away.
+
+        Celery logs the error and goes on. With its only slot taken, a consumer would ask for no message again, and so
+        never notice that its connection is broken. The message is delivered again after the visibility timeout, unless
+        the driver has sent its task again before.
+        """
+        try:
+            yield
         except redis.RedisError:
-            # Celery logs the error and goes on. Unless the slot is freed here, a consumer with one slot asks for no
-            # message again, so that it never notices that its connection is broken. The message is delivered again
-            # after the visibility timeout; its outputs are committed then.
             virtual.QoS.ack(self, delivery_tag)
             raise
 
