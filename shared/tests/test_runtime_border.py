@@ -265,7 +265,9 @@ def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) 
 
         border = Border(app, BorderLimits())
         await asyncio.to_thread(border.pause_for_requests)  # there is none
-        asked = asyncio.create_task(border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send))
+        asked = asyncio.create_task(
+            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
+        )
         await inside.wait()
         pausing = asyncio.create_task(asyncio.to_thread(border.pause_for_requests))
         await asyncio.sleep(0.05)
@@ -276,7 +278,9 @@ def test_a_task_pauses_for_short_requests_only(monkeypatch: pytest.MonkeyPatch) 
         inside.clear()
         release.clear()
         monkeypatch.setattr(border_module, "_SHORT_S", 0.0)
-        asked = asyncio.create_task(border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send))
+        asked = asyncio.create_task(
+            border({"type": "http", "path": "/embed", "method": "POST", "headers": []}, receive, send)
+        )
         await inside.wait()
         await asyncio.to_thread(border.pause_for_requests)  # it is no short one
         release.set()
