@@ -141,14 +141,10 @@ def simulate(
     orders = [[loop] for loop in loops] if at_once else [loops]
     drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
     replicas = [
-        clock.start(
-            "+".join(services),
-            _server(Replica(services, clock, switchboard, times, usage), broker, place.store),
-        )
-        for services in layout
+        clock.start("+".join(each), _server(Replica(each, clock, switchboard, times, usage), broker, place.store))
+        for each in layout
     ]
     elapsed_s = clock.run(drivers)
-    rounds_s = sorted(seconds for loop in loops for seconds in loop.rounds_s)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     driver_cpu_s = sum(actor.cpu_s for actor in drivers)
     notes = [note for loop in loops for note in cast(Quiet, loop.display).notes]
@@ -161,21 +157,27 @@ def simulate(
         "busy_s": dict(usage.busy_s),
         "loading_s": dict(usage.loading_s),
         "utilisation": gpu_s / (gpus * elapsed_s),
-        "driver": {
-            "cpu_s": driver_cpu_s,
-            "cores": driver_cpu_s / elapsed_s,
-            "rounds": len(rounds_s),
-            "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
-            "round_max_s": rounds_s[-1],
-            "store_requests": dict(store.requests),
-            "store_requests_per_s": store.requests.total() / elapsed_s,
-        },
+        "driver": _driver_figures(loops, driver_cpu_s, store, elapsed_s),
         "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
         "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "simulated_in_s": time.perf_counter() - began_s,
         "load_average": os.getloadavg(),
         "notes": notes,
+    }
+
+
+def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingStore, elapsed_s: float) -> dict[str, Any]:
+    """Return the load of all drivers together: processor time, times of their rounds, requests to the store."""
+    rounds_s = sorted(seconds for loop in loops for seconds in loop.rounds_s)
+    return {
+        "cpu_s": cpu_s,
+        "cores": cpu_s / elapsed_s,
+        "rounds": len(rounds_s),
+        "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
+        "round_max_s": rounds_s[-1],
+        "store_requests": dict(store.requests),
+        "store_requests_per_s": store.requests.total() / elapsed_s,
     }
 
 
