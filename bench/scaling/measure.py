@@ -138,16 +138,14 @@ def simulate(
     began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
     queue = NotifyingQueue(broker, switchboard)
     loops = [_loop(plan, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
-    orders = [[loop] for loop in loops] if at_once else [loops]
-    drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
+    orders = enumerate([[loop] for loop in loops] if at_once else [loops])
+    drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in orders]
     replicas = [
         clock.start("+".join(each), _server(Replica(each, clock, switchboard, times, usage), broker, place.store))
         for each in layout
     ]
     elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
-    driver_cpu_s = sum(actor.cpu_s for actor in drivers)
-    notes = [note for loop in loops for note in cast(Quiet, loop.display).notes]
     return {
         "elapsed_s": elapsed_s,
         "tasks": len(usage.executed),
@@ -157,13 +155,20 @@ def simulate(
         "busy_s": dict(usage.busy_s),
         "loading_s": dict(usage.loading_s),
         "utilisation": gpu_s / (gpus * elapsed_s),
-        "driver": _driver_figures(loops, driver_cpu_s, store, elapsed_s),
+        "driver": _driver_figures(loops, sum(actor.cpu_s for actor in drivers), store, elapsed_s),
         "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
+        **_process_figures(began_s),
+        "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
+    }
+
+
+def _process_figures(began_s: float) -> dict[str, Any]:
+    """Return what the simulation itself took of this machine."""
+    return {
         "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "simulated_in_s": time.perf_counter() - began_s,
         "load_average": os.getloadavg(),
-        "notes": notes,
     }
 
 

@@ -16,6 +16,7 @@ from poolbench.statuses import RunState
 
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
+    from poolbench_driver.job import Job
     from poolbench_driver.rundir import RunFolder
 
 Output = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
@@ -41,9 +42,7 @@ def run(
     max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
     dry_run: Annotated[bool, typer.Option(help="Say what would be done and what it costs, and stop.")] = False,
     gpus: Annotated[int, typer.Option(help="With --dry-run: GPUs of the cluster.")] = 0,
-    gpu_type: Annotated[
-        str, typer.Option(help="With --dry-run: kind of the GPUs: a100, b200, h100, h200, l40s.")
-    ] = "h100",
+    gpu_type: Annotated[str, typer.Option(help="With --dry-run: a100, b200, h100, h200 or l40s.")] = "h100",
     price_per_gpu_hour: Annotated[float | None, typer.Option(help="With --dry-run: price of one GPU hour.")] = None,
     replicas: Annotated[str | None, typer.Option(help="With --dry-run: such as prober=8,scorer=2.")] = None,
     detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
@@ -63,10 +62,9 @@ def run(
         "limit": limit,
     }
     from poolbench_driver.cli.dry_run import cluster_of, show_dry_run
-    from poolbench_driver.cluster.session import check_session, open_session
+    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.run.progress import open_display
-    from poolbench_driver.rundir import RunFolder
 
     settings = _settings(config, flags, activations)
     shown = open_display(display)
@@ -74,9 +72,17 @@ def run(
     if dry_run:
         show_dry_run(job, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), as_json=display == "json")
         return Exit.DONE
-    check_session(job.session)
-    folder = RunFolder.create(output, job.config)
+    folder = _new_folder(job, output)
     return _detach(folder) if detach else job.run(folder, shown, max_failures)
+
+
+def _new_folder(job: Job, output: Path) -> RunFolder:
+    """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
+    from poolbench_driver.cluster.session import check_session
+    from poolbench_driver.rundir import RunFolder
+
+    check_session(job.session)
+    return RunFolder.create(output, job.config)
 
 
 def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
