@@ -132,8 +132,7 @@ def simulate(
         max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
     clock, usage = SimulatedClock(), Usage()
-    switchboard = Switchboard(clock)
-    broker = Broker(place.broker)
+    switchboard, broker = Switchboard(clock), Broker(place.broker)
     store = CountingStore(place.store, clock, place.latency_s)
     began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
     queue = NotifyingQueue(broker, switchboard)

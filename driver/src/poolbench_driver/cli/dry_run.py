@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from poolbench.contracts.wire import SERVICES
+from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 from poolbench_driver.estimate import Cluster, Estimate, estimate, read_rates
@@ -30,18 +30,19 @@ def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, repli
     return Cluster(gpus, get_gpu(gpu_type) if gpus else None, price_per_gpu_hour, _replicas(replicas))
 
 
-def show_dry_run(job: Job, cluster: Cluster, *, as_json: bool) -> None:
-    """Print what a run would do and cost, as text or as one JSON object."""
+def show_dry_run(job: Job, cluster: Cluster, *, as_json: bool) -> int:
+    """Print what a run would do and cost, as text or as one JSON object; return the exit code."""
     todo, committed = job.left()
     rates = read_rates(job.session.artifacts, committed, {task.kind for task in todo})
     found = estimate(job.plan, todo, committed, rates, cluster)
     if as_json:
         typer.echo(json.dumps(_json(job, len(todo), found), indent=1))
-        return
+        return Exit.DONE
     typer.echo("\n".join(_heading(job, len(todo))))
     if todo:
         print_table(rows(found), COLUMNS)
         typer.echo("\n".join(notes(found)))
+    return Exit.DONE
 
 
 def _heading(job: Job, num_todo: int) -> list[str]:

@@ -70,8 +70,7 @@ def run(
     shown = open_display(display)
     job = prepare(settings, open_session())  # wrong names are reported first, because that needs no cluster
     if dry_run:
-        show_dry_run(job, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), as_json=display == "json")
-        return Exit.DONE
+        return show_dry_run(job, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), as_json=display == "json")
     folder = _new_folder(job, output)
     return _detach(folder) if detach else job.run(folder, shown, max_failures)
 

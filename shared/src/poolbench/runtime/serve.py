@@ -115,11 +115,7 @@ def app(options: AppOptions) -> "Application":
     config = TaskProcessorConfig(
         queue_name=queue_name(options.service),
         adapter="poolbench.runtime.consumer.QueueConsumer",
-        adapter_config={
-            "service": options.service,
-            "tasks_at_once": options.tasks_at_once,
-            "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
-        },
+        adapter_config=_consumer_options(options),
         max_retries=MAX_RETRIES,
         failed_task_queue_name=failed_queue_name(options.service),
     )
@@ -138,6 +134,15 @@ def app(options: AppOptions) -> "Application":
     )
     deployment = configure(serve.ingress()(task_consumer(task_processor_config=config)(ConsumingReplica)))
     return deployment.bind(options.service, options.module, folders_here())
+
+
+def _consumer_options(options: AppOptions) -> dict[str, Any]:
+    """Return what the queue consumer of a replica must know."""
+    return {
+        "service": options.service,
+        "tasks_at_once": options.tasks_at_once,
+        "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
+    }
 
 
 def build_app(service: str, **options: Any) -> "Application":
