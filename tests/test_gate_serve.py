@@ -86,7 +86,10 @@ def gated(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Ite
             lines = iter(process.stdout.readline, "")
             found = next((line for line in lines if line.startswith("{")), "")
             assert found, (state / "gated.log").read_text()[-3000:]
-            yield Gated(collector, state, **json.loads(found))
+            made = Gated(collector, state, **json.loads(found))
+            # Until the service has answered once, the gate says that it is down.
+            wait_until(lambda: made.client.get("/health").is_success)
+            yield made
             process.stdin.close()
 
 

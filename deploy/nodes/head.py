@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from rich.console import Console
 
 from deploy.local import apps
-from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, end_on_signal, prepare, service
-from poolbench.contracts.wire import SERVICES, Exit
-from poolbench.errors import EndpointError, PoolbenchError
+from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
+from poolbench.contracts.wire import SERVICES
+from poolbench.errors import EndpointError
 
 HTTP = "http://0.0.0.0:8000"
 _CHECK_S = 5
@@ -28,14 +28,7 @@ _STOP_S = 30
 def main() -> int:
     """Run the head until it ends; services are deployed again whenever one is absent or has failed."""
     options = _parser().parse_args()
-    try:
-        prepare()
-        return _run(options)
-    except PoolbenchError as error:
-        print(f"error {error}", file=sys.stderr)
-        return Exit.USAGE
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+    return run_node(lambda: _run(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,7 +40,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    end_on_signal()
     head = subprocess.Popen(_command(options))
     try:
         _connect(head, options.address or "127.0.0.1")

@@ -6,13 +6,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from deploy.environment import DEFAULTS, FIXED
-from poolbench.contracts.wire import METRICS_PORT, SERVICES
-from poolbench.errors import ConfigError
+from poolbench.contracts.wire import METRICS_PORT, SERVICES, Exit
+from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.settings import PlaceSettings, refuse_unknown
 
@@ -59,6 +59,19 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     own = [f"--node-ip-address={address}"] if address else []
     own.append(f"--metrics-export-port={PlaceSettings.load().metrics_port or METRICS_PORT}")
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
+
+
+def run_node(work: Callable[[], int]) -> int:
+    """Prepare this node and do its work; return an exit code. An error that an operator can correct is one line."""
+    try:
+        prepare()
+        end_on_signal()
+        return work()
+    except PoolbenchError as error:
+        print(f"error {error}", file=sys.stderr)
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
 
 
 def answers(host: str, port: int) -> bool:

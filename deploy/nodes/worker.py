@@ -7,10 +7,9 @@ import argparse
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
-from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, end_on_signal, prepare, service
-from poolbench.contracts.wire import Exit
-from poolbench.errors import PoolbenchError
+from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
 
 _STOP_S = 30
 
@@ -18,17 +17,7 @@ _STOP_S = 30
 def main() -> int:
     """Be a node of the cluster until this process is ended."""
     options = _parser().parse_args()
-    try:
-        prepare()
-        end_on_signal()
-        while True:
-            code = _run(options)
-            print(f"Ray's node ended with {code}; waiting for the head to join again", file=sys.stderr)
-    except PoolbenchError as error:
-        print(f"error {error}", file=sys.stderr)
-        return Exit.USAGE
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+    return run_node(lambda: _join_for_ever(options))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -39,7 +28,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _join_for_ever(options: argparse.Namespace) -> NoReturn:
+    while True:
+        code = _join(options)
+        print(f"Ray's node ended with {code}; waiting for the head to join again", file=sys.stderr)
+
+
+def _join(options: argparse.Namespace) -> int:
     """Join the cluster; return the exit code of Ray's node."""
     while not answers(options.head, READY_PORT):
         time.sleep(1)

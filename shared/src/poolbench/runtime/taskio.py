@@ -179,7 +179,7 @@ class TaskIO:
     def check_cancelled(self) -> None:
         """Raise CancelledTaskError if the run that sent the task was cancelled. Long handlers call this regularly."""
         if self._artifacts.store.exists(cancel_path(self.task.task_id)):
-            raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by who sent it")
+            raise CancelledTaskError(f"{self.task.kind} {self.task.task_id} was cancelled by its sender")
 
     def _measured(self) -> dict[str, Any]:
         return {**self._producer, **self._work(), **self._meter.lap()}
