@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 import pyarrow as pa
+from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
@@ -93,6 +95,20 @@ class Consumer(threading.Thread):
             self.worker.run(task)
         except RetryTaskError:
             return
+
+
+@contextmanager
+def consuming(consumers: Sequence[Consumer]) -> Iterator[None]:
+    """Let consumers take messages within the block."""
+    for consumer in consumers:
+        consumer.start()
+    try:
+        yield
+    finally:
+        for consumer in consumers:
+            consumer.stop.set()
+        for consumer in consumers:
+            consumer.join(PATIENCE_S)
 
 
 @dataclass

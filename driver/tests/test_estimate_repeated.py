@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from driver.tests.loop_bench import FAST, Consumer, Notes
+from driver.tests.loop_bench import FAST, Consumer, Notes, consuming
 from driver.tests.test_estimate import DEMO
-from tests.waiting import PATIENCE_S
 
 from poolbench.config import load_run_config
 from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_column
@@ -121,15 +120,8 @@ class SmallCluster:
     def _workers(self, shapes: dict[str, Shape], seconds: dict[str, float]) -> Iterator[None]:
         made = [Worker(Sized(name, shapes, seconds), self.artifacts, self.leases) for name in SERVICES]
         consumers = [Consumer(self.queue, worker) for worker in made]
-        for consumer in consumers:
-            consumer.start()
-        try:
+        with consuming(consumers):
             yield
-        finally:
-            for consumer in consumers:
-                consumer.stop.set()
-            for consumer in consumers:
-                consumer.join(PATIENCE_S)
 
     def recorded_s(self, plan: Plan) -> dict[str, float]:
         """Return the time of a plan's tasks by kind, as their manifests have it."""

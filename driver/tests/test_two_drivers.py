@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from driver.tests.conftest import SteeredArtifacts
-from driver.tests.loop_bench import Consumer, Notes
+from driver.tests.loop_bench import Consumer, Notes, consuming
 from tests.servers import redis as redis_server
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -97,15 +97,8 @@ class Cluster:
             session = self.session()
             worker = Worker(Copier(service, own, tables, self.log), session.artifacts, session.leases)  # type: ignore[arg-type]
             consumers.append(Consumer(session.queue, worker))
-        for consumer in consumers:
-            consumer.start()
-        try:
+        with consuming(consumers):
             yield
-        finally:
-            for consumer in consumers:
-                consumer.stop.set()
-            for consumer in consumers:
-                consumer.join(PATIENCE_S)
 
     def left_over(self) -> int:
         """The number of messages and dead letters."""
