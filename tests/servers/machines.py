@@ -119,6 +119,18 @@ def machines(names: Sequence[str], environment: dict[str, str]) -> Iterator[dict
         yield found
 
 
+@contextmanager
+def disk(place: Path, num_bytes: int) -> Iterator[None]:
+    """Give a folder a file system of its own. Machines see it if they start processes later."""
+    place.mkdir()
+    options = f"size={num_bytes},mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "poolbench-store", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=False)
+
+
 def _namespace(stack: ExitStack, name: str) -> str:
     assert len(name) <= _MAX_NAME, name
     _ip("netns", "add", name)

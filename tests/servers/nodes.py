@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import httpx
@@ -28,8 +28,6 @@ from tests.servers.machines import Machine
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
-from poolbench.queue.envelope import queue_name
-from poolbench.queue.lists import keys_of
 from poolbench.storage import ObjectInfo, open_store
 from poolbench.storage.base import ObjectStore
 
@@ -56,6 +54,7 @@ class Nodes:
         threads: Threads of this process that are on the desk.
         clocks: The wall clocks of the Python processes of workers and driver.
         gateway: The S3 service, if the store is not a folder.
+        head_program: Module that the head runs.
     """
 
     machines: dict[str, Machine]
@@ -64,6 +63,7 @@ class Nodes:
     threads: ThreadPoolExecutor
     clocks: dict[str, Clock]
     gateway: Gateway | None = None
+    head_program: str = "deploy.nodes.head"
 
     @property
     def desk(self) -> Machine:
@@ -85,17 +85,6 @@ class Nodes:
         """Return a client of the broker, for threads on the desk."""
         return Redis(self.desk.address, BROKER_PORT, password=redis_server.PASSWORD)
 
-    def busy(self) -> set[str]:
-        """Return the services whose tasks wait, or are in work, by the broker."""
-
-        def read() -> set[str]:
-            broker = self.broker()
-            waiting = {name for name in SERVICES if any(broker.llen(key) for key in keys_of(queue_name(name)))}
-            in_work = {json.loads(entry)[2] for entry in broker.hvals("unacked")}  # the queue of each, as kombu stores
-            return waiting | {name for name in SERVICES if queue_name(name) in in_work}
-
-        return self.inside(read)
-
     def start_head(self) -> None:
         """Start the head, whose state Ray keeps in Redis."""
         state = {
@@ -106,7 +95,7 @@ class Nodes:
         head = self.machines["head"]
         # Machines see one another's processes here: Ray would take a worker's for the head that this file names.
         forgotten = ["sh", "-c", f'rm -f {self.folder}/ray/ray_current_cluster; exec "$@"', "sh"]
-        command = [sys.executable, "-m", "deploy.nodes.head", "--address", head.address]
+        command = [sys.executable, "-m", self.head_program, "--address", head.address]
         head.start([*_SUPERVISED, *forgotten, *command], self.folder / "head.log", **state)
 
     def start_worker(self, name: str, services: tuple[str, ...], *before: str) -> None:
@@ -127,7 +116,8 @@ class Nodes:
         def answers(name: str) -> bool:
             address = f"{self.environment['POOLBENCH_HTTP']}/{name}{HEALTH_PATH}"
             try:  # with a connection of its own: an old one may lead to a machine that is no more
-                return httpx.get(address, headers=headers, timeout=_HEALTH_TIMEOUT_S).is_success
+                # Without TLS nothing is verified; to load the certificates of authorities would take 20 ms.
+                return httpx.get(address, headers=headers, timeout=_HEALTH_TIMEOUT_S, verify=False).is_success
             except httpx.HTTPError:
                 return False
 
@@ -181,14 +171,7 @@ class Nodes:
         return self.rows()
 
 
-def _mount(stack: ExitStack, place: Path, num_bytes: int) -> None:
-    place.mkdir()
-    options = f"size={num_bytes},mode=0700"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "poolbench-store", str(place)], check=True)
-    stack.callback(subprocess.run, ["umount", "--lazy", str(place)], check=False)
-
-
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, variables: dict[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
     return kept | {
         "TMPDIR": str(folder),
@@ -198,11 +181,18 @@ def _environment(folder: Path) -> dict[str, str]:
         "POOLBENCH_STORE": str(folder / "store"),
         "POOLBENCH_SHARED_MACHINE": "1",
         "PYTHONPATH": str(REPOSITORY),
+        **variables,
     }
 
 
 @contextmanager
-def serve(spare: Collection[str] = (), *, s3: bool = False, disks: dict[str, int] | None = None) -> Iterator[Nodes]:
+def serve(
+    *spare: str,
+    s3: bool = False,
+    disks: Mapping[str, int] = MappingProxyType({}),
+    head_program: str = Nodes.head_program,
+    **variables: str,
+) -> Iterator[Nodes]:
     """Yield a cluster of a head and the workers `first` and `second`.
 
     Args:
@@ -210,13 +200,15 @@ def serve(spare: Collection[str] = (), *, s3: bool = False, disks: dict[str, int
         s3: Whether the store is an S3 service of the desk instead of a shared folder.
         disks: Sizes of file systems in bytes, by the name of their folder below `Nodes.folder`. A test can fill each,
             or make it read-only.
+        head_program: Module that the head runs.
+        variables: Further variables of the environment of every machine.
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="pb"))  # a short path: it holds Ray's Unix sockets
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        for name, num_bytes in (disks or {}).items():  # before any machine starts: each sees the mounts of its start
-            _mount(stack, folder / name, num_bytes)
-        environment = _environment(folder)
+        for name, num_bytes in disks.items():  # before any machine starts: each sees the mounts of its start
+            stack.enter_context(network.disk(folder / name, num_bytes))
+        environment = _environment(folder, variables)
         found = stack.enter_context(network.machines(("head", "first", "second", "desk", *spare), environment))
         desk = found["desk"]
         environment["POOLBENCH_BROKER"] = f"redis://:{redis_server.PASSWORD}@{desk.address}:{BROKER_PORT}/0"
@@ -229,7 +221,7 @@ def serve(spare: Collection[str] = (), *, s3: bool = False, disks: dict[str, int
             environment |= service.environment
         library = clocks.build(folder)
         right = {name: clocks.clock(library, folder / f"clock-{name}") for name in found}
-        nodes = Nodes(found, folder, environment, threads, right, service)
+        nodes = Nodes(found, folder, environment, threads, right, service, head_program)
         _start(nodes)
         yield nodes
 

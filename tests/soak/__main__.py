@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tests.soak.recovery import RECOVERY_S, strike
 from tests.soak.work import Work
 
 _CONSOLE = Console(width=150)
+_PROGRAMS = ("tc", "iptables", "g++")
 _SPARE_S = 1500.0  # beside the minutes: the start, the last recovery and the end of the last run
 
 
@@ -84,7 +86,9 @@ def _missing(plan: Plan) -> str:
     """Return what this machine lacks."""
     if why := machines.missing() or ("" if redis.available() else "needs the Debian package redis-server"):
         return why
-    return f"an S3 service needs {', '.join(ceph.missing())}" if plan.store == "s3" and ceph.missing() else ""
+    lacking = [name for name in _PROGRAMS if shutil.which(name) is None]
+    lacking += ceph.missing() if plan.store == "s3" else []
+    return f"needs {', '.join(lacking)}; tests/README.md names the Debian packages" if lacking else ""
 
 
 def _disturb(cluster: Nodes, work: Work, plan: Plan, deadline: Deadline) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ class Deadline:
         self._late = False
 
     def __enter__(self) -> Deadline:
-        signal.signal(signal.SIGALRM, self._ring)
+        self._before = signal.signal(signal.SIGALRM, self._ring)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         return self
 
@@ -35,6 +35,7 @@ class Deadline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
 
     def _ring(self, number: int, frame: FrameType | Any) -> None:
         faulthandler.dump_traceback()

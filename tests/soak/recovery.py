@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tests.servers.nodes import Nodes
+from tests.soak.busy import busy
 from tests.soak.faults import Fault
 from tests.waiting import wait_until
 
@@ -33,9 +34,9 @@ def strike(nodes: Nodes, fault: Fault, rng: random.Random) -> dict[str, Any]:
         machine's `load`. A time is None if the recovery did not come within `RECOVERY_S`.
     """
     with suppress(AssertionError):
-        wait_until(nodes.busy, _WORK_COMES_S, _POLL_S)
-    busy, before, began_s = nodes.busy(), nodes.manifests(), time.monotonic()
-    interrupted = sorted(busy & set(fault(nodes, rng)))
+        wait_until(lambda: busy(nodes), _WORK_COMES_S, _POLL_S)
+    at_work, before, began_s = busy(nodes), nodes.manifests(), time.monotonic()
+    interrupted = sorted(at_work & set(fault(nodes, rng)))
 
     def measured(recovered: Callable[[], bool]) -> float | None:
         with suppress(AssertionError):

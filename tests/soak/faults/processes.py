@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 
 from tests.servers.nodes import HEAVY, LIGHT, Nodes
+from tests.soak.busy import busy
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
@@ -19,7 +20,7 @@ _DRIVER = "poolbench-driver"
 
 def replica(nodes: Nodes, rng: random.Random) -> Collection[str]:
     """Kill the replica of a service that has work, if there is one."""
-    service = rng.choice(sorted(nodes.busy()) or SERVICES)
+    service = rng.choice(sorted(busy(nodes)) or SERVICES)
     for machine in WORKERS:
         nodes.machines[machine].kill_processes(f"ServeReplica:{service}:")
     return [service]
