@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,10 +24,15 @@ URI = "s3://poolbench-test/nodes"
 
 @dataclass
 class Gateway:
-    """Ceph's gateway, which listens on its machine only, and the proxy, which all machines reach."""
+    """Ceph's gateway, which listens on its machine only, and the proxy, which all machines reach.
+
+    Attributes:
+        started: Done when the gateway answers for the first time.
+    """
 
     ceph: Ceph
     meddler: Meddler
+    started: Future[None]
 
     @property
     def service(self) -> S3Settings:
@@ -72,12 +78,11 @@ def serve(machine: Machine, folder: Path) -> Iterator[Gateway]:
     """Run a gateway on a machine, with its data in an empty folder. Call its methods in threads of the machine."""
     with machine.threads() as threads:
         ceph = threads.submit(Ceph, folder).result()
+        meddler = threads.submit(Meddler, str(ceph.service.endpoint), machine.address).result()
+        started = threads.submit(ceph.start)
         try:
-            threads.submit(ceph.start).result()
-            meddler = threads.submit(Meddler, str(ceph.service.endpoint), machine.address).result()
-            try:
-                yield Gateway(ceph, meddler)
-            finally:
-                meddler.stop()
+            yield Gateway(ceph, meddler, started)
         finally:
+            wait([started])
+            meddler.stop()
             ceph.stop()

@@ -231,6 +231,8 @@ def _start(nodes: Nodes) -> None:
     for port in (BROKER_PORT, RAY_STATE_PORT):
         nodes.start_redis(port)
     nodes.start_head()
+    if nodes.gateway:
+        nodes.gateway.started.result()
     nodes.start_worker("first", LIGHT)
     nodes.start_worker("second", HEAVY)
     try:
