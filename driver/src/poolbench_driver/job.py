@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from poolbench.concepts import CONCEPTS
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
@@ -16,7 +17,7 @@ from poolbench.telemetry.ids import identified
 from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
@@ -152,12 +153,14 @@ def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Ses
         model = imported_model(config, session.artifacts)
     else:
         model = describe_model(config, session.services)
+    concepts = [CONCEPTS.get(name) for name in config.concepts]
+    require_one_kind(config, concepts)
     scope = Scope(
         config,
         model,
         tuple(strategies),
         annotator_version(config.annotator),
-        absent=absent_concepts(config, neighbours_of(config)),
+        absent=absent_concepts(config, neighbours_of(config), beside_own=any(concept.corpus for concept in concepts)),
         present=frozenset(committed_keys(session.artifacts)),
         saes=sae_inputs(config, model, session.artifacts),
     )

@@ -15,7 +15,7 @@ from poolbench.suites import RankBoard, concept_check_rows, layer_stability, met
 from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
 from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
-from poolbench_driver.corpora.sources import dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
@@ -82,7 +82,7 @@ def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
 
 
 def _common_columns(scope: Scope, run_id: str) -> Row:
-    config, dataset = scope.config, dataset_identity(scope.config)
+    config, dataset = scope.config, run_dataset(scope.config, scope.concepts)
     return {
         "run_id": run_id,
         "suite": config.suite,

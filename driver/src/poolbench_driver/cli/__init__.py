@@ -18,6 +18,7 @@ from poolbench_driver.cli import (
     adhoc,
     attach,
     comparing,
+    concept,
     corpus,
     dead_letters,
     doctor,
@@ -45,6 +46,7 @@ for module in (runs, status, attach, comparing, planning, listing, embed, adhoc,
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")
+app.add_typer(concept.app, name="concept")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(dead_letters.app, name="dead-letters")
