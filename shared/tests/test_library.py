@@ -8,12 +8,20 @@ import pytest
 
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.corpora.own import OwnTexts, Text, build_own, revision_of
-from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, NotFoundError, RestrictedError, UnknownConceptError
+from poolbench.errors import (
+    ConceptTakenError,
+    ConfigError,
+    IntegrityError,
+    NotFoundError,
+    RestrictedError,
+    UnknownConceptError,
+)
 from poolbench.library import Library, attach, own_passages
 from poolbench.storage import NO_ACCESS, open_store
 
 PASSAGES = build_own(
-    "mine", OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)])
+    "mine",
+    OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)]),
 )
 MINE = Concept(
     "mine", "own", "Good passages.", "They are good.", "By hand.", matched_pairs=False, neighbours=Neighbours(),

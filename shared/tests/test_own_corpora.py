@@ -88,7 +88,7 @@ def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="no such file"):
         read_texts(tmp_path / "none.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(CorpusError, match="folder.jsonl: Is a directory"):
+    with pytest.raises(CorpusError, match=r"folder\.jsonl: Is a directory"):
         read_texts(tmp_path / "folder.jsonl")
 
 
@@ -154,7 +154,7 @@ def test_limits_are_named_before_a_run() -> None:
     assert "200 positives and 60 negatives" in messages(uneven, "warning")
     long = [Text(f"{text.text} {text.text[::-1]}", text.where) for text in texts(100, 3)]
     assert "positives are longer" in messages(build_own("mine", OwnTexts(long, texts(100, 2))), "warning")
-    assert "hold a seed word" in messages(few, "warning", seed_words=("word1",) + tuple(WORDS))
+    assert "hold a seed word" in messages(few, "warning", seed_words=tuple(WORDS))
 
 
 def test_two_documents_are_too_few_for_folds() -> None:

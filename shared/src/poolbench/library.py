@@ -22,7 +22,7 @@ from poolbench.storage.writer import table_from_bytes, table_to_bytes
 _DEFINITION = TypeAdapter(Concept)
 _FILE = "concept.json"
 _REVISION = "[0-9a-f]{16}"
-_ATTACHED: list["Library"] = []
+_ATTACHED: list[Library] = []
 
 
 class Library:

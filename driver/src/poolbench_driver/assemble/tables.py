@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -119,6 +120,20 @@ RANKED = (
     "d3.robust_ld",
     "d3.robust_lc",
 )
+
+
+def why_empty(results: pa.Table) -> str:
+    """Return the most frequent reasons if no ranked figure of a run has a value; "" if one has.
+
+    A run that was asked for none of them is not empty.
+    """
+    rows = results.select(["metric", "value", "status", "reason"]).to_pylist()
+    ranked = [row for row in rows if row["metric"] in RANKED]
+    if not ranked or any(row["value"] is not None for row in ranked):
+        return ""
+    counts = Counter(f"{row['reason'] or 'no reason is recorded'} ({row['status']})" for row in ranked)
+    return "; ".join(reason for reason, _ in counts.most_common(3))
+
 
 #: One row per rank board: the test that any two strategies differ at all, and the critical difference.
 BOARDS = pa.schema(

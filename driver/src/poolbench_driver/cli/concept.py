@@ -117,7 +117,9 @@ def _made(name: str, flags: dict[str, Any]) -> Made:
     from poolbench_driver.own.definition import checked
 
     given = {flag: value for flag, value in flags.items() if value is not None and flag in _flags()}
-    given |= {flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given}
+    given |= {
+        flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
+    }
     base: Definition | None = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
     values = base.model_dump(mode="json") if base else {"id": name}
     return make(checked({**values, **given}, f"concept {name}"))

@@ -194,7 +194,9 @@ class LocalStep:
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     """Return the passages of one concept and split."""
     sizes = split_sizes(config)
-    params = PassagesParams.model_validate({"concept": concept.id, "split": split, **sizes, **concept_identity(config, concept)})
+    params = PassagesParams.model_validate(
+        {"concept": concept.id, "split": split, **sizes, **concept_identity(config, concept)}
+    )
     key = PASSAGES.key(TABLE(), params, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:

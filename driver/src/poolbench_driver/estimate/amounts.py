@@ -47,7 +47,7 @@ def passage_tokens(scope: Scope) -> float:
     windows = [concept.token_window for concept in scope.concepts]
     if not all(concept.corpus for concept in scope.concepts):
         if corpus.window:
-            windows = [tuple(corpus.window)]
+            windows = [corpus.window]
         elif corpus.source == "planted":
             windows = [_PLANTED_WINDOW]
     return TOKENS_PER_WORD * sum(sum(window) / 2 for window in windows) / max(1, len(windows))

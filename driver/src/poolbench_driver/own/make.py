@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,10 +28,10 @@ class Made:
         """Return whether anything can be measured with it."""
         return all(remark.level != "error" for remark in self.remarks)
 
-    def sizes(self) -> list[Mapping[str, object]]:
+    def sizes(self) -> list[dict[str, object]]:
         """Return the number of passages and documents by split and class."""
         rows = self.passages.select(["split", "label", "doc_id"]).to_pylist()
-        found = []
+        found: list[dict[str, object]] = []
         for split in ("train", "test", "scorer"):
             own = [row for row in rows if row["split"] == split]
             positives = sum(row["label"] for row in own)
@@ -83,7 +83,9 @@ def _neighbours(definition: Definition) -> Neighbours:
 
 
 def _texts(definition: Definition) -> OwnTexts:
-    positives, negatives = (read_texts(Path(file)) if file else [] for file in (definition.positives, definition.negatives))
+    positives, negatives = (
+        read_texts(Path(file)) if file else [] for file in (definition.positives, definition.negatives)
+    )
     pairs = read_pairs(Path(definition.pairs)) if definition.pairs else []
     if not (positives or pairs):
         raise ConfigError(f"concept {definition.id} names no texts; give positives and negatives, or pairs")

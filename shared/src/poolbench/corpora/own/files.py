@@ -107,7 +107,7 @@ def _json_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, An
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{where}: not JSON ({error}); one object per line is expected") from None
         if not isinstance(values, dict):
-            raise CorpusError(f"{where}: a {type(values).__name__}; expected an object such as {{\"text\": \"...\"}}")
+            raise CorpusError(f'{where}: a {type(values).__name__}; expected an object such as {{"text": "..."}}')
         yield where, values
 
 
