@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +64,12 @@ def check(
     display: Display = "plain",
 ) -> int:
     """Say what a concept's texts allow to measure; exit code 1 if nothing can be. Nothing is stored."""
-    made = _made(name, locals())
+    from poolbench_driver.cluster.session import open_artifacts
+
+    flags = locals()
+    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
+        open_artifacts()
+    made = _made(name, flags)
     _show(made, as_json=display == "json")
     return Exit.DONE if made.usable else Exit.FAILURES
 

@@ -76,10 +76,10 @@ def make(definition: Definition) -> Made:
 
 
 def _neighbours(definition: Definition) -> Neighbours:
-    names = [CONCEPTS.get(name).id for name in definition.neighbours]
+    names = definition.neighbours
     if definition.id in names or len(set(names)) < len(names):
         raise ConfigError(f"neighbours {', '.join(names)}: name two different concepts, other than {definition.id}")
-    return Neighbours(*names)
+    return Neighbours(*(CONCEPTS.get(name).id for name in names))
 
 
 def _texts(definition: Definition) -> OwnTexts:

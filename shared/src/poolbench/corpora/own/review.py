@@ -18,7 +18,7 @@ from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, token_difference
 MIN_GROUPS = 5
 #: Fewer passages of a class train no scorer, and without a scorer D2 and D3 are null.
 MIN_SCORER = 10
-#: With fewer groups of a class the intervals are so wide that strategies can hardly be told apart.
+#: With fewer groups of a class the intervals are so wide that strategies can hardly be distinguished.
 FEW_GROUPS = 50
 #: A ratio of the classes above this is mentioned.
 UNBALANCED = 1.5
