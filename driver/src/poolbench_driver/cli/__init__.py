@@ -27,6 +27,7 @@ from poolbench_driver.cli import (
     importing,
     listing,
     planning,
+    reproduce,
     runs,
     status,
     steer,
@@ -42,7 +43,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (runs, status, attach, comparing, planning, listing, embed, adhoc, steer, upkeep, doctor):
+for module in (runs, status, attach, comparing, reproduce, planning, listing, embed, adhoc, steer, upkeep, doctor):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")
