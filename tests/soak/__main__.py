@@ -14,6 +14,7 @@ import random
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +129,8 @@ def _report(work: Work, events: list[dict[str, Any]], plan: Plan) -> int:
     target = Path(os.environ.get("SOAK_OUT", "bench/out")) / "soak.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(report, indent=1))
-    for line in (f"{counts}", *work.messages, *findings, f"written to {target}"):
+    messages = [f"{number} x {text}" for text, number in Counter(work.messages).items()]
+    for line in (f"{counts}", *messages, *findings, f"written to {target}"):
         _CONSOLE.print(line, markup=False, soft_wrap=True)
     return 1 if findings else 0
 

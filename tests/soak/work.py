@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from tests.figures import Rows, differences
 from tests.servers.nodes import Nodes
 
 _KILLED = -9
-_MAX_STARTS = 50
+_MAX_STARTS = 200
+_PAUSE_S = 2.0  # before the next start: a part of the cluster may be away
 _TAIL = 500  # characters of the driver's last words that are reported
 
 
@@ -82,6 +84,7 @@ class Work:
                 self.messages.append(f"exit {code}: {said.strip()[-_TAIL:]}")
             if "Traceback" in said:
                 self.findings.append(f"the driver ended with a traceback: {said[-4 * _TAIL :]}")
+            time.sleep(_PAUSE_S)
         else:
             self.findings.append(f"a run did not succeed in {_MAX_STARTS} starts")
             return
