@@ -100,7 +100,7 @@ def _compose(*arguments: str) -> None:
 
 
 def _own_variables() -> dict[str, str]:
-    """Return the variables of the compose file that are nobody's setting."""
+    """Return the variables of the compose file that are no settings."""
     image = ["docker", "image", "inspect", "--format", "{{.Id}}", "poolbench/head"]
     found = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
     # A head of other code must not restore the services of the one before.
