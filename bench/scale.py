@@ -69,7 +69,7 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
     for gpus in args.gpus:
         with _place(args) as place:
             layout = LAYOUTS[args.layout](gpus, work_s)
-            made = simulate(plans, times, layout, gpus, place, at_once=args.at_once)
+            made = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=args.warm)
             made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
         made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
         found[str(gpus)] = made
@@ -137,8 +137,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
     parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
-    parser.add_argument("--layout", choices=LAYOUTS, default="split")
-    parser.add_argument("--at-once", action="store_true", help="all drivers at once, not one run after the other")
+    parser.add_argument("--layout", choices=LAYOUTS, default="shared")
+    parser.add_argument("--in-turn", action="store_true", help="one run after the other, not all drivers at once")
+    parser.add_argument("--warm", action="store_true", help="models are loaded at the beginning")
     parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
     parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")
     parser.add_argument(

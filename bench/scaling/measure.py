@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,11 +18,12 @@ from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.estimate.schedule import chains
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
 from scaling.clock import SimulatedClock
-from scaling.cluster import GPU_SERVICES, NotifyingQueue, Replica, Switchboard, Times, Usage
+from scaling.cluster import GPU_SERVICES, Device, Layout, NotifyingQueue, Replica, Switchboard, Times, Usage
 
 
 class CountingStore:
@@ -113,11 +114,12 @@ class Place:
 def simulate(
     plans: Sequence[Plan],
     times: Times,
-    layout: Sequence[tuple[str, ...]],
+    layout: Layout,
     gpus: int,
     place: Place,
     *,
     at_once: bool,
+    warm: bool = False,
     max_rounds: int | None = None,
 ) -> dict[str, Any]:
     """Run the plans, each by a driver of its own, and return the figures.
@@ -129,6 +131,7 @@ def simulate(
         gpus: GPUs among the replicas.
         place: Queue and store.
         at_once: Whether all drivers start at once, or each after the one before.
+        warm: Whether the models are loaded at the beginning, those of several plans in turns.
         max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
     clock, usage = SimulatedClock(), Usage()
@@ -136,13 +139,17 @@ def simulate(
     store = CountingStore(place.store, clock, place.latency_s)
     began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
     queue = NotifyingQueue(broker, switchboard)
-    loops = [_loop(plan, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
+    loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = enumerate([[loop] for loop in loops] if at_once else [loops])
     drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in orders]
-    replicas = [
-        clock.start("+".join(each), _server(Replica(each, clock, switchboard, times, usage), broker, place.store))
-        for each in layout
+    made = [
+        Replica(service, device, clock, switchboard, times, usage)
+        for services, device in ((each, Device(clock)) for each in layout)
+        for service in services
     ]
+    if warm:
+        _load(made, [plan.scope.model.params["model"] for plan in plans])
+    replicas = [clock.start(each.service, _server(each, broker, place.store)) for each in made]
     elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     return {
@@ -153,6 +160,7 @@ def simulate(
         "layout": Counter("+".join(services) for services in layout),
         "busy_s": dict(usage.busy_s),
         "loading_s": dict(usage.loading_s),
+        "loads": dict(usage.loads),
         "utilisation": gpu_s / (gpus * elapsed_s),
         "driver": _driver_figures(loops, sum(actor.cpu_s for actor in drivers), store, elapsed_s),
         "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
@@ -160,6 +168,14 @@ def simulate(
         **_process_figures(began_s),
         "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
     }
+
+
+def _load(replicas: Iterable[Replica], models: Sequence[str]) -> None:
+    """Load the models into the replicas of each service, in turns."""
+    seen: Counter[str] = Counter()
+    for replica in replicas:
+        replica.loaded = models[seen[replica.service] % len(models)]
+        seen[replica.service] += 1
 
 
 def _process_figures(began_s: float) -> dict[str, Any]:
@@ -186,7 +202,13 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
 
 
 def _loop(
-    plan: Plan, number: int, clock: SimulatedClock, queue: NotifyingQueue, store: CountingStore, max_rounds: int | None
+    plan: Plan,
+    times: Times,
+    number: int,
+    clock: SimulatedClock,
+    queue: NotifyingQueue,
+    store: CountingStore,
+    max_rounds: int | None,
 ) -> TimedLoop:
     artifacts, rounds_s = Artifacts(cast(ObjectStore, store)), list[float]()
     loop = TimedLoop(
@@ -197,6 +219,7 @@ def _loop(
         Quiet(),
         run_id=f"run{number}",
         clock=clock,
+        chains=chains(plan.tasks.values(), times.tasks),
         cancelled=lambda: max_rounds is not None and len(rounds_s) >= max_rounds,
     )
     loop.rounds_s = rounds_s
