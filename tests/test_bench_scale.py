@@ -106,7 +106,7 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
     assert made["gpu_busy_s"] == pytest.approx(on_gpus)
     assert 0 < made["utilisation"] <= 1
     driver = made["driver"]
-    assert driver["rounds"] > 10 and driver["store_requests"]["put"] > 0
+    assert driver["rounds"] > 10 and driver["store"]["requests"]["put"] > 0
     assert driver["round_max_s"] >= driver["round_p95_s"] > 0
 
 
@@ -146,5 +146,5 @@ def test_the_benchmark_writes_its_report(tmp_path: Path) -> None:
     finally:
         path.unlink(missing_ok=True)
     assert set(report["figures"]["sizes"]) == {"1", "4"}
-    assert 0 < report["ratios"]["scale.efficiency_4"] <= 1.5
+    assert 0 < report["ratios"]["scale.efficiency_4"] <= 1
     assert not list(tmp_path.iterdir())

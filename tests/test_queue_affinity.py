@@ -19,7 +19,7 @@ class Consumer:
 
     def __init__(self, url: str, loaded: str) -> None:
         self.loaded, self.now_s = loaded, 0.0
-        app = Broker(url).celery_app("steerer", Affinity(lambda: self.loaded, lambda: self.now_s))
+        app = Broker(url).celery_app("steerer", Affinity(lambda: self.loaded, lambda: self.now_s, lambda _: None))
         self._channel = app.connection_for_read().default_channel
 
     def take(self) -> str:

@@ -35,10 +35,11 @@ _SMALL = pa.table({"x": [0]})
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each task by id, and of loading a model by service."""
+    """Seconds of each task by id, and of loading a model by service; how many were recorded, and how many modelled."""
 
     tasks: Mapping[str, float]
     loading: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -190,7 +191,7 @@ class Replica:
 
     def serve(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         """Take messages and execute them, until the simulation ends."""
-        affinity = Affinity(lambda: self.loaded, self._clock.now_s)
+        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=lambda _: None)  # `wait` does
         channel = queue.broker.celery_app(self.service, affinity).connection_for_read().default_channel
         worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import psutil
-
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
@@ -33,6 +31,7 @@ class CountingStore:
         self._store, self._clock, self.latency_s = store, clock, latency_s
         self.together = False  # whether a batch of requests waits as a whole
         self.requests: Counter[str] = Counter()
+        self.num_bytes = 0  # of contents written and read
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -43,7 +42,9 @@ class CountingStore:
             self.requests[name] += 1
             if self.latency_s and not self.together:
                 self._clock.sleep(self.latency_s)
-            return found(*args, **options)
+            answer = found(*args, **options)
+            self.num_bytes += sum(len(each) for each in (*args, answer) if isinstance(each, bytes))
+            return answer
 
         return counted
 
@@ -107,7 +108,6 @@ class Place:
 
     broker: str
     store: ObjectStore
-    broker_pid: int | None = None  # of a server; None for a folder
     latency_s: float = 0.0  # of the driver's requests to the store, above what they take here
 
 
@@ -136,8 +136,8 @@ def simulate(
     """
     clock, usage = SimulatedClock(), Usage()
     switchboard, broker = Switchboard(clock), Broker(place.broker)
-    store = CountingStore(place.store, clock, place.latency_s)
-    began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
+    store, at_replicas = CountingStore(place.store, clock, place.latency_s), CountingStore(place.store, clock, 0.0)
+    began_s, before = time.perf_counter(), broker_load(broker)
     queue = NotifyingQueue(broker, switchboard)
     loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = enumerate([[loop] for loop in loops] if at_once else [loops])
@@ -149,7 +149,7 @@ def simulate(
     ]
     if warm:
         _load(made, [plan.scope.model.params["model"] for plan in plans])
-    replicas = [clock.start(each.service, _server(each, broker, place.store)) for each in made]
+    replicas = [clock.start(each.service, _server(each, broker, cast(ObjectStore, at_replicas))) for each in made]
     elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     return {
@@ -163,7 +163,8 @@ def simulate(
         "loads": dict(usage.loads),
         "utilisation": gpu_s / (gpus * elapsed_s),
         "driver": _driver_figures(loops, sum(actor.cpu_s for actor in drivers), store, elapsed_s),
-        "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
+        "broker": _broker_figures(before, broker_load(broker), elapsed_s),
+        "store_of_replicas": _store_figures(at_replicas, elapsed_s),
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
         **_process_figures(began_s),
         "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
@@ -196,9 +197,35 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
         "rounds": len(rounds_s),
         "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
         "round_max_s": rounds_s[-1],
-        "store_requests": dict(store.requests),
-        "store_requests_per_s": store.requests.total() / elapsed_s,
+        "store": _store_figures(store, elapsed_s),
     }
+
+
+def _store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
+    """Return the requests to the store and their bytes."""
+    total = store.requests.total()
+    return {"requests": dict(store.requests), "requests_per_s": total / elapsed_s, "bytes": store.num_bytes}
+
+
+def broker_load(broker: Broker) -> dict[str, float] | None:
+    """Return what a Redis server has done so far; None for a folder."""
+    if broker.is_folder:
+        return None
+    told = broker.redis_client().info()
+    return {
+        "commands": told["total_commands_processed"],
+        "bytes": told["total_net_input_bytes"] + told["total_net_output_bytes"],
+        "cpu_s": told["used_cpu_user"] + told["used_cpu_sys"],
+    }
+
+
+def _broker_figures(
+    before: dict[str, float] | None, after: dict[str, float] | None, elapsed_s: float
+) -> dict[str, float] | None:
+    if before is None or after is None:
+        return None
+    done = {name: after[name] - before[name] for name in before}
+    return {**done, "commands_per_s": done["commands"] / elapsed_s, "cores": done["cpu_s"] / elapsed_s}
 
 
 def _loop(
@@ -239,13 +266,6 @@ def _server(replica: Replica, broker: Broker, store: ObjectStore) -> Any:
     from poolbench.queue import TaskQueue
 
     return lambda: replica.serve(TaskQueue(broker), Artifacts(store), open_leases(broker))
-
-
-def _cpu_s(pid: int | None) -> float:
-    if pid is None:
-        return 0.0
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def stored_bytes(folder: Path) -> int:

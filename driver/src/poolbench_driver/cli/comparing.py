@@ -37,8 +37,8 @@ def compare(
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
 
-    folders = [_find(output, name) for name in (first, second)]
-    rows = [_results(folder) for folder in folders]
+    folders = [find_run(output, name) for name in (first, second)]
+    rows = [read_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
     for wanted in metric or ():
         _require_measured(wanted, rows)
@@ -68,7 +68,7 @@ def ranks(
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
-    rows = join_rows([_results(_find(output, name)) for name in names])
+    rows = join_rows([read_results(find_run(output, name)) for name in names])
     if metric not in (known := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)
@@ -78,7 +78,7 @@ def ranks(
     return Exit.DONE
 
 
-def _find(output: Path, name: str) -> RunFolder:
+def find_run(output: Path, name: str) -> RunFolder:
     """Return a run below `output`, or the run in the folder `name`."""
     from poolbench_driver.rundir import RunFolder
 
@@ -88,7 +88,7 @@ def _find(output: Path, name: str) -> RunFolder:
     return RunFolder.find(output, name)
 
 
-def _results(folder: RunFolder) -> list[dict[str, Any]]:
+def read_results(folder: RunFolder) -> list[dict[str, Any]]:
     """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows."""
     from poolbench.contracts.results import RESULT_SCHEMA
 

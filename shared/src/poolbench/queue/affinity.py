@@ -26,13 +26,18 @@ class Affinity:
     Args:
         loaded: Returns the id of the model that is loaded; empty if none is.
         now_s: The time in seconds.
+        sleep: Called with the seconds of a pause after all tasks were left to others.
         patience_s: Every task is taken at the latest so long after this replica has first seen it.
     """
 
     def __init__(
-        self, loaded: Callable[[], str], now_s: Callable[[], float] = time.monotonic, patience_s: float = PATIENCE_S
+        self,
+        loaded: Callable[[], str],
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        patience_s: float = PATIENCE_S,
     ) -> None:
-        self._loaded, self._now_s, self._patience_s = loaded, now_s, patience_s
+        self._loaded, self._now_s, self.sleep, self._patience_s = loaded, now_s, sleep, patience_s
         self._seen_s: dict[str, float] = {}  # when a task was first left to others, by its id
 
     @property

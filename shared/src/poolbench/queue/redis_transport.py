@@ -3,7 +3,6 @@
 import functools
 import json
 import logging
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -141,7 +140,7 @@ class Channel(kombu_redis.Channel):
             return first
         spool.put_back(key, item)
         if position is None:
-            time.sleep(LOOK_AGAIN_S)
+            affinity.sleep(LOOK_AGAIN_S)
             return None
         raw, message = others[position - 1]
         return message if spool.take(key, raw) else None

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from poolbench.errors import ConfigError
+from poolbench.library import attach
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
@@ -76,6 +77,7 @@ class Replica:
         self.service = load_service(service, module)
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
         require_conditional_writes(store)
+        attach(store)
         self.worker = Worker(self.service, Artifacts(store), open_leases(Broker(self.settings.broker_url)))
         self._border: Border | None = None
         release_memory = getattr(self.service, "release_memory", None)
