@@ -94,7 +94,7 @@ def recorded(uri: str | None) -> Rates | None:
     if uri is None:
         return None
     artifacts = Artifacts(open_store(uri))
-    return read_rates(artifacts, committed_keys(artifacts), [kind for kind in SERVICE_STEPS])
+    return read_rates(artifacts, committed_keys(artifacts), SERVICE_STEPS)
 
 
 def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:

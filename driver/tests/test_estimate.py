@@ -16,8 +16,8 @@ from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
 from poolbench_driver.estimate.amounts import Amount, amounts_of
 from poolbench_driver.estimate.flops import Model
 from poolbench_driver.estimate.hardware import GPUS
-from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.order import chains_of
+from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.schedule import Capacity, chains, schedule
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
