@@ -62,7 +62,7 @@ def test_a_task_of_another_model_waits_for_some_time_only(url: str) -> None:
     assert consumer.take() == ""
     consumer.now_s = PATIENCE_S
     own = send(url, "a", number=1)[0]
-    assert consumer.take() == foreign  # before its own: nobody else has taken it
+    assert consumer.take() == foreign  # before its own: no other replica has taken it
     assert consumer.take() == own
 
 

@@ -211,11 +211,11 @@ def broker_load(broker: Broker) -> dict[str, float] | None:
     """Return what a Redis server has done so far; None for a folder."""
     if broker.is_folder:
         return None
-    told = broker.redis_client().info()
+    info = broker.redis_client().info()
     return {
-        "commands": told["total_commands_processed"],
-        "bytes": told["total_net_input_bytes"] + told["total_net_output_bytes"],
-        "cpu_s": told["used_cpu_user"] + told["used_cpu_sys"],
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        "cpu_s": info["used_cpu_user"] + info["used_cpu_sys"],
     }
 
 

@@ -62,7 +62,7 @@ def _parse(pipeline: str, texts: Sequence[str]) -> list[Columns]:
 
 
 def _end_with_owner(owner: int) -> None:
-    """End this process when the replica is gone: after SIGKILL, nobody else would end it."""
+    """End this process when the replica is gone: no other process would end it after SIGKILL."""
 
     def watch() -> None:
         while os.getppid() == owner:
