@@ -59,6 +59,7 @@ class Nodes:
     machines: dict[str, Machine]
     folder: Path
     environment: dict[str, str]
+    head_program: str = "deploy.nodes.head"
 
     @property
     def store(self) -> ObjectStore:
@@ -87,7 +88,7 @@ class Nodes:
         # Machines see one another's processes here: Ray would take a worker's for the head that this file names.
         (self.folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
         head = self.machines["head"]
-        command = [sys.executable, "-m", "deploy.nodes.head", "--address", head.address]
+        command = [sys.executable, "-m", self.head_program, "--address", head.address]
         head.start(command, self.folder / "head.log", **state)
 
     def start_worker(self, name: str, services: tuple[str, ...], *before: str) -> None:
@@ -147,12 +148,16 @@ def _mount(stack: ExitStack, place: Path, num_bytes: int) -> None:
 
 
 @contextmanager
-def serve(*spare: str, store_bytes: int = 0) -> Iterator[Nodes]:
+def serve(
+    *spare: str, store_bytes: int = 0, head_program: str = Nodes.head_program, **variables: str
+) -> Iterator[Nodes]:
     """Yield a cluster of a head and the workers `first` and `second`.
 
     Args:
         spare: Names of machines where nothing runs.
         store_bytes: Size of a file system for the store alone, which a test can fill or make read-only; 0 for none.
+        head_program: Module that the head runs.
+        variables: Further variables of the environment of every machine.
     """
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="pb"))  # a short path: it holds Ray's Unix sockets
@@ -168,9 +173,10 @@ def serve(*spare: str, store_bytes: int = 0) -> Iterator[Nodes]:
             "POOLBENCH_STORE": str(folder / "store"),
             "POOLBENCH_SHARED_MACHINE": "1",
             "PYTHONPATH": str(REPOSITORY),
+            **variables,
         }
         found = stack.enter_context(network.machines(("head", "first", "second", "desk", *spare), environment))
-        nodes = Nodes(found, folder, environment)
+        nodes = Nodes(found, folder, environment, head_program)
         broker = f"redis://:{redis_server.PASSWORD}@{nodes.desk.address}:{BROKER_PORT}/0"
         environment["POOLBENCH_BROKER"] = broker
         environment["POOLBENCH_HTTP"] = f"http://{found['head'].address}:8000"
