@@ -20,7 +20,7 @@ from rich.console import Console
 from deploy.local import apps
 from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
 from poolbench.contracts.wire import SERVICES, Exit
-from poolbench.errors import ConfigError, EndpointError
+from poolbench.errors import ConfigError
 
 HTTP = "http://0.0.0.0:8000"
 _CHECK_S = 5
