@@ -11,12 +11,12 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common table adhoc gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster test-all \
-	test-hostile soak fuzz lint bench picture clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster \
+	test-all test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,11 +90,15 @@ soak: install  ## Break a part of a cluster of four machines every 30 s while it
 fuzz: install  ## Read 10,000 mutated messages and files of each kind (FUZZ_N, FUZZ_SEED, FUZZ_TARGETS, FUZZ_ONLY)
 	@$(PY) -m tests.fuzz
 
-lint: install  ## Check style, types and who may import whom
+lint: install  ## Check style, types, the Dockerfile, and who may import whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/lint-imports
+	@$(BIN)/hadolint deploy/docker/Dockerfile
+
+sbom: install  ## List what each image holds, to sbom/ (after cluster-up DEPLOY=compose)
+	@$(PY) -m deploy.docker.sbom
 
 bench: install  ## Run every benchmark into bench/out/ and print one table
 	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NoReturn
 
 from rich.console import Console
@@ -19,6 +20,7 @@ from rich.console import Console
 from deploy.local import apps
 from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
 from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.errors import ConfigError
 
 HTTP = "http://0.0.0.0:8000"
 _CHECK_S = 5
@@ -65,10 +67,24 @@ def _end_with(head: subprocess.Popen[bytes]) -> NoReturn:
 
 def _command(options: argparse.Namespace) -> list[str]:
     state = []
-    if os.environ.get("RAY_REDIS_ADDRESS") and (password := os.environ.get("RAY_REDIS_PASSWORD")):
+    if os.environ.get("RAY_REDIS_ADDRESS") and (password := _redis_password()):
         state = [f"--redis-password={password}"]
     head = ["--head", f"--port={RAY_PORT}", "--num-cpus=2", "--include-dashboard=false"]
     return command(options.address, options.services, *head, *state)
+
+
+def _redis_password() -> str:
+    """Return the password of Ray's Redis: RAY_REDIS_PASSWORD, or the content of the file RAY_REDIS_PASSWORD_PATH."""
+    if given := os.environ.get("RAY_REDIS_PASSWORD", ""):
+        return given
+    if not (path := os.environ.get("RAY_REDIS_PASSWORD_PATH", "")):
+        return ""
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except OSError as error:
+        raise ConfigError(
+            f"RAY_REDIS_PASSWORD_PATH is {path!r}, which cannot be read ({error.strerror}): name another file"
+        ) from None
 
 
 def _keep_deployed(http: str) -> NoReturn:

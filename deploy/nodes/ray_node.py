@@ -60,7 +60,10 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     """Return Ray's command for a node that offers places for `services`."""
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
     own = [f"--node-ip-address={address}"] if address else []
-    own.append(f"--metrics-export-port={PlaceSettings.load().metrics_port or METRICS_PORT}")
+    port = PlaceSettings.load().metrics_port or METRICS_PORT
+    # For ports that it does not know Ray waits 15 s, and then ends. Its agents need longer on a busy machine.
+    own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
+    own.append(f"--runtime-env-agent-port={port + 2}")
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
 
 
