@@ -23,7 +23,7 @@ _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5
 class TaskQueue:
     """Producer and observer of the services' queues on one broker."""
 
-    def __init__(self, broker: Broker, store_id: Callable[[], str] | None = None) -> None:
+    def __init__(self, broker: Broker, store_id: Callable[[], str | None] | None = None) -> None:
         """Open the queues; `store_id` returns the id of the object store, for the consumers of the tasks to compare."""
         self.broker = broker
         self._store_id = store_id

@@ -41,7 +41,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread: threading.Thread | None = None
         self._service: str = config.adapter_config["service"]
         self._broker = Broker(ClusterSettings.load().broker_url)
-        self._queue = TaskQueue(self._broker, lambda: _sender().store_id or "")  # a retry is sent as it came
+        self._queue = TaskQueue(self._broker, lambda: _sender().store_id)  # a retry is sent as it came
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
         """Prepare the Celery application; the concurrency comes from our configuration, not Serve's."""
