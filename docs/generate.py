@@ -1,4 +1,4 @@
-"""Write the pages of this folder that come from the code: strategies, concepts, columns, bounds, settings, metrics.
+"""Write the pages of this folder that come from the code or from data, such as strategies, bounds and settings.
 
 `python docs/generate.py` writes them. `--check` names those that are out of date, with exit code 1.
 """
@@ -138,6 +138,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": strategies,
     "concepts.md": concepts,
     "results.md": results,
+    "results/published.md": lambda: _page(_beside("published_page").parts(_table)),
 }
 
 

@@ -95,21 +95,21 @@ def test_readme_is_short() -> None:
     assert any("docs/images/report.png" in line for line in lines[:20]), "the picture belongs to the first screen"
 
 
-def readme_commands() -> list[str]:
-    """Return the commands of the README in their order, each once."""
-    return list(dict.fromkeys(typed_commands((REPOSITORY / "README.md").read_text("utf-8"))))
+def commands_of(page: str) -> list[str]:
+    """Return the commands of a page in their order, each once."""
+    return list(dict.fromkeys(typed_commands((REPOSITORY / page).read_text("utf-8"))))
 
 
 def test_readme_starts_and_stops_a_cluster() -> None:
-    commands = readme_commands()
+    commands = commands_of("README.md")
     assert commands[0] == "make cluster-up" and commands[-1] == "make cluster-down"
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_readme_commands_work_as_typed(tmp_path: Path) -> None:
-    """Run them in the checkout, in order, with a cluster of their own.
+def test_commands_of_readme_and_tutorial_work_as_typed(tmp_path: Path) -> None:
+    """Run them in the checkout, in order, with a cluster of their own: the tutorial's before the cluster stops.
 
     README_STATE names the state folder of a stopped cluster that has run the demo before: `.ci/run` does
     not run it a second time.
@@ -126,7 +126,9 @@ def test_readme_commands_work_as_typed(tmp_path: Path) -> None:
     ):
         environment.pop(name, None)
     try:
-        for command in readme_commands():
+        *commands, stop = commands_of("README.md")
+        (REPOSITORY / "runs/my_concept.yaml").unlink(missing_ok=True)
+        for command in [*commands, *commands_of("docs/own-concepts.md"), stop]:
             done = _run(command, environment)
             assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"
     finally:

@@ -85,7 +85,7 @@ def answers(host: str, port: int) -> bool:
 
 def require_token(head: str) -> None:
     """Raise ConfigError if the head refuses our token; Ray's own node would try to join for minutes."""
-    from ray._raylet import GcsClient
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, and without annotations
     from ray.exceptions import AuthenticationError, RayError
 
     try:

@@ -1,6 +1,7 @@
 """Corpus files: what is written is read back, and what is malformed is named by file and line."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolbench.contracts.tables import PASSAGES
-from poolbench.corpora.groups import has_inferred_documents, infer_documents
+from poolbench.corpora.groups import has_inferred_documents, infer_documents, shared_shingles
 from poolbench.corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
+from poolbench.corpora.text import shingles
 from poolbench.errors import CorpusError, RestrictedError
 
 MANIFEST = CorpusManifest(revision=PLANTED_REVISION, tokenizer="words", window=(90, 140), recipe="a test")
@@ -132,6 +134,47 @@ def test_documents_are_inferred_from_shared_8_grams_and_pairs() -> None:
     texts = [f"{one} x", f"y {one} {two}", f"z {two}", "q r s t u v w x", "another text of this pair"]
     documents = infer_documents(bare(texts, [None, None, None, "p", "p"]))["doc_id"].to_pylist()
     assert documents == ["inferred/causation-0"] * 3 + ["inferred/causation-3"] * 2
+
+
+def templated(num: int, seed: int = 0) -> list[str]:
+    """Passages of one template: 24 fixed words around three chosen ones, and a sentence of their own."""
+    rng = random.Random(seed)
+    words = [f"word{number}" for number in range(4000)]
+    opening = "this is the report of the office for the week in which the following was seen and written down"
+    return [f"{opening} {' '.join(rng.sample(words, 30))} end of the report signed" for _ in range(num)]
+
+
+def test_a_template_does_not_make_one_document_of_a_corpus() -> None:
+    documents = infer_documents(bare(templated(200)))["doc_id"].to_pylist()
+    assert len(set(documents)) == 200
+
+
+def test_copies_are_one_document_even_among_passages_of_a_template() -> None:
+    """Sixty passages are copies of one, but for one word; they share a template with 140 others."""
+    copies = [templated(1, seed=9)[0].replace("end", f"end{number}") for number in range(60)]
+    documents = infer_documents(bare([*templated(140), *copies]))["doc_id"].to_pylist()
+    assert len(set(documents[:140])) == 140
+    assert len(set(documents[140:])) == 1
+    assert not set(documents[:140]) & set(documents[140:])
+
+
+def test_pairs_stay_together_at_every_threshold() -> None:
+    texts = templated(120)
+    pairs = [f"p{number % 60}" for number in range(120)]
+    documents = infer_documents(bare(texts, pairs))["doc_id"].to_pylist()
+    assert documents[:60] == documents[60:]
+    assert len(set(documents)) == 60
+
+
+@given(st.lists(st.text(alphabet="ab ", max_size=40), min_size=1, max_size=25))
+def test_shared_shingles_agree_with_sets(texts: list[str]) -> None:
+    grams = [shingles(text, 2) for text in texts]
+    found = shared_shingles(grams).toarray()
+    for first in range(len(texts)):
+        for second in range(len(texts)):
+            common = grams[first] & grams[second] if first < second else set()
+            frequent = {gram for gram in common if sum(gram in own for own in grams) > 20}
+            assert len(common - frequent) <= found[first, second] <= len(common)
 
 
 def test_named_documents_stay() -> None:

@@ -14,7 +14,7 @@ from deploy.s3.policies import ROLES, bucket_policy, policy
 from pydantic import SecretStr
 from tests.servers.ceph import Ceph
 
-from poolbench.contracts.wire import failure_path, progress_path, run_path, scorers_path
+from poolbench.contracts.wire import CONCEPTS_FOLDER, failure_path, progress_path, run_path, scorers_path
 from poolbench.errors import AccessDeniedError, RestrictedError, StoreError
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, require_conditional_writes
@@ -63,6 +63,10 @@ def _user(ceph: Ceph, role: str) -> S3Settings:
     return ceph.service.model_copy(update={"access_key": SecretStr(access), "secret_key": SecretStr(secret)})
 
 
+#: The definition of a concept of a user.
+OWN = f"{CONCEPTS_FOLDER}/mine/concept.json"
+
+
 def refused(call: Callable[[], object]) -> None:
     """Check that the service refuses a request, and that the store says so."""
     with pytest.raises((AccessDeniedError, RestrictedError)):
@@ -75,7 +79,7 @@ def test_a_driver_does_its_work(bucket: Bucket) -> None:
     driver.write_table(f"{KEY}.driver", TABLE)
     driver.write_table(f"{SENSITIVE}.driver", TABLE)
     assert driver.read_table(f"{SENSITIVE}.driver") == TABLE
-    for path in (run_path("a", "state.json"), "cancelled/x", f"{scorers_path('contrast')}b.json", "doctor/x"):
+    for path in (run_path("a", "state.json"), "cancelled/x", f"{scorers_path('contrast')}b.json", "doctor/x", OWN):
         driver.store.put(path, b"{}")
         assert driver.store.get(path) == b"{}"
         driver.store.delete(path)
@@ -103,7 +107,9 @@ def test_services_do_their_work_and_cannot_remove_what_is_committed(bucket: Buck
     assert not services.store.exists("cancelled/none"), "a missing object is missing, not forbidden"
     refused(lambda: services.delete(KEY))
     assert bucket.of("driver").read_table(KEY) == TABLE
-    for path in (run_path("a", "state.json"), "cancelled/x", "damaged/x", "activations/x.json", "elsewhere/x"):
+    bucket.owner.put(OWN, b"{}")
+    assert services.store.get(OWN) == b"{}"
+    for path in (run_path("a", "state.json"), "cancelled/x", "damaged/x", "activations/x.json", "elsewhere/x", OWN):
         refused(lambda path=path: services.store.put(path, b"{}"))
     bucket.owner.put(run_path("a", "state.json"), b"{}")
     refused(lambda: services.store.get(run_path("a", "state.json")))

@@ -7,6 +7,7 @@ From the top down; a package imports only what stands below it (`lint-imports` c
     report      tables of a run to its page          comparison  two runs, cell by cell
     assemble    artifacts to the tables of a run     release     steered texts as a dataset
     estimate    time, bytes and money of a run before it starts
+    reproduction  an official table beside a run
     records     records of runs in the object store
     rundir      the run's folder
     run         the loop, its display, the deletion of sensitive texts

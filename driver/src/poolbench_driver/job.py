@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from poolbench.concepts import CONCEPTS
 from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
@@ -14,9 +16,9 @@ from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import RunState
 from poolbench.telemetry.ids import identified
 from poolbench.telemetry.traces import start_tracing
-from poolbench_driver.assemble import assemble
+from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.corpora.sources import absent_concepts
+from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
@@ -107,12 +109,13 @@ class Job:
         return None
 
     def _finish(self, folder: RunFolder, publisher: Publisher, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
-        failures = list(loop.failures.values())
+        failures, empty = list(loop.failures.values()), why_empty(tables["results"])
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
-        publisher.write_state(RunState.FAILURES if failures else RunState.DONE, **_counts(loop), results_digest=digest)
+        state = RunState.FAILURES if failures or empty else RunState.DONE
+        publisher.write_state(state, **_counts(loop), results_digest=digest)
         report = write_report(folder)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
         publisher.publish_files()
@@ -122,7 +125,9 @@ class Job:
             without = f", {blocked} more could not be tried without them" if blocked else ""
             where = folder.file("failures.parquet")
             print(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
-        return Exit.FAILURES if failures else Exit.DONE
+        if empty:
+            print(f"no figure could be computed: {empty}", file=sys.stderr)
+        return Exit.FAILURES if failures or empty else Exit.DONE
 
 
 def _counts(loop: RunLoop) -> dict[str, int]:
@@ -153,12 +158,14 @@ def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Ses
         model = imported_model(config, session.artifacts)
     else:
         model = describe_model(config, session.services)
+    concepts = [CONCEPTS.get(name) for name in config.concepts]
+    require_one_kind(config, concepts)
     scope = Scope(
         config,
         model,
         tuple(strategies),
         annotator_version(config.annotator),
-        absent=absent_concepts(config, neighbours_of(config)),
+        absent=absent_concepts(config, neighbours_of(config), beside_own=any(concept.corpus for concept in concepts)),
         present=frozenset(committed_keys(session.artifacts)),
         saes=sae_inputs(config, model, session.artifacts),
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from poolbench import __version__
+from poolbench.concepts import CONCEPTS
 from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
@@ -161,7 +162,14 @@ _NOT_LISTED = ("manifest.json", "state.json")
 
 
 def run_id(config: RunConfig) -> str:
-    """Return budget, corpus and configuration hash: readable, and the same for the same work."""
+    """Return budget, corpus and configuration hash: readable, and the same for the same work.
+
+    A concept of the user may be removed and added again with other passages, so their revisions are part of the hash.
+    """
+    own = {name: corpus for name in config.concepts if (corpus := CONCEPTS.get(name).corpus)}
+    if own:
+        digest = hashlib.sha256(json.dumps([config.config_hash(), own], sort_keys=True).encode()).hexdigest()
+        return f"{config.budget.name}-own-{digest[:8]}"
     source = config.corpus.source if config.corpus.source in ("planted", "real") else "corpus"
     return f"{config.budget.name}-{source}-{config.config_hash()[:8]}"
 

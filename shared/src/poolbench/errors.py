@@ -120,6 +120,13 @@ class ErasedError(NotFoundError):
     code = "erased"
 
 
+class ConceptTakenError(ConfigError):
+    """Another concept has the name."""
+
+    code = "concept_taken"
+    http_status = 409
+
+
 class StoreError(PoolbenchError):
     """The object store cannot be reached, refuses the credentials, or is full."""
 

@@ -54,6 +54,8 @@ class Registry(Generic[T]):
         self.kind, self.group = kind, group
         self._of, self._built_in, self._unknown = of, tuple(built_in), unknown
         self._make: Callable[..., T] = make or of
+        #: Finds items that no package brings, such as a user's own. It is asked for names that are not registered.
+        self.find: Callable[[str], T | None] | None = None
         self._by_id = by_id
         self._items: dict[str, T] = {}
         self._loaded_points: set[EntryPoint] = set()
@@ -82,12 +84,14 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """Return the item of this id. Raise UnknownNameError with the nearest ids, or ConfigError as `all` does."""
         self._load()
-        if name not in self._items:
-            raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
-        return self._items[name]
+        if name in self._items:
+            return self._items[name]
+        if self.find is not None and (found := self.find(name)) is not None:
+            return found
+        raise self._unknown(name, self._items) if self._unknown else UnknownNameError(self.kind, name, self._items)
 
     def all(self) -> list[T]:
-        """Return every registered item, those of other packages included.
+        """Return every registered item, those of other packages included, those that `find` finds excluded.
 
         Raise ConfigError with the package whose plug-in cannot be loaded, or takes an id that is taken.
         """

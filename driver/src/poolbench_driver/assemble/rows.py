@@ -89,15 +89,16 @@ _IN_QUOTES = re.compile(r"(?<!\w)(['\"]).*?\1(?!\w)", re.DOTALL)
 
 
 @cache
-def _sensitive() -> frozenset[str]:
-    return frozenset(concept.id for concept in CONCEPTS.all() if concept.sensitive)
+def _is_sensitive(name: str) -> bool:
+    return CONCEPTS.get(name).sensitive
 
 
 def redacted(row: dict[str, Any]) -> dict[str, Any]:
     """Return a result row without the column `quoted`, which its reason loses if it concerns a sensitive concept."""
     quoted = row.get("quoted")
     row = {name: value for name, value in row.items() if name != "quoted"}
-    if row.get("reason") and _sensitive() & {row.get(column) for column in ("concept", "neighbour", "scorer")}:
+    named = (row.get(column) for column in ("concept", "neighbour", "scorer"))
+    if row.get("reason") and any(_is_sensitive(name) for name in named if name):
         row["reason"] = _without(row["reason"], quoted)
     return row
 

@@ -9,7 +9,9 @@ from poolbench import suites
 from poolbench.concepts import Concept
 from poolbench.contracts.tables import SCORES
 from poolbench.contracts.wire import UNSTEERED
+from poolbench.errors import CellError
 from poolbench.pooling.registry import StrategySpec
+from poolbench.statuses import Status
 from poolbench_driver.assemble.rows import Row, RowSource, missing, strategy_columns, with_metric
 from poolbench_driver.assemble.steered import SteeredTexts, Tables, directions_of, published
 from poolbench_driver.plan import PoolBenchPlan, SteeringStages
@@ -143,11 +145,23 @@ class SteeringRows:
 
     def _neighbours(self, concept: Concept) -> Iterator[tuple[str, suites.GatedScorer]]:
         for relation, name in RELATIONS.items():
-            yield relation, self.texts.scorers[getattr(concept.neighbours, name)]
+            if (neighbour := getattr(concept.neighbours, name)) is not None:
+                yield relation, self.texts.scorers[neighbour]
+
+    def _without_neighbour(self, concept: Concept) -> list[suites.Measure]:
+        """Return the null D3 measures of relations that the concept names no neighbour for."""
+        measures: list[suites.Measure] = []
+        for relation, name in RELATIONS.items():
+            if getattr(concept.neighbours, name) is None:
+                reason = f"concept {concept.id} names no {name.replace('_', ' ')} neighbour"
+                error, fields = CellError(Status.NO_SCORER, reason), {"scorer": concept.id, "direction": self.direction}
+                measures += suites.blank_d3(relation, error, **fields)
+                measures.append(suites.Measure.failed(f"d3.rep_{relation}", error, direction=self.direction))
+        return measures
 
     def _d3(self, concept: Concept, spec: StrategySpec, tables: Tables | Failure) -> list[suites.Measure]:
         target = self.texts.scorers[concept.id]
-        measures: list[suites.Measure] = []
+        measures = self._without_neighbour(concept)
         for relation, neighbour in self._neighbours(concept):
             if isinstance(tables, Failure):
                 fields = {"scorer": target.concept, "neighbour": neighbour.concept, "direction": self.direction}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ from poolbench.suites import RankBoard, concept_check_rows, layer_stability, met
 from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
 from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
-from poolbench_driver.corpora.sources import dataset_identity, dataset_revision
+from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
@@ -82,7 +83,7 @@ def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
 
 
 def _common_columns(scope: Scope, run_id: str) -> Row:
-    config, dataset = scope.config, dataset_identity(scope.config)
+    config, dataset = scope.config, run_dataset(scope.config, scope.concepts)
     return {
         "run_id": run_id,
         "suite": config.suite,
@@ -119,6 +120,20 @@ RANKED = (
     "d3.robust_ld",
     "d3.robust_lc",
 )
+
+
+def why_empty(results: pa.Table) -> str:
+    """Return the most frequent reasons if no ranked figure of a run has a value; "" if one has.
+
+    A run that was asked for none of them is not empty.
+    """
+    rows = results.select(["metric", "value", "status", "reason"]).to_pylist()
+    ranked = [row for row in rows if row["metric"] in RANKED]
+    if not ranked or any(row["value"] is not None for row in ranked):
+        return ""
+    counts = Counter(f"{row['reason'] or 'no reason is recorded'} ({row['status']})" for row in ranked)
+    return "; ".join(reason for reason, _ in counts.most_common(3))
+
 
 #: One row per rank board: the test that any two strategies differ at all, and the critical difference.
 BOARDS = pa.schema(

@@ -18,6 +18,7 @@ from poolbench_driver.cli import (
     adhoc,
     attach,
     comparing,
+    concept,
     corpus,
     dead_letters,
     doctor,
@@ -26,6 +27,7 @@ from poolbench_driver.cli import (
     importing,
     listing,
     planning,
+    reproduce,
     runs,
     status,
     steer,
@@ -41,10 +43,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (runs, status, attach, comparing, planning, listing, embed, adhoc, steer, upkeep, doctor):
+for module in (runs, status, attach, comparing, reproduce, planning, listing, embed, adhoc, steer, upkeep, doctor):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")
+app.add_typer(concept.app, name="concept")
 app.add_typer(importing.app, name="import")
 app.add_typer(export.app, name="export")
 app.add_typer(dead_letters.app, name="dead-letters")

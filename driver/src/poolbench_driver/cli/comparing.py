@@ -37,8 +37,8 @@ def compare(
         raise UnknownNameError("format", form, FORMATS)
     from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
 
-    folders = [_find(output, name) for name in (first, second)]
-    rows = [_results(folder) for folder in folders]
+    folders = [find_run(output, name) for name in (first, second)]
+    rows = [read_results(folder) for folder in folders]
     names = [part.strip() for part in across.split(",") if part.strip()] if across else []
     for wanted in metric or ():
         _require_measured(wanted, rows)
@@ -68,7 +68,7 @@ def ranks(
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
-    rows = join_rows([_results(_find(output, name)) for name in names])
+    rows = join_rows([read_results(find_run(output, name)) for name in names])
     if metric not in (known := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)
@@ -78,18 +78,18 @@ def ranks(
     return Exit.DONE
 
 
-def _find(output: Path, name: str) -> RunFolder:
+def find_run(output: Path, name: str) -> RunFolder:
     """Return the run in the folder `name`, a run below `output`, or a run of the store that is fetched there."""
-    from poolbench_driver.records import find_run
+    from poolbench_driver import records
     from poolbench_driver.rundir import RunFolder
 
     folder = Path(name)
     if (folder / "config.resolved.yaml").is_file():
         return RunFolder(folder.resolve())
-    return find_run(output, name)
+    return records.find_run(output, name)
 
 
-def _results(folder: RunFolder) -> list[dict[str, Any]]:
+def read_results(folder: RunFolder) -> list[dict[str, Any]]:
     """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows."""
     from poolbench.contracts.results import RESULT_SCHEMA
 

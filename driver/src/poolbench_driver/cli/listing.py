@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from poolbench.contracts.wire import scorers_path
-from poolbench.errors import PoolbenchError, UnknownNameError
+from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 
 Rows = list[dict[str, Any]]
@@ -31,17 +31,24 @@ def _strategies(_: Path) -> Rows:
 
 def _concepts(_: Path) -> Rows:
     from poolbench.concepts import CONCEPTS
+    from poolbench.library import Library
+    from poolbench_driver.cluster.session import open_artifacts
 
+    try:
+        own = Library(open_artifacts().store).all()
+    except ConfigError:  # the built-in ones need no cluster
+        typer.echo("no cluster is running here, so concepts of your own are not shown", err=True)
+        own = []
     return [
         {
             "id": c.id,
             "family": c.family,
             "matched pairs": c.matched_pairs,
             "sensitive": c.sensitive,
-            "distant neighbour": c.neighbours.linguistically_distant,
-            "close neighbour": c.neighbours.linguistically_close,
+            "distant neighbour": c.neighbours.linguistically_distant or "",
+            "close neighbour": c.neighbours.linguistically_close or "",
         }
-        for c in CONCEPTS.all()
+        for c in [*CONCEPTS.all(), *own]
     ]
 
 

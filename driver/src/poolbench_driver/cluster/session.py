@@ -12,6 +12,7 @@ import httpx
 
 from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER
 from poolbench.errors import EndpointError, InputError, PoolbenchError, shown
+from poolbench.library import attach
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
@@ -53,7 +54,10 @@ def open_artifacts() -> Artifacts:
 
 
 def _open_artifacts(settings: ClusterSettings) -> Artifacts:
-    return Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+    """Connect to the object store, and let this process find the concepts that are registered there."""
+    store = open_store(settings.store_uri, settings.restricted_uri)
+    attach(store)
+    return Artifacts(store)
 
 
 def try_health(session: Session, service: str) -> str:

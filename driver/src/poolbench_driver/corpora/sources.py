@@ -13,21 +13,57 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from poolbench.concepts import Concept
+from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import RunConfig
+from poolbench.corpora.groups import INFERENCE_VERSION
 from poolbench.corpora.io import read_concept
 from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
-from poolbench.errors import CorpusError
+from poolbench.errors import ConfigError, CorpusError
+from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
 _PLANTED = re.compile(rb'"source":\s*"planted-')
+#: A document that is named.
+_DOCUMENT = re.compile(rb'"doc_id":\s*"')
+#: The source of passages that a concept brings.
+OWN = "own"
+
+
+def concept_identity(config: RunConfig, concept: Concept) -> dict[str, Any]:
+    """Return source and revision of the passages of one concept, as keys hold them."""
+    if concept.corpus:
+        return {"source": OWN, "partition": 0, "revision": concept.corpus}
+    return dataset_identity(config)
+
+
+def run_dataset(config: RunConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
+    """Return source and revision of the passages of a run, as result rows hold them."""
+    own = {concept.id: concept.corpus for concept in concepts if concept.corpus}
+    if not own:
+        return dataset_identity(config)
+    revision = ", ".join(f"{name} {corpus}" for name, corpus in sorted(own.items()))
+    if len(own) == len(concepts):
+        return {"source": OWN, "revision": revision}
+    shared = dataset_identity(config)
+    return shared | {"source": f"{shared['source']}+{OWN}", "revision": f"{shared['revision']}, {revision}"}
+
+
+def require_one_kind(config: RunConfig, concepts: Sequence[Concept]) -> None:
+    """Raise ConfigError for a run of planted concepts and a user's own: they are never ranked together."""
+    own = [concept.id for concept in concepts if concept.corpus]
+    if own and len(own) < len(concepts) and config.corpus.source == "planted":
+        others = ", ".join(concept.id for concept in concepts if not concept.corpus)
+        raise ConfigError(
+            f"{', '.join(own)} would be ranked with planted passages of {others}, which are diagnostics: measure them "
+            "in two runs, or name a corpus for the others (--corpus real, or a folder)"
+        )
 
 
 def dataset_identity(config: RunConfig) -> dict[str, Any]:
-    """Return source and revision of the passages, as keys and result rows hold them."""
+    """Return source and revision of the corpus that a run names."""
     corpus = config.corpus
     identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
     if corpus.source == "planted":
@@ -38,7 +74,9 @@ def dataset_identity(config: RunConfig) -> dict[str, Any]:
         identity["revision"] = REAL_REVISION
     else:
         revision = folder_digest(Path(corpus.source))
-        return {"source": folder_origin(Path(corpus.source), revision), "revision": revision}
+        found = folder_facts(Path(corpus.source), revision)
+        inferred = {"inference": INFERENCE_VERSION} if found.lacks_documents else {}
+        return {"source": found.origin, "revision": revision} | inferred
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
@@ -58,9 +96,16 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str]:
-    """Return the concepts that the corpus cannot provide, with the reason; archives must be read to find out."""
+def absent_concepts(config: RunConfig, names: Sequence[str], *, beside_own: bool = False) -> dict[str, str]:
+    """Return the neighbours that have no passages, with the reason; archives must be read to find out.
+
+    Planted passages of a neighbour do not count beside concepts of the user (`beside_own`): a scorer trained on them
+    would judge real texts.
+    """
     source = config.corpus.source
+    concepts = [name for name in names if not CONCEPTS.get(name).corpus]
+    if source == "planted" and beside_own:
+        return dict.fromkeys(concepts, "it has planted passages only; name a corpus of it (--corpus real, or a folder)")
     if source == "planted":
         return {}
     if source != "real":
@@ -75,24 +120,34 @@ def absent_concepts(config: RunConfig, concepts: Sequence[str]) -> dict[str, str
 
 
 @lru_cache(maxsize=32)
-def concept_table(config: RunConfig, concept: str) -> pa.Table:
+def concept_table(config: RunConfig, name: str) -> pa.Table:
     """Return all splits of one concept; cached because several local steps use the same table."""
-    corpus = config.corpus
+    corpus, concept = config.corpus, CONCEPTS.get(name)
+    if concept.corpus:
+        return own_passages(concept)
     settings: dict[str, Any] = {**split_sizes(config), "seed": corpus.seed}
     if corpus.window:
         settings["window"] = corpus.window
     if corpus.source == "planted":
-        return build_planted(concept, **settings)
+        return build_planted(name, **settings)
     if corpus.source == "real":
         from poolbench.corpora.real import build_real
 
-        return build_real(concept, **settings)
-    return read_concept(Path(corpus.source), concept)
+        return build_real(name, **settings)
+    return read_concept(Path(corpus.source), name)
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """What the passages of a folder say about themselves."""
+
+    origin: str  # `planted` where the grammar made them, else `folder`
+    lacks_documents: bool  # whether some name no document, so that it is inferred
 
 
 @lru_cache(maxsize=32)
-def folder_origin(folder: Path, digest: str) -> str:
-    """Return `planted` where the grammar made a folder's passages, else `folder`.
+def folder_facts(folder: Path, digest: str) -> FolderFacts:
+    """Return where the passages of a folder come from, and whether their documents are named.
 
     The digest is part of the cache key, so changed contents are read again.
 
@@ -102,14 +157,15 @@ def folder_origin(folder: Path, digest: str) -> str:
     contents = [file.read_bytes() for file in sorted(folder.rglob("*.jsonl"))]
     records = sum(1 for content in contents for line in content.split(b"\n") if line.strip())
     planted = sum(len(_PLANTED.findall(content)) for content in contents)
+    lacks_documents = sum(len(_DOCUMENT.findall(content)) for content in contents) < records
     if planted == 0:
-        return "folder"
+        return FolderFacts("folder", lacks_documents)
     if planted < records:
         mixed = f"{planted} of {records} passages are planted"
         raise CorpusError(
             f"corpus {folder}: {mixed}; they are never ranked with real ones, give them a folder of their own"
         )
-    return "planted"
+    return FolderFacts("planted", lacks_documents)
 
 
 def folder_digest(folder: Path) -> str:
@@ -138,7 +194,9 @@ class LocalStep:
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     """Return the passages of one concept and split."""
     sizes = split_sizes(config)
-    params = PassagesParams.model_validate({"concept": concept.id, "split": split, **sizes, **dataset_identity(config)})
+    params = PassagesParams.model_validate(
+        {"concept": concept.id, "split": split, **sizes, **concept_identity(config, concept)}
+    )
     key = PASSAGES.key(TABLE(), params, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:

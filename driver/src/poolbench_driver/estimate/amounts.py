@@ -44,12 +44,12 @@ class Amount:
 def passage_tokens(scope: Scope) -> float:
     """Return the expected tokens of a passage: the middle of the window of the corpus."""
     corpus = scope.config.corpus
-    if corpus.window:
-        windows = [tuple(corpus.window)]
-    elif corpus.source == "planted":
-        windows = [_PLANTED_WINDOW]
-    else:
-        windows = [concept.token_window for concept in scope.concepts]
+    windows = [concept.token_window for concept in scope.concepts]
+    if not all(concept.corpus for concept in scope.concepts):
+        if corpus.window:
+            windows = [corpus.window]
+        elif corpus.source == "planted":
+            windows = [_PLANTED_WINDOW]
     return TOKENS_PER_WORD * sum(sum(window) / 2 for window in windows) / max(1, len(windows))
 
 

@@ -1,8 +1,8 @@
 """Concepts: their definition and registry, and the refusal to export what belongs to sensitive ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -12,18 +12,18 @@ from poolbench.contracts.keys import is_restricted
 from poolbench.errors import ConfigError, RestrictedError, UnknownConceptError
 from poolbench.registry import Registry
 
-Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract"]
+Family = Literal["sparse_lexical", "dense_lexical", "syntactic_discourse", "register", "semantic_abstract", "own"]
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The two concepts that D3 compares a concept with."""
+    """The two concepts that D3 compares a concept with; a concept of a user may name none or one."""
 
-    linguistically_distant: str
-    linguistically_close: str
+    linguistically_distant: str | None = None
+    linguistically_close: str | None = None
 
-    def __iter__(self) -> Any:
-        return iter((self.linguistically_distant, self.linguistically_close))
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in (self.linguistically_distant, self.linguistically_close) if name is not None])
 
 
 @validated(frozen=True, config=ConfigDict(extra="forbid"))
@@ -44,6 +44,7 @@ class Concept:
     min_source_domains: int = 3  # how many source domains its corpus needs
     version: int = 1
     reference: str = ""
+    corpus: str = ""  # revision of the passages that the concept brings; empty: they come from the run's corpus
 
 
 _CONCEPT = TypeAdapter(Concept)

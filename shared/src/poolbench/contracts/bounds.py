@@ -24,6 +24,8 @@ MAX_ROWS = 100_000
 MAX_WIDTH = 65_536
 """Numbers of one vector."""
 
+#: The id of a concept of a user.
+CONCEPT_PATTERN = r"^[a-z][a-z0-9_]{1,39}$"
 #: Text without control characters.
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
 

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from poolbench.errors import BrokerError, ConfigError
+from poolbench.library import attach
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.queue.owner import Owner, require_owner
@@ -77,6 +78,7 @@ class Replica:
         self.service = load_service(service, module)
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
         require_conditional_writes(store)
+        attach(store)
         own_id, leases = store_id(store), open_leases(Broker(self.settings.broker_url))
         _require_own_broker(self.settings, own_id)
         self.worker = Worker(self.service, Artifacts(store), leases, own_id)

@@ -22,6 +22,7 @@ class PassagesParams(StrictModel):
     revision: str | int | None = None  # revision of the grammar or readers, or hash of the files
     window: list[int] | None = None  # shortest and longest passage in tokens
     seed: int | None = None  # seed of the corpus
+    inference: int | None = None  # version of the rule that infers documents, where a folder does not name them
     rows: str | None = None  # hash of the passages, where a request carries them
 
 

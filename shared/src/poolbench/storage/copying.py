@@ -5,12 +5,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from poolbench.contracts.wire import ACTIVATIONS_FOLDER, ARTIFACTS_FOLDER, MANIFEST_FILE, RUNS_FOLDER, SCORERS_FOLDER
+from poolbench.contracts.wire import (
+    ACTIVATIONS_FOLDER,
+    ARTIFACTS_FOLDER,
+    CONCEPTS_FOLDER,
+    MANIFEST_FILE,
+    RUNS_FOLDER,
+    SCORERS_FOLDER,
+)
 from poolbench.errors import NotFoundError
 from poolbench.storage.base import STORE_ID, ObjectInfo, ObjectStore, store_id
 
 #: Everything else is a mark of work in progress, or is set aside. Restricted artifacts are never copied.
-COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, SCORERS_FOLDER, RUNS_FOLDER)
+COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, CONCEPTS_FOLDER, SCORERS_FOLDER, RUNS_FOLDER)
 #: Objects under way at once.
 _AT_ONCE = 16
 
@@ -25,16 +32,16 @@ class Copied:
 
 
 def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int], object] = lambda done: None) -> Copied:
-    """Copy artifacts, imported activations, scorers, records of runs, and the id of the store.
+    """Copy artifacts, imported activations, concepts of users, scorers, records of runs, and the id of the store.
 
     Manifests are copied last. So an interrupted copy holds no artifact in part, and the same call continues it. The
     source may be in use: what is committed while it is copied is left out, and `gc` must not run. Objects of
     artifacts never change, so one of the same size is not copied again. `report` gets the number of objects so far.
     """
     store_id(source)  # so that a copy belongs to the same cluster
-    committed = [info for info in _listed(source, ARTIFACTS_FOLDER) if _is_manifest(info)]
-    # Listed after the manifests: of an artifact that is committed now, all data is there.
-    others = [info for folder in COPIED for info in _listed(source, folder) if not _is_manifest(info)]
+    committed = [info for folder in COPIED for info in _listed(source, folder) if _is_last(info)]
+    # Listed after them: of an artifact that is committed now, all data is there.
+    others = [info for folder in COPIED for info in _listed(source, folder) if not _is_last(info)]
     there = {info.path: info.size for folder in COPIED for info in _listed(target, folder)}
     copied = num_bytes = present = 0
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -50,8 +57,9 @@ def _listed(store: ObjectStore, folder: str) -> Iterator[ObjectInfo]:
     return store.list(f"{folder}/")
 
 
-def _is_manifest(info: ObjectInfo) -> bool:
-    return info.path.startswith(f"{ARTIFACTS_FOLDER}/") and info.path.endswith(f"/{MANIFEST_FILE}")
+def _is_last(info: ObjectInfo) -> bool:
+    """Return whether an object is written after those that it belongs to: a manifest, or the definition of a concept."""
+    return info.path.endswith((f"/{MANIFEST_FILE}", "/concept.json"))
 
 
 def _is_kept(info: ObjectInfo, there: dict[str, int]) -> bool:

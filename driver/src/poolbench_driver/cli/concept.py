@@ -1,0 +1,151 @@
+"""concept: bring a concept of your own."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench.errors import ConfigError
+
+if TYPE_CHECKING:
+    from poolbench_driver.own import Definition, Made
+
+app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
+
+NameOrFile = Annotated[str, typer.Argument(help="Name of the concept, or a YAML file (concept init writes one).")]
+File = Annotated[str | None, typer.Option(help="JSONL or CSV with a column `text`.")]
+Pairs = Annotated[str | None, typer.Option(help="JSONL or CSV with columns `positive` and `negative`.")]
+Text = Annotated[str | None, typer.Option(help="What makes a passage positive.")]
+Neighbours = Annotated[str | None, typer.Option(help="For D3: the distant concept, then the close one.")]
+Rewriter = Annotated[str | None, typer.Option(help="Make each negative from its positive: hedging, contrast, ...")]
+SeedWords = Annotated[str | None, typer.Option(help="Comma-separated words that no negative should contain.")]
+Sensitive = Annotated[bool | None, typer.Option("--sensitive", help="Restrict passages, vectors and texts.")]
+Licence = Annotated[str | None, typer.Option(help="Licence of texts that name none.")]
+SplitSeed = Annotated[int | None, typer.Option(help="Seed of the split into train, test and scorer.")]
+Display = Annotated[str, typer.Option(help="plain or json.")]
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the concept: a-z, 0-9 and _.")],
+    output: Annotated[Path | None, typer.Option(help="File to write; default: NAME.yaml.")] = None,
+) -> None:
+    """Write a YAML file to fill in."""
+    from poolbench_driver.own.definition import checked, template
+
+    checked({"id": name}, "concept init")
+    path = output or Path(f"{name}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(template(name))
+    except FileExistsError:
+        raise ConfigError(f"{path} exists already; remove it, or give another file with --output") from None
+    typer.echo(f"written to {path}; fill it in, then: poolbench-driver concept check {path}")
+
+
+@app.command()
+def check(
+    name: NameOrFile,
+    positives: File = None,
+    negatives: File = None,
+    pairs: Pairs = None,
+    definition: Text = None,
+    neighbours: Neighbours = None,
+    rewriter: Rewriter = None,
+    seed_words: SeedWords = None,
+    sensitive: Sensitive = None,
+    licence: Licence = None,
+    seed: SplitSeed = None,
+    display: Display = "plain",
+) -> int:
+    """Say what a concept's texts allow to measure; exit code 1 if nothing can be. Nothing is stored."""
+    from poolbench_driver.cluster.session import open_artifacts
+
+    flags = locals()
+    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
+        open_artifacts()
+    made = _made(name, flags)
+    _show(made, as_json=display == "json")
+    return Exit.DONE if made.usable else Exit.FAILURES
+
+
+@app.command()
+def add(
+    name: NameOrFile,
+    positives: File = None,
+    negatives: File = None,
+    pairs: Pairs = None,
+    definition: Text = None,
+    neighbours: Neighbours = None,
+    rewriter: Rewriter = None,
+    seed_words: SeedWords = None,
+    sensitive: Sensitive = None,
+    licence: Licence = None,
+    seed: SplitSeed = None,
+    display: Display = "plain",
+) -> int:
+    """Split and check a concept's texts, and register it: all services know it then."""
+    from poolbench.library import Library
+    from poolbench_driver.cluster.session import open_artifacts
+
+    store = open_artifacts().store
+    made = _made(name, locals())
+    _show(made, as_json=display == "json")
+    if not made.usable:
+        typer.echo("not registered: nothing can be measured with these texts", err=True)
+        return Exit.FAILURES
+    Library(store).add(made.concept, made.passages)
+    typer.echo(f"registered; measure it: poolbench-driver run --concepts {made.concept.id}", err=display == "json")
+    return Exit.DONE
+
+
+@app.command()
+def rm(name: Annotated[str, typer.Argument(help="Name of a registered concept.")]) -> None:
+    """Remove a registered concept; results of runs stay."""
+    from poolbench.library import Library
+    from poolbench_driver.cluster.session import open_artifacts
+
+    Library(open_artifacts().store).remove(name)
+    typer.echo(f"{name} is removed")
+
+
+_LISTS = ("neighbours", "seed_words")
+
+
+def _made(name: str, flags: dict[str, Any]) -> Made:
+    """Return the concept of a name or YAML file; flags that were given replace what the file says."""
+    from poolbench_driver.own import make, read_definition
+    from poolbench_driver.own.definition import checked
+
+    given = {flag: value for flag, value in flags.items() if value is not None and flag in _flags()}
+    given |= {
+        flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
+    }
+    base: Definition | None = read_definition(Path(name)) if name.endswith((".yaml", ".yml")) else None
+    values = base.model_dump(mode="json") if base else {"id": name}
+    return make(checked({**values, **given}, f"concept {name}"))
+
+
+def _flags() -> frozenset[str]:
+    from poolbench_driver.own import Definition
+
+    return frozenset(Definition.model_fields) - {"id"}
+
+
+def _show(made: Made, *, as_json: bool) -> None:
+    from poolbench_driver.cli.display import print_table
+
+    if as_json:
+        remarks = [{"level": remark.level, "message": remark.message} for remark in made.remarks]
+        found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
+        typer.echo(json.dumps({**found, "splits": made.sizes(), "remarks": remarks}, indent=1))
+        return
+    sizes = [dict(row) for row in made.sizes()]
+    print_table(sizes, list(sizes[0]), f"concept {made.concept.id}, revision {made.concept.corpus}")
+    for remark in made.remarks:
+        typer.echo(f"{remark.level}: {remark.message}")

@@ -1,0 +1,107 @@
+"""What a user says about a concept, in a YAML file or in flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from pydantic import Field, ValidationError
+
+from poolbench.config.base import StrictModel
+from poolbench.contracts.bounds import CONCEPT_PATTERN, Label, Name
+from poolbench.errors import ConfigError, shown
+
+
+class Definition(StrictModel):
+    """The settings of one concept.
+
+    Attributes:
+        id: Name for `--concepts`.
+        definition: What makes a passage positive.
+        positives: File of positives, relative to the YAML file; so `negatives` and `pairs`.
+        rewriter: Makes a negative of each positive by deleting the markers of a built-in matched concept.
+        neighbours: Concepts of D3, the linguistically distant one first; none, one or two.
+        seed_words: Words that no negative should contain.
+        triggers: Lemmas that express the concept, for strategies that use a lexicon of the concept.
+        sensitive: Whether its passages, vectors and texts are restricted.
+        licence: Licence of the texts that name none.
+        seed: Seed of the split into train, test and scorer.
+    """
+
+    id: str = Field(pattern=CONCEPT_PATTERN)
+    definition: Label = ""
+    positives: str = ""
+    negatives: str = ""
+    pairs: str = ""
+    rewriter: str = ""
+    neighbours: tuple[Name, ...] = Field((), max_length=2)
+    seed_words: tuple[Name, ...] = ()
+    triggers: tuple[Name, ...] = ()
+    sensitive: bool = False
+    licence: Label = ""
+    seed: int = Field(0, ge=0, lt=2**63)
+
+
+def read_definition(path: Path) -> Definition:
+    """Return the definition in a YAML file, its files as paths from here. Raise ConfigError with each wrong field."""
+    try:
+        values = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"concept file {path}: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"concept file {path}: expected settings such as `id: my_concept`")
+    found = checked(values, f"concept file {path}")
+    files = {name: str(path.parent / getattr(found, name)) for name in _FILES if getattr(found, name)}
+    return found.model_copy(update=files)
+
+
+_FILES = ("positives", "negatives", "pairs")
+
+
+def checked(values: dict[str, object], origin: str) -> Definition:
+    """Return the definition with these values. Raise ConfigError with the origin and each wrong field."""
+    try:
+        return Definition.model_validate(values)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}, got {shown(issue['input'])}"
+            for issue in error.errors()
+        ]
+        raise ConfigError(f"{origin}: {'; '.join(wrong)}") from None
+
+
+def template(name: str) -> str:
+    """Return a YAML file to fill in."""
+    return f"""\
+# A concept of your own. `poolbench-driver concept check {name}.yaml` says what is missing,
+# `poolbench-driver concept add {name}.yaml` registers it, `poolbench-driver run --concepts {name}` measures it.
+id: {name}
+
+# What makes a passage positive, in one sentence.
+definition: ""
+
+# Files of texts: JSONL with one {{"text": "..."}} per line, or CSV with a column `text`. Optional: `doc_id` (the
+# document that the text is from: texts of one document are never both in training and test), `domain`, `source`,
+# `licence`, `id`. Passages of 20 to 500 words work; give at least 20 per class, and better 200.
+positives: positives.jsonl
+negatives: negatives.jsonl
+
+# Instead of the two files, or beside them: matched pairs, with columns `positive` and `negative`.
+# pairs: pairs.jsonl
+
+# Instead of negatives: a rule that makes one of each positive. causation, conditionality, contrast, hedging,
+# legal_formality or negation_density.
+# rewriter: hedging
+
+# For D3: concepts to compare with, the linguistically distant one first.
+neighbours: []
+
+# Words that no negative should contain; `concept check` counts them.
+seed_words: []
+
+# Whether passages, vectors and texts are restricted.
+sensitive: false
+
+# Licence of the texts that name none.
+licence: ""
+"""

@@ -1,0 +1,145 @@
+"""Each figure of an official table beside ours; a figure without a counterpart is null, with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.suites.official import Column, OfficialModel, OfficialStrategy, OfficialTable
+
+Row = dict[str, Any]
+
+#: How the source steered; figures made otherwise are other quantities.
+STEERED_AS = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """One figure of the table beside ours.
+
+    Attributes:
+        inside: Whether theirs lies in our interval; None without an interval.
+        reason: Why there is nothing to compare; empty where there is.
+    """
+
+    column: str
+    strategy: str
+    concept: str
+    protocol: str
+    metric: str
+    our_strategy: str | None
+    theirs: float | None
+    ours: float | None = None
+    difference: float | None = None  # ours minus theirs
+    ci_low: float | None = None
+    ci_high: float | None = None
+    inside: bool | None = None
+    reason: str = ""
+
+
+class RunRows:
+    """Rows of `results` and `published` of one run, by what identifies a cell.
+
+    Args:
+        corrected: Rows of `results.parquet`.
+        published: Rows of `published.parquet`; None where the run has no such table.
+    """
+
+    def __init__(self, corrected: Iterable[Row], published: Iterable[Row] | None) -> None:
+        self.has_published = published is not None
+        self._rows: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+        for row in (*corrected, *(published or ())):
+            if row["strategy"] and row["concept"]:
+                self._rows[row["protocol"], row["metric"], row["strategy"], row["concept"]].append(row)
+
+    def find(self, protocol: str, column: Column, strategy: str, concept: str) -> list[Row]:
+        """Return the rows of one cell: one per layer."""
+        rows = self._rows.get((protocol, column.ours[protocol], strategy, concept), [])
+        if protocol == "published" and column.scp:
+            return [row for row in rows if json.loads(row["params"] or "{}").get("scp") == column.scp]
+        return rows
+
+    def has(self, **columns: str) -> bool:
+        """Return whether any row has these values."""
+        return any(all(row[name] == value for name, value in columns.items()) for row in self._all())
+
+    def _all(self) -> Iterable[Row]:
+        return (row for rows in self._rows.values() for row in rows)
+
+
+def compare_cells(
+    table: OfficialTable, model: OfficialModel, run: RunRows, columns: Sequence[str] = ()
+) -> list[ComparedCell]:
+    """Return the table's figures of a model beside ours, published definitions first.
+
+    Args:
+        columns: Only these columns of the table; all by default.
+    """
+    return [
+        _compared(table, model, run, column, protocol, strategy, concept)
+        for column in table.columns
+        if not columns or column.id in columns
+        for protocol in column.ours
+        for strategy in table.strategies
+        for concept in table.concepts
+    ]
+
+
+def _compared(
+    table: OfficialTable,
+    model: OfficialModel,
+    run: RunRows,
+    column: Column,
+    protocol: str,
+    strategy: OfficialStrategy,
+    concept: str,
+) -> ComparedCell:
+    theirs = table.values[model.name, strategy.id, concept, column.id]
+    names = (column.id, strategy.id, concept, protocol, column.ours[protocol], strategy.ours, theirs)
+    row, reason = _our_row(model, run, column, protocol, strategy, concept)
+    if row is None:
+        return ComparedCell(*names, reason=reason)
+    ours, low, high = row["value"], row["ci_low"], row["ci_high"]
+    if theirs is None:
+        return ComparedCell(*names, ours, None, low, high, reason="null in the table")
+    inside = None if low is None or high is None else low <= theirs <= high
+    return ComparedCell(*names, ours, ours - theirs, low, high, inside)
+
+
+def _our_row(
+    model: OfficialModel, run: RunRows, column: Column, protocol: str, strategy: OfficialStrategy, concept: str
+) -> tuple[Row | None, str]:
+    """Return our row of a cell, or why there is none."""
+    if strategy.ours is None:
+        return None, strategy.differs
+    if protocol == "published" and not run.has_published:
+        return None, "the run has no published figures; run it with --protocol published"
+    rows = run.find(protocol, column, strategy.ours, concept)
+    if not rows:
+        return None, _absent(run, column.ours[protocol], strategy.ours, concept)
+    at_layer = [row for row in rows if row["layer"] == model.best_layer]
+    if not at_layer:
+        layers = ", ".join(sorted({str(row["layer"]) for row in rows}))
+        return None, f"the run has layer {layers}; the table's is {model.best_layer}"
+    row = at_layer[0]
+    if row["value"] is None:
+        return None, f"{row['status']}: {row['reason'] or 'no value'}"
+    if column.id != "D1_auroc" and (other := _other_steering(row)):
+        return None, other
+    return row, ""
+
+
+def _absent(run: RunRows, metric: str, strategy: str, concept: str) -> str:
+    for name, value in (("strategy", strategy), ("concept", concept)):
+        if not run.has(**{name: value}):
+            return f"the run has no {name} {value}"
+    return f"the run did not measure {metric}"
+
+
+def _other_steering(row: Row) -> str:
+    """Return how a row was steered otherwise than the table's; an empty text where it was not."""
+    apart = [f"{name} {row[name]}, not {value}" for name, value in STEERED_AS.items() if row[name] not in (None, value)]
+    return f"steered otherwise: {'; '.join(apart)}" if apart else ""

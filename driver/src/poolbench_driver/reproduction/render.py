@@ -1,0 +1,106 @@
+"""Compared cells and checks as rows of tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from statistics import fmean, median
+from typing import Any
+
+from poolbench.suites.official import Check
+from poolbench_driver.reproduction.cells import ComparedCell
+
+Row = dict[str, Any]
+
+
+def summary_rows(cells: Iterable[ComparedCell]) -> list[Row]:
+    """Return one row per column and protocol: how many cells are compared, and how far they lie apart."""
+    rows = []
+    for (column, protocol), group in groupby(cells, key=lambda cell: (cell.column, cell.protocol)):
+        found = list(group)
+        apart = [abs(cell.difference) for cell in found if cell.difference is not None]
+        inside = [cell.inside for cell in found if cell.inside is not None]
+        rows.append(
+            {
+                "column": column,
+                "protocol": protocol,
+                "metric": found[0].metric,
+                "cells": len(found),
+                "compared": len(apart),
+                "mean difference": _signed(cell.difference for cell in found),
+                "median |difference|": _number(median(apart) if apart else None),
+                "largest": _number(max(apart, default=None)),
+                "in our interval": f"{sum(inside)} of {len(inside)}" if inside else "",
+                "mostly why not": _commonest(cell.reason for cell in found),
+            }
+        )
+    return rows
+
+
+def cell_rows(cells: Iterable[ComparedCell], *, everything: bool = False) -> list[Row]:
+    """Return one row per compared cell; with `everything` also the cells without a counterpart."""
+    return [
+        {
+            "column": cell.column,
+            "strategy": cell.strategy,
+            "ours is": cell.our_strategy or "",
+            "concept": cell.concept,
+            "protocol": cell.protocol,
+            "theirs": _number(cell.theirs),
+            "ours": _number(cell.ours),
+            "difference": _number(cell.difference),
+            "95 % interval": "" if cell.ci_low is None else f"{cell.ci_low:z.5f} to {cell.ci_high:z.5f}",
+            "theirs inside": {True: "yes", False: "no", None: ""}[cell.inside],
+            "reason": cell.reason,
+        }
+        for cell in cells
+        if everything or cell.difference is not None
+    ]
+
+
+def check_rows(checks: Iterable[Check]) -> list[Row]:
+    """Return one row per check."""
+    return [
+        {
+            "check": check.name,
+            "compared": check.num_compared,
+            "disagree": len(check.disagreements),
+            "a disagreement means": check.meaning,
+        }
+        for check in checks
+    ]
+
+
+def disagreement_rows(checks: Iterable[Check]) -> list[Row]:
+    """Return one row per disagreement, with both figures."""
+    return [
+        {"figure": each.where, "theirs": shown(each.theirs), "recomputed": shown(each.ours), "why": each.why}
+        for check in checks
+        for each in check.disagreements
+    ]
+
+
+def shown(value: Any) -> str:
+    """Return a figure, or several, with five decimals, and a small p-value with two digits."""
+    if value is None:
+        return "null"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " and ".join(map(shown, value))
+    if isinstance(value, float):
+        return f"{value:.2g}" if 0 < value < 0.1 else f"{value:.5f}".rstrip("0").rstrip(".")
+    return str(value)
+
+
+def _signed(values: Iterable[float | None]) -> str:
+    found = [value for value in values if value is not None]
+    return _number(fmean(found)) if found else ""
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:z.5f}"
+
+
+def _commonest(reasons: Iterable[str]) -> str:
+    counts = Counter(filter(None, reasons))
+    return "" if not counts else f"{counts.most_common(1)[0][0]} ({counts.most_common(1)[0][1]})"

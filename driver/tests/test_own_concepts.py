@@ -1,0 +1,178 @@
+"""Concepts of users: from flags or a YAML file to a registered concept, and what a run makes of it."""
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import CorpusConfig, RunConfig
+from poolbench.errors import ConfigError, CorpusError, UnknownConceptError, UnknownNameError
+from poolbench.library import Library, attach
+from poolbench.storage import open_store
+from poolbench_driver.assemble import why_empty
+from poolbench_driver.cli import app
+from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
+from poolbench_driver.own import Definition, Made, make, read_definition, template
+from poolbench_driver.rundir import run_id
+
+WORDS = [f"word{number}" for number in range(4000)]
+
+
+def write_texts(path: Path, count: int, seed: int, word: str = "") -> str:
+    rng = random.Random(seed)
+    lines = (json.dumps({"text": " ".join([*rng.sample(WORDS, 20), word])}) + "\n" for _ in range(count))
+    path.write_text("".join(lines), "utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Sixty texts of each class."""
+    return {
+        name: write_texts(tmp_path / f"{name}.jsonl", 60, seed) for seed, name in enumerate(("positives", "negatives"))
+    }
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Iterator[Library]:
+    before = CONCEPTS.find
+    yield attach(open_store(str(tmp_path / "store")))
+    CONCEPTS.find = before
+
+
+def made(files: dict[str, str], name: str = "mine", **fields: object) -> Made:
+    return make(Definition.model_validate({"id": name, **files, **fields}))
+
+
+def test_a_concept_has_its_definition_and_half_of_its_texts_for_training(files: dict[str, str]) -> None:
+    found = made(files, definition="It is said. At length.", neighbours=("hedging", "narrative"), licence="MIT")
+    assert found.usable
+    assert (found.concept.summary, found.concept.family) == ("It is said", "own")
+    assert [*found.concept.neighbours] == ["hedging", "narrative"]
+    assert [(row["split"], row["positives"], row["negatives"]) for row in found.sizes()] == [
+        ("train", 30, 30), ("test", 15, 15), ("scorer", 15, 15),
+    ]  # fmt: skip
+    assert set(found.passages["licence"].to_pylist()) == {"MIT"}
+
+
+def test_a_rewriter_makes_pairs(tmp_path: Path) -> None:
+    positives = write_texts(tmp_path / "p.jsonl", 30, 1, "perhaps")
+    found = make(Definition(id="mine", positives=positives, rewriter="hedging"))
+    assert found.concept.matched_pairs
+    negatives = [row["text"] for row in found.passages.to_pylist() if row["label"] == 0]
+    assert len(negatives) == 30 and not any("perhaps" in text for text in negatives)
+    with pytest.raises(CorpusError, match=r"line 1: rewriter contrast finds nothing to delete .* 29 more"):
+        make(Definition(id="mine", positives=positives, rewriter="contrast"))
+    with pytest.raises(UnknownNameError, match="rewriter"):
+        make(Definition(id="mine", positives=positives, rewriter="hedges"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"neighbours": ("hedgin", "narrative")}, "hedging"),
+        ({"neighbours": ("mine", "hedging")}, "two different concepts"),
+        ({"neighbours": ("hedging", "hedging")}, "two different concepts"),
+        ({"positives": ""}, "names no texts"),
+        ({"rewriter": "hedging"}, "either `rewriter` or `negatives`"),
+    ],
+)
+def test_wrong_settings_are_refused(
+    files: dict[str, str], fields: dict[str, object], message: str, library: Library
+) -> None:
+    with pytest.raises((ConfigError, UnknownConceptError), match=message):
+        made(
+            {**files, **{k: v for k, v in fields.items() if k in files}},
+            **{k: v for k, v in fields.items() if k not in files},
+        )
+
+
+def test_the_template_is_a_definition_with_paths_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "mine.yaml"
+    path.parent.mkdir()
+    path.write_text(template("mine"), "utf-8")
+    assert read_definition(path).positives == str(tmp_path / "deep" / "positives.jsonl")
+    path.write_text("id: Mine\ncolour: red\n", "utf-8")
+    with pytest.raises(ConfigError, match=r"id: .*colour: "):
+        read_definition(path)
+
+
+def test_a_run_reads_the_passages_of_the_store(files: dict[str, str], library: Library) -> None:
+    one, config = made(files), RunConfig(concepts=("mine",))
+    library.add(one.concept, one.passages)
+    step = passages_step(config, CONCEPTS.get("mine"), "train")
+    table = step.build()
+    assert isinstance(table, pa.Table) and table.num_rows == 60
+    assert run_dataset(config, [one.concept]) == {"source": "own", "revision": f"mine {one.concept.corpus}"}
+    assert run_id(config).startswith("demo-own-")
+    other = replace(one.concept, corpus="0" * 16)
+    assert passages_step(config, other, "train").key != step.key, "other passages have other keys"
+
+
+def test_keys_of_the_built_in_concepts_do_not_depend_on_own_ones(files: dict[str, str], library: Library) -> None:
+    config = RunConfig()
+    before = passages_step(config, CONCEPTS.get("contrast"), "train").key
+    one = made(files)
+    library.add(one.concept, one.passages)
+    assert passages_step(config, CONCEPTS.get("contrast"), "train").key == before
+
+
+def test_own_and_planted_concepts_are_not_ranked_together(files: dict[str, str], library: Library) -> None:
+    concepts = [made(files).concept, CONCEPTS.get("hedging")]
+    with pytest.raises(ConfigError, match=r"mine would be ranked with planted passages of hedging"):
+        require_one_kind(RunConfig(), concepts)
+    real = RunConfig(corpus=CorpusConfig(source="real"))
+    require_one_kind(real, concepts)
+    require_one_kind(RunConfig(), concepts[:1])
+    assert run_dataset(real, concepts)["source"] == "real+own"
+
+
+def test_planted_neighbours_do_not_judge_real_texts(files: dict[str, str], library: Library) -> None:
+    one = made(files, "other")
+    library.add(one.concept, one.passages)
+    absent = absent_concepts(RunConfig(), ["hedging", "other"], beside_own=True)
+    assert list(absent) == ["hedging"] and "--corpus real" in absent["hedging"]
+    assert absent_concepts(RunConfig(), ["hedging"]) == {}
+
+
+def rows(*values: float | None, metric: str = "d1.auroc") -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {"metric": metric, "value": v, "status": "ok" if v else "too_few", "reason": None if v else "few"}
+            for v in values
+        ],
+        schema=pa.schema(
+            [("metric", pa.string()), ("value", pa.float64()), ("status", pa.string()), ("reason", pa.string())]
+        ),
+    )
+
+
+def test_a_run_without_any_figure_says_why() -> None:
+    assert why_empty(rows(None, None)) == "few (too_few)"
+    assert why_empty(rows(None, 0.5)) == ""
+    assert why_empty(rows(None, metric="scorer.gate")) == ""
+
+
+def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke
+    assert run(app, ["concept", "init", "mine"]).exit_code == 0
+    flags = ["--positives", files["positives"], "--negatives", files["negatives"], "--display", "json"]
+    shown = json.loads(run(app, ["concept", "check", "mine", *flags]).stdout)
+    assert (shown["id"], shown["usable"], len(shown["splits"])) == ("mine", True, 3)
+    few = write_texts(tmp_path / "few.jsonl", 3, 9)
+    result = run(
+        app,
+        ["concept", "check", "mine.yaml", "--positives", few, "--negatives", files["negatives"]],
+        standalone_mode=False,
+    )
+    assert "error: a class has" in result.stdout
+    assert result.return_value == 1
+    again = run(app, ["concept", "init", "mine"])
+    assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)

@@ -1,0 +1,233 @@
+"""reproduce: cells of an official table beside a run made by hand, reasons of nulls, commands and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from poolbench.config import load_run_config
+from poolbench.contracts.results import result_table
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.suites.official import Check, Disagreement, Meaning, official_table
+from poolbench_driver.assemble import assemble
+from poolbench_driver.cli import app
+from poolbench_driver.reproduction import RunRows, compare_cells, num_steered_texts, published_settings
+from poolbench_driver.reproduction.cells import ComparedCell
+from poolbench_driver.rundir import RunFolder
+
+TABLE = official_table()
+MODEL = TABLE.model("llama-3.1-8b")
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
+STEERED = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
+
+
+def row(metric: str, value: float | None, *, protocol: str = "published", **columns: Any) -> dict[str, Any]:
+    shared = {
+        "run_id": "r", "suite": "poolbench", "protocol": protocol, "budget": "card", "model": MODEL.preset,
+        "split": "train", "strategy": "A1_mean", "strategy_version": 1, "concept": "contrast", "metric_version": 1,
+        "params": "{}", "layer": 31, "status": "ok" if value is not None else "failed",
+    }  # fmt: skip
+    return {**shared, "metric": metric, "value": value, **columns}
+
+
+CORRECTED = [
+    row("d1.auroc", 0.44, protocol="corrected", ci_low=0.43, ci_high=0.46),
+    row("d1.auroc", 0.9, protocol="corrected", layer=15),
+    row("d1.auroc", 0.51, protocol="corrected", concept="hedging", ci_low=0.5, ci_high=0.52),
+    row("d2.scp_1", 0.05, protocol="corrected", **STEERED),
+    row("d2.fluency", 1.1, protocol="corrected", **{**STEERED, "alpha_unit": "residual_norm"}),
+    row("d1.auroc", None, protocol="corrected", strategy="P1_last_token", reason="out of memory"),
+    row("d1.auroc", 0.8, protocol="corrected", strategy="W2_last_4", layer=15),
+]
+PUBLISHED = [
+    row("d1.auroc", 0.43, ci_low=0.42, ci_high=0.4333),
+    row("d2.scp_1", 0.04, **STEERED),
+    row("d3.ld", 0.5, params=json.dumps({"scp": "d2.scp"}), **STEERED),
+    row("d3.ld", 1.2, params=json.dumps({"scp": "d2.scp_1"}), **STEERED),
+    row("d3.ld", 1.1, params=json.dumps({"scp": "d2.scp_1"}), concept="hedging", **STEERED),
+]
+
+
+def compared(published: list[dict[str, Any]] | None = PUBLISHED) -> Callable[..., ComparedCell]:
+    """``find(column, strategy, concept, protocol)`` over all cells of a run made by hand."""
+    corrected, others = (rows and result_table(rows).to_pylist() for rows in (CORRECTED, published))
+    cells = compare_cells(TABLE, MODEL, RunRows(corrected or [], others))
+    by_name = {(cell.column, cell.strategy, cell.concept, cell.protocol): cell for cell in cells}
+    assert len(by_name) == len(cells) == 11 * 19 * 17
+
+    def find(column: str, strategy: str = "A1_mean", concept: str = "contrast", protocol: str = "published"):
+        return by_name[column, strategy, concept, protocol]
+
+    return find
+
+
+def test_ours_theirs_difference_and_interval() -> None:
+    find = compared()
+    cell = find("D1_auroc")
+    assert (cell.theirs, cell.ours, cell.inside, cell.reason) == (0.4334, 0.43, False, "")
+    assert cell.difference == pytest.approx(-0.0034)
+    ours = find("D1_auroc", protocol="corrected")
+    assert (ours.ours, ours.ci_low, ours.ci_high, ours.inside) == (0.44, 0.43, 0.46, True)
+    gain = find("D2_scp_c")
+    assert (gain.metric, gain.theirs, gain.ours, gain.inside) == ("d2.scp_1", 0.03875, 0.04, None)
+    assert find("D2_scp_c", protocol="corrected").difference == pytest.approx(0.05 - 0.03875)
+
+
+def test_published_d3_is_the_ratio_of_gains() -> None:
+    assert compared()("D3_LD").ours == 1.2
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (("D1_auroc", "L2_dependency_rel"), "the source's fell back on the mean"),
+        (("D1_auroc", "P3_CLS"), "the run has no strategy P3_first_content"),
+        (("D1_auroc", "A1_mean", "planning"), "the run has no concept planning"),
+        (("D2_M_c",), "the run did not measure d2.scp"),
+        (("D1_auroc", "W1_mean_last_4", "contrast", "corrected"), "the run has layer 15; the table's is 31"),
+        (("D1_auroc", "P1_last_token", "contrast", "corrected"), "failed: out of memory"),
+        (("D2_phi_c", "A1_mean", "contrast", "corrected"), "steered otherwise: alpha_unit residual_norm, not absolute"),
+        (("D3_LD", "A1_mean", "hedging"), "null in the table"),
+    ],
+)
+def test_a_cell_without_a_counterpart_says_why(names: tuple[str, ...], reason: str) -> None:
+    cell = compared()(*names)
+    assert cell.difference is None and cell.inside is None and cell.reason.startswith(reason)
+
+
+def test_a_run_without_published_figures_says_how_to_make_them() -> None:
+    cell = compared(None)("D1_auroc")
+    assert (cell.ours, cell.reason) == (None, "the run has no published figures; run it with --protocol published")
+
+
+def test_rows_of_an_assembled_run_are_found(steered: Callable[..., Any]) -> None:
+    steering = {"alpha_unit": "absolute", "opening_set": "published-10"}
+    made = steered(strategies=("A1_mean",), protocol="published", metrics=["d2", "d3"], budget=steering)
+    made.write(lambda key, opening, strength, scorer: 0.1 + strength * (0.8 if scorer == "contrast" else 0.2))
+    tables = {name: table.to_pylist() for name, table in assemble(made.plan, made.artifacts, {}, "r").items()}
+    run = RunRows(tables["results"], tables["published"])
+    cells = compare_cells(TABLE, replace(MODEL, best_layer=made.plan.scope.steering_layer), run)
+    found = {(c.column, c.protocol): c.ours for c in cells if c.ours is not None and c.column != "D1_auroc"}
+    assert {(cell.strategy, cell.concept) for cell in cells if cell.ours is not None} == {("A1_mean", "contrast")}
+    assert {name for name, protocol in found if protocol == "published"} == {
+        "D2_scp_c", "D2_M_c", "D3_LD", "D3_LC",
+    }  # fmt: skip
+    assert found["D2_scp_c", "published"] == pytest.approx(0.1) and found["D2_M_c", "published"] == pytest.approx(1)
+    assert found["D3_LD", "published"] == pytest.approx(1 - 0.2 / 0.8)
+    assert {name for name, protocol in found if protocol == "corrected"} >= {"D2_scp_c", "D2_M_c", "D2_phi_c"}
+
+
+def finished(output: Path, **settings: Any) -> RunFolder:
+    """A run folder as a finished run leaves it, of the rows above."""
+    chosen = {**published_settings(TABLE, MODEL, "corpora/published"), **settings}
+    folder = RunFolder.create(output, load_run_config(None, chosen))
+    folder.write_table("results", result_table(CORRECTED))
+    folder.write_table("published", result_table(PUBLISHED))
+    return folder
+
+
+def reproduce(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["reproduce", *arguments], standalone_mode=False)
+
+
+def test_a_run_is_found_by_its_model_and_compared(tmp_path: Path) -> None:
+    finished(tmp_path, model="demo")
+    folder = finished(tmp_path)
+    answer = reproduce("--model", "llama-3.1-8b", "--output", str(tmp_path), "--display", "json")
+    found = json.loads(answer.output)
+    assert (answer.return_value, found["run"], found["settings"]) == (0, folder.id, [])
+    assert len(found["cells"]) == 11 * 19 * 17
+    assert sum(cell["difference"] is not None for cell in found["cells"]) == 6
+
+
+def test_columns_display_and_settings_that_differ(tmp_path: Path) -> None:
+    folder = finished(tmp_path, include_bos=False, corpus={"source": "planted"})
+    options = ("--run", str(folder.path), "--column", "D1_auroc")
+    plain = reproduce(*options, "--display", "plain").output.splitlines()
+    assert sum(line.startswith("D1_auroc\tA1_mean\tA1_mean\t") for line in plain) == 3
+    assert "include_bos is False; the published run has True" in plain
+    assert "corpus.source is planted; the published run has the published corpus" in plain
+    everything = reproduce(*options, "--display", "plain", "--all").output
+    assert everything.count("\nD1_auroc\t") == 2 * 19 * 17 + 2
+    assert "theirs" in reproduce(*options, "--display", "rich").output
+
+
+def test_nothing_to_compare_is_a_failure(tmp_path: Path) -> None:
+    folder = finished(tmp_path)
+    folder.write_table("results", result_table([{**CORRECTED[0], "layer": 15}]))
+    folder.write_table("published", result_table([{**PUBLISHED[0], "layer": 15}]))
+    assert reproduce("--run", folder.id, "--output", str(tmp_path)).return_value == 1
+
+
+def test_without_a_run_it_says_what_is_missing_and_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "published.yaml"
+    answer = reproduce("--model", "gemma-2-9b", "--output", str(tmp_path), "--settings", str(file), "--display", "json")
+    found = json.loads(answer.output)
+    assert answer.return_value == 1 and found["commands"][-1] == "poolbench-driver reproduce --model gemma-2-9b"
+    assert {"cluster", "weights of google/gemma-2-9b"} <= {need["what"] for need in found["needs"]}
+    assert any("nothing was started" in note for note in found["notes"])
+    config = load_run_config(file, {})
+    assert (config.model, config.layers, config.steering_layer) == ("gemma-2-9b", (28,), 28)
+    assert (len(config.strategies or ()), len(config.concepts)) == (18, 15)
+    texts = num_steered_texts(yaml.safe_load(file.read_text("utf-8")))
+    assert texts == 18 * 15 * 12 * 10 and any(f"{texts:,}" in note for note in found["notes"])
+
+
+def test_the_settings_steer_as_the_example_does(tmp_path: Path) -> None:
+    example = load_run_config(EXAMPLE, {})
+    ours = load_run_config(None, published_settings(TABLE, MODEL, str(tmp_path)))
+    assert (ours.budget, ours.steering, ours.protocol) == (example.budget, example.steering, example.protocol)
+
+
+def test_concepts_are_those_of_the_corpus(tmp_path: Path) -> None:
+    (tmp_path / "hedging").mkdir()
+    assert published_settings(TABLE, MODEL, str(tmp_path))["concepts"] == ["hedging"]
+
+
+def test_the_arithmetic_alone() -> None:
+    answer = reproduce("--check", "--display", "json")
+    checks = {check["name"]: check for check in json.loads(answer.output)["checks"]}
+    assert answer.return_value == 0 and checks["means over the concepts"]["num_compared"] == 342
+    plain = reproduce("--check", "--display", "plain").output
+    assert "rank of A1_mean\t4\t4.5\tequal means share their rank" in plain
+    assert "the copy agrees with all means of the source" in plain
+
+
+def test_a_damaged_copy_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = Check("means", 1, (Disagreement("a mean", 0.5, 0.6),), Meaning.COPY)
+    monkeypatch.setattr("poolbench.suites.official.check_table", lambda table: [damaged])
+    answer = reproduce("--check", "--display", "plain")
+    assert answer.return_value == 1 and "1 figures of the copy are damaged" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ((), ConfigError, "--check"),
+        (("--table", "ours"), UnknownNameError, "official"),
+        (("--model", "llama-3.1-8b", "--column", "D1"), UnknownNameError, "D1_auroc"),
+        (("--model", "demo"), ConfigError, r"llama-3\.1-8b"),
+        (("--check", "--display", "none"), ConfigError, "plain"),
+        (("--settings", "x.yaml"), ConfigError, "--model"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: tuple[str, ...], error: type[Exception], said: str) -> None:
+    answer = reproduce(*arguments)
+    assert isinstance(answer.exception, error)
+    with pytest.raises(error, match=said):
+        raise answer.exception
+
+
+def test_a_run_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = finished(tmp_path, model="demo")
+    assert isinstance(reproduce("--run", str(folder.path)).exception, ConfigError)
+    own = finished(tmp_path)
+    answer = reproduce("--run", str(own.path), "--model", "gemma-2-9b")
+    assert isinstance(answer.exception, ConfigError) and "llama-3.1-8b" in str(answer.exception)

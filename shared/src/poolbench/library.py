@@ -1,0 +1,136 @@
+"""Concepts of users in the object store: every process that opens the store knows them, without a restart.
+
+A concept is two objects: `concepts/<id>/concept.json` has its definition, `concepts/<id>/<revision>.arrow` its
+passages, which lie below `restricted/` if it is sensitive. The definition is written last and only if there is none.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from poolbench.concepts import CONCEPTS, Concept
+from poolbench.contracts.bounds import CONCEPT_PATTERN
+from poolbench.contracts.tables import PASSAGES
+from poolbench.contracts.wire import CONCEPTS_FOLDER, RESTRICTED_FOLDER
+from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, NotFoundError, shown
+from poolbench.storage.base import ObjectStore
+from poolbench.storage.writer import table_from_bytes, table_to_bytes
+
+_DEFINITION = TypeAdapter(Concept)
+_FILE = "concept.json"
+_REVISION = "[0-9a-f]{16}"
+_ATTACHED: list[Library] = []
+
+
+class Library:
+    """The concepts of users in one object store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+
+    def find(self, name: str) -> Concept | None:
+        """Return the concept of this id; None if there is none. Raise IntegrityError if it is damaged."""
+        if not re.fullmatch(CONCEPT_PATTERN, name):
+            return None
+        try:
+            concept = _DEFINITION.validate_json(self.store.get(_path(name, _FILE)))
+        except NotFoundError:
+            return None
+        except (ValidationError, RecursionError):
+            concept = None
+        if concept is None or concept.id != name or not re.fullmatch(_REVISION, concept.corpus):
+            raise IntegrityError(
+                f"{_path(name, _FILE)} is damaged; `poolbench-driver concept rm {name}` removes the concept"
+            )
+        return concept
+
+    def all(self) -> list[Concept]:
+        """Return all concepts by id."""
+        names = [info.path.split("/")[1] for info in self.store.list(_path()) if info.path.endswith(f"/{_FILE}")]
+        return [concept for name in names if (concept := self.find(name)) is not None]
+
+    def add(self, concept: Concept, passages: pa.Table) -> None:
+        """Store a concept with its PASSAGES; `concept.corpus` is their revision.
+
+        Raises:
+            ConceptTakenError: A concept of this id exists here or is built in.
+            ConfigError: The id is not valid.
+        """
+        if not re.fullmatch(CONCEPT_PATTERN, concept.id):
+            raise ConfigError(f"concept id {concept.id!r}: use 2 to 40 of a-z, 0-9 and _, a letter first")
+        if concept.id in {built_in.id for built_in in CONCEPTS.all()}:
+            raise ConceptTakenError(f"concept {concept.id} is built in; choose another name")
+        if self.find(concept.id) is not None:
+            raise ConceptTakenError(_taken(concept.id))
+        self.store.put(_passages_path(concept), table_to_bytes(passages))
+        definition = _DEFINITION.dump_json(concept, indent=1)
+        if not self.store.put(_path(concept.id, _FILE), definition, if_absent=True):
+            raise ConceptTakenError(_taken(concept.id))
+
+    def passages(self, concept: Concept) -> pa.Table:
+        """Return the PASSAGES of a concept. Raise NotFoundError or IntegrityError if they are gone or damaged."""
+        path = _passages_path(concept)
+        try:
+            table = table_from_bytes(self.store.get(path))
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise IntegrityError(f"{path} is damaged ({error}); remove the concept and add it again") from None
+        if table.schema != PASSAGES:
+            raise IntegrityError(f"{path} holds no passages; remove the concept and add it again")
+        return table
+
+    def remove(self, name: str) -> None:
+        """Remove a concept, its definition last. Artifacts that runs have made of it stay.
+
+        Raise NotFoundError if there is none, RestrictedError for a sensitive one without access to its passages.
+        """
+        if not re.fullmatch(CONCEPT_PATTERN, name) or not self.store.exists(_path(name, _FILE)):
+            here = ", ".join(concept.id for concept in self.all()) or "none"
+            raise NotFoundError(f"the store has no concept {shown(name)}; it has {here}")
+        if self._may_be_sensitive(name):
+            for info in [*self.store.list(f"{RESTRICTED_FOLDER}/{_path(name)}")]:
+                self.store.delete(info.path)
+        for info in [*self.store.list(_path(name))]:
+            if not info.path.endswith(f"/{_FILE}"):
+                self.store.delete(info.path)
+        self.store.delete(_path(name, _FILE))
+
+    def _may_be_sensitive(self, name: str) -> bool:
+        try:
+            concept = self.find(name)
+        except IntegrityError:
+            return True
+        return concept is not None and concept.sensitive
+
+
+def attach(store: ObjectStore) -> Library:
+    """Let this process find the concepts of an object store by their ids. The last store that is attached counts."""
+    library = Library(store)
+    CONCEPTS.find = library.find
+    _ATTACHED[:] = [library]
+    return library
+
+
+def own_passages(concept: Concept) -> pa.Table:
+    """Return the PASSAGES of a concept of the attached store. Raise ConfigError before `attach`, or as `passages`."""
+    if not _ATTACHED:
+        raise ConfigError(f"concept {concept.id} lies in an object store, and this process has opened none")
+    return _ATTACHED[0].passages(concept)
+
+
+def _taken(name: str) -> str:
+    return (
+        f"the store has a concept {name} already; choose another name, or remove it with "
+        f"`poolbench-driver concept rm {name}`"
+    )
+
+
+def _path(name: str = "", file: str = "") -> str:
+    return f"{CONCEPTS_FOLDER}/{name}/{file}" if name else f"{CONCEPTS_FOLDER}/"
+
+
+def _passages_path(concept: Concept) -> str:
+    path = _path(concept.id, f"{concept.corpus}.arrow")
+    return f"{RESTRICTED_FOLDER}/{path}" if concept.sensitive else path
