@@ -58,7 +58,7 @@ def _listed(store: ObjectStore, folder: str) -> Iterator[ObjectInfo]:
 
 
 def _is_last(info: ObjectInfo) -> bool:
-    """Return whether an object is written after those that it belongs to: a manifest, or the definition of a concept."""
+    """Return whether an object is written after all that it belongs to: a manifest, or a concept of a user."""
     return info.path.endswith((f"/{MANIFEST_FILE}", "/concept.json"))
 
 
