@@ -1,71 +1,199 @@
-"""The compose files: who gets which credentials, and what these may do."""
+"""The compose file and the Dockerfile: who gets which secrets, what is writable, and how images are pinned."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from deploy.docker import compose
-from deploy.docker.s3_users import policies
+from deploy.docker import compose, keys, s3_setup
+from deploy.docker.sbom import IMAGES, bill
 
 from poolbench.contracts.wire import SERVICES
+from poolbench.runtime.tokens import Tokens
 
 FILE = Path(compose.FOLDER) / "compose.yaml"
-RESTRICTED = ("POOLBENCH_RESTRICTED_S3_ACCESS_KEY", "POOLBENCH_RESTRICTED_S3_SECRET_KEY")
+DOCKERFILE = (compose.FOLDER / "Dockerfile").read_text("utf-8")
+DOCUMENT: dict[str, Any] = yaml.safe_load(FILE.read_text("utf-8"))
+CONTAINERS: dict[str, Any] = DOCUMENT["services"]
+OURS = ("head", *SERVICES, "driver", "s3")
+DIGEST = re.compile(r"^[a-z0-9./-]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}$")
 
 
-@pytest.fixture(scope="module")
-def containers() -> dict[str, Any]:
-    return dict(yaml.safe_load(FILE.read_text())["services"])
+def secrets_of(container: str) -> dict[str, str]:
+    """Return the secrets of a container: its name in `/run/secrets`, and the file that it is."""
+    listed = CONTAINERS[container].get("secrets", [])
+    return {each: each for each in listed if isinstance(each, str)} | {
+        each["target"]: each["source"] for each in listed if not isinstance(each, str)
+    }
 
 
-def test_workers_and_driver_alone_get_the_restricted_credentials(containers: dict[str, Any]) -> None:
-    for name in (*SERVICES, "driver"):
-        environment = containers[name]["environment"]
-        assert all(environment[variable] == f"${{{variable}:-}}" for variable in RESTRICTED), name
-        assert environment["POOLBENCH_S3_ACCESS_KEY"] != environment[RESTRICTED[0]]
-        assert "MINIO_ROOT_PASSWORD" not in environment
-    for name in ("head", "redis", "s3"):
-        assert not set(RESTRICTED) & set(containers[name].get("environment", {})), name
-    assert containers["driver"]["environment"]["POOLBENCH_HTTP"] == "http://head:8000"
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("POOLBENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
-def test_the_users_are_there_before_the_head(containers: dict[str, Any]) -> None:
-    users = containers["s3-users"]
-    assert {"MINIO_ROOT_USER", "MINIO_ROOT_PASSWORD", "POOLBENCH_STORE", *RESTRICTED} <= set(users["environment"])
-    assert containers["head"]["depends_on"]["s3-users"] == {"condition": "service_healthy", "required": False}
+def test_no_secret_is_in_an_environment_or_a_command(state: Path) -> None:
+    keys.prepare()
+    for name, container in CONTAINERS.items():
+        for variable, value in container.get("environment", {}).items():
+            secret = re.search(r"TOKEN|PASSWORD|SECRET|ACCESS_KEY|BROKER$", variable)
+            assert not secret or str(value).startswith("/run/secrets/"), (name, variable)
+        assert "PASSWORD" not in f"{container.get('command')} {container.get('healthcheck')}", name
+
+
+def test_each_container_gets_the_secrets_that_it_needs() -> None:
+    for name in SERVICES:
+        assert secrets_of(name)["POOLBENCH_S3_SECRET_KEY"] == "s3_services_secret"
+        assert secrets_of(name)["POOLBENCH_RESTRICTED_S3_SECRET_KEY"] == "s3_restricted_secret"
+    assert secrets_of("driver")["POOLBENCH_S3_SECRET_KEY"] == "s3_driver_secret"
+    assert "RAY_AUTH_TOKEN" not in secrets_of("driver")
+    assert not [name for name in secrets_of("head") if "S3" in name]
+    assert set(secrets_of("s3-setup").values()) == {"s3_root_access", "s3_root_secret"}
+    holders = [name for name in CONTAINERS if "s3_root_secret" in secrets_of(name).values()]
+    assert holders == ["s3-setup"]
+
+
+def test_every_secret_is_a_file_that_up_writes(state: Path) -> None:
+    keys.prepare()
+    assert keys.folder() == state / "secrets" and keys.folder().stat().st_mode & 0o777 == 0o700
+    for name, secret in DOCUMENT["secrets"].items():
+        assert secret["file"].endswith(f"/{name}")
+        file = keys.folder() / name
+        assert file.stat().st_mode & 0o777 == 0o644, "a container's user may read it; the folder keeps others out"
+    used = {source for container in CONTAINERS for source in secrets_of(container).values()}
+    assert used == set(DOCUMENT["secrets"])
+
+
+def test_secrets_are_made_once_and_completed(state: Path) -> None:
+    keys.prepare()
+    first = {file.name: file.read_text() for file in keys.folder().iterdir()}
+    (keys.folder() / "GRAFANA_PASSWORD").unlink()
+    keys.prepare()
+    again = {file.name: file.read_text() for file in keys.folder().iterdir()}
+    assert {name for name in first if first[name] != again[name]} == {"GRAFANA_PASSWORD"}
+    assert keys.read("POOLBENCH_BROKER") == f"redis://:{keys.read('REDIS_PASSWORD')}@redis:6379/1"
+    assert keys.read("POOLBENCH_TOKEN_NEXT") == ""
+    users = json.loads(keys.read("s3.json"))["identities"]
+    assert [user["name"] for user in users if user["actions"]] == ["root"]
+    assert len({user["credentials"][0]["secretKey"] for user in users}) == len(users) == 4
+
+
+def test_another_s3_service_gets_its_own_keys(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ENDPOINT": "https://s3.example.org", "ACCESS_KEY": "mine", "SECRET_KEY": "hidden"}.items():
+        monkeypatch.setenv(f"POOLBENCH_S3_{name}", value)
+    keys.prepare()
+    assert keys.read("s3_services_access") == keys.read("s3_driver_access") == "mine"
+    assert keys.read("s3_driver_secret") == "hidden" and keys.read("s3_restricted_secret") == ""
+
+
+def test_a_token_is_replaced_in_the_mounted_files(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/security.md says, writing into the files: a container sees those that were mounted."""
+    keys.prepare()
+    monkeypatch.setenv("POOLBENCH_SECRETS", str(mounted(state)))
+    monkeypatch.setenv("POOLBENCH_STORE", "s3://poolbench")
+    monkeypatch.setattr("poolbench.runtime.tokens.REREAD_S", 0.0)
+    tokens, old = Tokens.of_cluster(), keys.read("POOLBENCH_TOKEN")
+    assert tokens.valid() == (old,)
+    (keys.folder() / "POOLBENCH_TOKEN_NEXT").write_text("new")
+    assert tokens.valid() == (old, "new")
+    (keys.folder() / "POOLBENCH_TOKEN").write_text("new")
+    (keys.folder() / "POOLBENCH_TOKEN_NEXT").write_text("")
+    assert tokens.valid() == ("new",)
+    keys.prepare()
+    assert tokens.valid() == ("new",), "the next `up` keeps it"
+
+
+def mounted(state: Path) -> Path:
+    """Return a folder like `/run/secrets` of the head: the same files, not copies."""
+    folder = state / "mounted"
+    folder.mkdir()
+    for target, source in secrets_of("head").items():
+        os.link(keys.folder() / source, folder / target)
+    return folder
 
 
 @pytest.mark.parametrize("uri", ["s3://poolbench", "s3://bucket/some/prefix"])
 def test_each_user_has_its_side_of_restricted(uri: str) -> None:
     place = uri.removeprefix("s3://")
-    paths = {f"{place}/artifacts/a/manifest.json": "ordinary", f"{place}/restricted/restricted.a/x": "restricted"}
-    for path, side in paths.items():
-        for name, policy in policies(uri).items():
+    statements = json.loads(s3_setup.policy(uri))["Statement"]
+    paths = {f"{place}/artifacts/a/1/table": ("driver", "services"), f"{place}/restricted/artifacts/x": ("restricted",)}
+    for path, owners in paths.items():
+        for user in s3_setup.USERS:
             for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
-                assert _allows(policy, action, path) == name.endswith(side), (name, action, path)
+                own = [each for each in statements if each["Principal"]["AWS"][0].endswith(f":user/{user}")]
+                assert _allows(own, action, path) == (user in owners), (user, action, path)
 
 
-def test_passwords_are_made_once_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path))
-    (tmp_path / "compose.env").write_text("POOLBENCH_TOKEN=kept\n")  # as an earlier version wrote it
-    first = compose._secrets_file().read_text()
-    assert compose._secrets_file().read_text() == first
-    values = dict(line.split("=", 1) for line in first.splitlines())
-    assert values["POOLBENCH_TOKEN"] == "kept" and set(RESTRICTED) <= set(values)
-    assert values[RESTRICTED[1]] != values["POOLBENCH_S3_SECRET_KEY"]
-    assert (tmp_path / "compose.env").stat().st_mode & 0o777 == 0o600
-
-
-def _allows(policy: dict[str, Any], action: str, path: str) -> bool:
+def _allows(statements: list[dict[str, Any]], action: str, path: str) -> bool:
     """What S3 makes of a policy: allowed by a statement and denied by none."""
     matching = [
         statement["Effect"]
-        for statement in policy["Statement"]
+        for statement in statements
         if action in statement["Action"]
         and any(fnmatchcase(f"arn:aws:s3:::{path}", resource) for resource in statement["Resource"])
     ]
     return "Allow" in matching and "Deny" not in matching
+
+
+def test_nothing_is_writable_but_named_volumes() -> None:
+    for name, container in CONTAINERS.items():
+        assert container["read_only"] is True and container["cap_drop"] == ["ALL"], name
+        assert container["security_opt"] == ["no-new-privileges:true"], name
+        for volume in container.get("volumes", []):
+            source, rest = re.sub(r"\$\{[^}]*\}", "runs", volume).split(":", 1)
+            assert source in DOCUMENT["volumes"] or rest.endswith(":ro") or name == "driver", (name, volume)
+    for name in ("head", *SERVICES):
+        assert f"{name}-tmp:/tmp" in CONTAINERS[name]["volumes"]
+        assert DOCUMENT["volumes"][f"{name}-tmp"]["labels"] == dict([compose.SCRATCH.split("=")])
+
+
+def test_images_of_others_are_pinned_by_digest() -> None:
+    for name, container in CONTAINERS.items():
+        image = re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", container["image"])
+        assert image.startswith("poolbench/") or DIGEST.match(image), name
+    for image in re.findall(r"^ARG \w+_IMAGE=(.*)$", DOCKERFILE, re.MULTILINE):
+        assert DIGEST.match(image), image
+
+
+def test_every_image_has_a_target_that_is_not_root_and_says_how_it_is() -> None:
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n((?:(?!^FROM ).*\n?)*)", DOCKERFILE, re.MULTILINE))
+    for name in (*OURS, "gpu"):
+        assert re.search(r"^USER 10001$", stages[name], re.MULTILINE), name
+        assert "HEALTHCHECK" in stages[name], name
+    assert {CONTAINERS[name]["build"]["target"] for name in OURS} == set(OURS) == set(IMAGES)
+    compilers = [name for name, text in stages.items() if "g++" in text]
+    assert compilers == ["steerer-pins"]
+
+
+def test_the_state_of_the_head_is_apart_from_the_queue(state: Path) -> None:
+    keys.prepare()
+    environment = CONTAINERS["head"]["environment"]
+    assert environment["RAY_REDIS_ADDRESS"] == "redis:6379"
+    assert environment["RAY_REDIS_PASSWORD_PATH"] == "/run/secrets/REDIS_PASSWORD"
+    assert keys.read("POOLBENCH_BROKER").endswith("/1"), "Ray uses database 0 and knows no other"
+
+
+def test_a_bill_lists_packages_with_their_addresses() -> None:
+    found = [["pypi", "numpy", "2.3.5", "BSD-3-Clause"], ["deb", "libc6", "2.36-9", ""]]
+    made = json.loads(bill("poolbench/head", "sha256:aa", found))
+    assert made["bomFormat"] == "CycloneDX" and made["metadata"]["component"]["name"] == "poolbench/head"
+    assert [part["purl"] for part in made["components"]] == ["pkg:deb/debian/libc6@2.36-9", "pkg:pypi/numpy@2.3.5"]
+
+
+def test_the_dockerfile_is_clean() -> None:
+    linter = shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    assert linter is not None
+    ended = subprocess.run([linter, str(compose.FOLDER / "Dockerfile")], check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout

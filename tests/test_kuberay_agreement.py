@@ -14,6 +14,7 @@ from deploy.local.state import REPOSITORY
 from tests.kuberay import (
     GPUS,
     OVERLAYS,
+    PLACES,
     S3,
     container,
     environment,
@@ -36,8 +37,10 @@ SERVE = yaml.safe_load((REPOSITORY / "deploy" / "serve.yaml").read_text("utf-8")
 #: Variables of the compose file that Kubernetes has in another form: KubeRay sets the first two (authOptions), each
 #: pod has a memory limit of its own, models by folder would need a volume, and a collector of traces a NetworkPolicy.
 ELSEWHERE = {
-    "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "POOLBENCH_SHARED_MACHINE", "POOLBENCH_MEMORY_GIB", "POOLBENCH_MODEL_FOLDERS",
-    "POOLBENCH_TRACES",
+    "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "POOLBENCH_SHARED_MACHINE", "POOLBENCH_MEMORY_GIB",
+    "POOLBENCH_MODEL_FOLDERS", "POOLBENCH_TRACES", "POOLBENCH_HTTP_DEADLINE_S", "POOLBENCH_TOKEN_NEXT",
+    # gcsFaultToleranceOptions of the RayService
+    "RAY_REDIS_ADDRESS", "RAY_REDIS_PASSWORD_PATH", "RAY_external_storage_namespace", "REDIS_PASSWORD",
 }  # fmt: skip
 
 
@@ -55,7 +58,9 @@ def test_applications_are_those_of_the_serve_file(overlay: str, monkeypatch: pyt
     from ray.serve.schema import ServeDeploySchema
 
     monkeypatch.delenv("POOLBENCH_STEERER_TENSOR_PARALLEL", raising=False)
-    config, chosen = serve_config(overlay), options(GPUS[overlay])
+    config, chosen = serve_config(overlay), options(min(1, GPUS[overlay]))  # every GPU is shared as a single one is
+    if GPUS[overlay] > 1:
+        chosen = {name: chosen.get(name, {}) | {"max_replicas": places} for name, places in PLACES[overlay].items()}
     ServeDeploySchema.model_validate(config)
     expected = [{**app, "args": app["args"] | chosen.get(app["name"], {})} for app in SERVE["applications"]]
     assert config == SERVE | {"applications": expected}
@@ -78,7 +83,7 @@ def test_replicas_find_places(overlay: str) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_images_are_those_that_the_dockerfile_builds(overlay: str) -> None:
     text = (compose.FOLDER / "Dockerfile").read_text("utf-8")
-    targets = set(re.findall(r"^FROM shared AS (\S+)$", text, re.MULTILINE))
+    targets = set(re.findall(r"^FROM \S+ AS (\S+)$", text, re.MULTILINE))
     version = re.search(
         r'^version = "(.*)"$', (REPOSITORY / "shared" / "pyproject.toml").read_text("utf-8"), re.MULTILINE
     )
@@ -97,7 +102,7 @@ def test_images_are_those_that_the_dockerfile_builds(overlay: str) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_worker_group_for_each_service(overlay: str) -> None:
     expected = {name: {name: "1"} for name in SERVICES}
-    if overlay == "gpu-1":
+    if GPUS[overlay]:
         shared = ("extractor", "scorer", "steerer")
         expected = {name: {name: "1"} for name in SERVICES if name not in shared} | {"gpu": dict.fromkeys(shared, "1")}
     assert {name: group["resources"] for name, group in groups(overlay).items()} == expected
@@ -110,9 +115,8 @@ def test_variables_are_those_of_the_compose_file(overlay: str, secrets: dict[str
         values, sources = environment(overlay, component)
         given = values | {name: value for source in sources for name, value in secrets.get(source, {}).items()}
         there: dict[str, Any] = COMPOSE[in_compose]["environment"]
-        lacking = set(there) - set(given) - ELSEWHERE
-        refused = {name for name in there if "_S3_" in name or "RESTRICTED" in name}
-        assert lacking == (refused if component == "head" else set())
+        mounted = {each if isinstance(each, str) else each["target"] for each in COMPOSE[in_compose]["secrets"]}
+        assert (set(there) | mounted) - set(given) - ELSEWHERE == set(), component
         for name, value in there.items():
             if "$" not in value and name in values and name not in ("HOME", "POOLBENCH_HTTP"):
                 assert values[name] == value, name
@@ -121,7 +125,7 @@ def test_variables_are_those_of_the_compose_file(overlay: str, secrets: dict[str
 def test_values_that_code_has_too(secrets: dict[str, dict[str, str]]) -> None:
     values, _ = environment("cpu", "head")
     assert values[CALLBACK_VARIABLE] == CALLBACK
-    assert values["HF_HUB_OFFLINE"] == "1" and environment("gpu-4", "steerer")[0]["HF_HUB_OFFLINE"] == "0"
+    assert values["HF_HUB_OFFLINE"] == "1" and environment("gpu-4", "gpu")[0]["HF_HUB_OFFLINE"] == "0"
     assert secrets[credentials.SERVICES]["POOLBENCH_BROKER"].endswith("@redis:6379/1")
     named = one("cpu", "RayService")["metadata"]["name"]
     assert environment("cpu", "driver")[0]["POOLBENCH_HTTP"] == f"http://{named}-head-svc:8000"

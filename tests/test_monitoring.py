@@ -162,7 +162,7 @@ def test_compose_mounts_what_prometheus_and_grafana_read() -> None:
     for name in ("prometheus", "grafana"):
         service = COMPOSE["services"][name]
         assert service["profiles"] == ["monitoring"]
-        assert re.search(r":-[\w/.]+:v?\d+\.\d+\.\d+}$", service["image"]), "pinned by version"
+        assert re.search(r":v?\d+\.\d+\.\d+@sha256:[0-9a-f]{64}}$", service["image"]), "pinned by version and digest"
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
         for volume in service["volumes"]:
             source, _, rest = volume.partition(":")

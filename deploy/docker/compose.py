@@ -1,10 +1,9 @@
-"""`python -m deploy.docker.compose up|down|status|run ...`: PoolBench by Docker Compose.
+"""`python -m deploy.docker.compose up|down|status|build|run ...`: PoolBench by Docker Compose.
 
 `run ...` passes its arguments to `poolbench-driver` in a container of the cluster's network.
 """
 
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -14,41 +13,32 @@ from pathlib import Path
 
 from rich.console import Console
 
+from deploy.docker import keys
 from deploy.install import REQUIREMENTS, UNHASHED, pip_sources
-from deploy.local.state import REPOSITORY, state_folder, write_private
+from deploy.local.state import REPOSITORY
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.settings import ComposeSettings, PlaceSettings, RestrictedS3Settings, S3Settings
+from poolbench.settings import ComposeSettings, PlaceSettings, S3Settings
 
 FOLDER = REPOSITORY / "deploy" / "docker"
 WHEELS = FOLDER / "wheels"
 READY_TIMEOUT_S = 900
 _CONSOLE = Console()
 
-_ACCESS_KEYS = {
-    S3Settings.variable("access_key"): "poolbench",
-    RestrictedS3Settings.variable("access_key"): "poolbench-restricted",
-}
-#: What is made at random, and how many bytes: MinIO takes secret keys of 8 to 40 characters.
-_SECRETS = {
-    "RAY_AUTH_TOKEN": 32,
-    PlaceSettings.variable("token"): 32,
-    "REDIS_PASSWORD": 32,
-    "MINIO_ROOT_PASSWORD": 20,
-    "GRAFANA_PASSWORD": 20,
-    S3Settings.variable("secret_key"): 20,
-    RestrictedS3Settings.variable("secret_key"): 20,
-}
+#: What holds logs and caches of containers that are gone.
+SCRATCH = "poolbench.scratch=yes"
+NODES = ("head", *SERVICES)
 
 
 def up() -> None:
     """Build what changed, start every container and wait until all are healthy."""
-    _gather_wheels()
-    # One stage after another: the images share their pins, which a parallel build would install six times.
-    for service in ("head", *SERVICES, "driver"):
-        _CONSOLE.print(f"building {service}")
-        _compose("--profile", "tools", "build", "--quiet", service)
+    keys.prepare()
+    build()
     _CONSOLE.print("starting; this waits until every service is healthy")
+    own_s3 = not S3Settings.load().endpoint
+    _compose("up", "--detach", "--wait", "redis", *(["s3"] if own_s3 else []))
+    if own_s3:
+        _compose("--profile", "tools", "run", "--rm", "s3-setup")
     _compose("up", "--detach", "--wait", "--wait-timeout", str(READY_TIMEOUT_S))
     port = PlaceSettings.load().http_port or 8000
     for name in SERVICES:
@@ -57,12 +47,35 @@ def up() -> None:
     if found.monitoring:
         _CONSOLE.print(f"grafana   http://127.0.0.1:{found.grafana_port} (user admin)", highlight=False)
         _CONSOLE.print(f"metrics   http://127.0.0.1:{found.prometheus_port}", highlight=False)
-    _CONSOLE.print(f"tokens    in {_secrets_file()}", highlight=False)
+    _CONSOLE.print(f"tokens    in {keys.folder()}", highlight=False)
+
+
+def build() -> None:
+    """Build every image whose parts changed."""
+    _gather_wheels()
+    # One after another: the images share layers, which a parallel build would make several times.
+    for service in (*NODES, "driver", *([] if S3Settings.load().endpoint else ["s3"])):
+        _CONSOLE.print(f"building {service}")
+        _compose("--profile", "tools", "build", "--quiet", service)
 
 
 def down() -> None:
-    """Remove the containers; volumes with data and queue stay."""
-    _compose("--profile", "tools", "down")
+    """Remove the containers; volumes with data, queue and models stay."""
+    _compose("stop", *NODES)
+    _forget_head()
+    _compose("--profile", "tools", "down", "--remove-orphans")
+    filters = [f"label={SCRATCH}", "label=com.docker.compose.project=poolbench"]
+    listed = ["docker", "volume", "ls", "--quiet", *(part for each in filters for part in ("--filter", each))]
+    if scratch := subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split():
+        subprocess.run(["docker", "volume", "rm", *scratch], check=True, stdout=subprocess.DEVNULL)
+
+
+def _forget_head() -> None:
+    """Remove the state of Ray's head from Redis: the next `up` starts with new containers. Skip it without Redis."""
+    command = ["docker", "compose", "--project-name", "poolbench", "exec", "--no-TTY", "--env", "REDISCLI_AUTH"]
+    environment = {**os.environ, "REDISCLI_AUTH": keys.read("REDIS_PASSWORD")}
+    flush = [*command, "redis", "redis-cli", "-n", "0", "FLUSHDB"]
+    subprocess.run(flush, check=False, capture_output=True, env=environment)
 
 
 def status() -> None:
@@ -79,22 +92,20 @@ def run(*arguments: str) -> None:
 
 
 def _compose(*arguments: str) -> None:
-    profile = [] if S3Settings.load().endpoint else ["--profile", "minio"]
-    if ComposeSettings.load().monitoring or arguments[-1:] == ("down",):  # containers of an earlier setting go too
-        profile += ["--profile", "monitoring"]
-    files = ["--file", str(FOLDER / "compose.yaml"), "--env-file", str(_secrets_file())]
-    command = ["docker", "compose", *files, *profile, *arguments]
-    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments()})
+    everything = arguments[-2:-1] == ("down",)  # containers of an earlier setting go too
+    profile = ["--profile", "s3"] if everything or not S3Settings.load().endpoint else []
+    profile += ["--profile", "monitoring"] if everything or ComposeSettings.load().monitoring else []
+    command = ["docker", "compose", "--file", str(FOLDER / "compose.yaml"), *profile, *arguments]
+    subprocess.run(command, check=True, cwd=REPOSITORY, env={**os.environ, **_build_arguments(), **_own_variables()})
 
 
-def _secrets_file() -> Path:
-    """Return the file of tokens and passwords, created once for its owner only; the environment overrides each."""
-    path = state_folder() / "compose.env"
-    known = dict(line.split("=", 1) for line in path.read_text().splitlines()) if path.exists() else {}
-    if missing := [name for name in (*_ACCESS_KEYS, *_SECRETS) if name not in known]:
-        made = {name: _ACCESS_KEYS.get(name) or secrets.token_hex(_SECRETS[name]) for name in missing}
-        write_private(path, "".join(f"{name}={value}\n" for name, value in {**known, **made}.items()))
-    return path
+def _own_variables() -> dict[str, str]:
+    """Return the variables of the compose file that are no settings."""
+    image = ["docker", "image", "inspect", "--format", "{{.Id}}", "poolbench/head"]
+    found = subprocess.run(image, check=False, capture_output=True, text=True).stdout.strip()
+    # A head of other code must not restore the services of the one before.
+    made = {"SECRETS_FOLDER": str(keys.folder()), "HEAD_IMAGE_ID": found.removeprefix("sha256:")[:12] or "none"}
+    return made | ({"S3_IMAGE": chosen} if (chosen := ComposeSettings.load().s3_image) else {})
 
 
 @cache
@@ -121,7 +132,7 @@ def _gather_wheels() -> None:
 
 def main() -> int:
     """Run one command."""
-    commands = {"up": up, "down": down, "status": status}
+    commands = {"up": up, "down": down, "status": status, "build": build}
     arguments = sys.argv[1:]
     try:
         if shutil.which("docker") is None:

@@ -1,4 +1,4 @@
-"""One behaviour suite over every object store: a folder, moto here, a real S3 service in the cluster tier."""
+"""One behaviour suite over every object store: a folder, moto here, real S3 services in the cluster tier."""
 
 import os
 import threading
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.servers.seaweed import ROOT, serve
 
 from poolbench.errors import ConfigError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
@@ -31,8 +32,14 @@ def moto_endpoint() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Settings]:
+    with serve(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server.user(*ROOT)
+
+
 @pytest.fixture(
-    params=["folder", "moto", pytest.param("server", marks=pytest.mark.cluster)],
+    params=["folder", "moto", *(pytest.param(name, marks=pytest.mark.cluster) for name in ("server", "seaweed"))],
 )
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Opens one store again and again, as separate processes would."""
@@ -41,6 +48,8 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     if request.param == "moto":
         endpoint = request.getfixturevalue("moto_endpoint")
         service = S3Settings(endpoint=endpoint, **KEYS)
+    elif request.param == "seaweed":
+        service = request.getfixturevalue("seaweed")
     else:
         service = request.getfixturevalue("s3_service")
     uri = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}"

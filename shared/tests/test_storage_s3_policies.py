@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from deploy.docker import s3_users
-from deploy.s3.policies import ROLES, bucket_policy, policy
+from deploy.s3.policies import ROLES, bucket_policy
 from pydantic import SecretStr
 from tests.servers.ceph import Ceph
 
@@ -164,13 +163,3 @@ def test_no_role_leaves_its_store(bucket: Bucket, role: str) -> None:
     elsewhere = S3Store(f"s3://poolbench-test-{uuid.uuid4().hex[:8]}", owner._service)
     with pytest.raises(StoreError):
         S3Store(elsewhere.uri, store._service, existing=True).put("artifacts/x", b"x")
-
-
-def test_compose_gives_minio_the_same_sides() -> None:
-    """Its containers share one user, which is the driver, and one restricted user."""
-    made = s3_users.policies("s3://poolbench/p")
-    allowed = {
-        action for statement in policy("restricted", "s3://poolbench/p")["Statement"] for action in statement["Action"]
-    }
-    restricted = {action for statement in made["poolbench-restricted"]["Statement"] for action in statement["Action"]}
-    assert restricted == allowed

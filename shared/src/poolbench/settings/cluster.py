@@ -165,7 +165,9 @@ class MemorySettings(Settings):
         False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
     shared_gpu: bool = setting(
-        False, "this replica shares its GPU with other services ([phases](cluster.md#one-gpu))", unset="as Serve's options say"
+        False,
+        "this replica shares its GPU with other services ([phases](cluster.md#one-gpu))",
+        unset="as Serve's options say",
     )
 
 
@@ -214,7 +216,9 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
-    monitoring: bool = setting(False, "Docker Compose starts [Prometheus and Grafana](../observability.md#dashboards) too")
+    monitoring: bool = setting(
+        False, "Docker Compose starts [Prometheus and Grafana](../observability.md#dashboards) too"
+    )
     prometheus_image: str = setting("", "image of Prometheus", unset="named in `deploy/docker/compose.yaml`")
     prometheus_port: int = setting(9090, "port of Prometheus on this machine", ge=1, lt=2**16)
     grafana_image: str = setting("", "image of Grafana", unset="named in `deploy/docker/compose.yaml`")
