@@ -56,7 +56,7 @@ def parts(table: Table) -> Iterator[str]:
         "with another value is refused with status 422 and the name of the field. A task with another value fails and "
         "is not tried again. Booleans, strings and fractions are not accepted as whole numbers, and text must be valid "
         "Unicode. The cost of a whole request or task is computed before work starts. Beyond the limits in "
-        "[operations.md](operations.md#limits-of-cost-and-memory) it is refused with status 413."
+        "[operations/settings.md](operations/settings.md#limits-of-cost-and-memory) it is refused with status 413."
     )
     yield "## Requests"
     for verb, model in {**BODIES, **STEERER_BODIES}.items():

@@ -37,7 +37,7 @@ def strategies() -> str:
     for board, title in (("card", "Strategies of the card"), ("extended", "Strategies of the extended board")):
         found = strategies_of(board)
         parts += [f"## {title} ({len(found)})", _table(STRATEGY_HEAD, map(_strategy_row, found))]
-    parts.append("[operations.md](operations.md#adding-a-strategy-concept-or-direction) explains how to add one.")
+    parts.append("[extending.md](extending.md#adding-a-strategy-concept-or-direction) explains how to add one.")
     return _page(parts)
 
 
@@ -133,7 +133,7 @@ def _beside(name: str) -> ModuleType:
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": lambda: _beside("marked_tables").architecture(FOLDER, _table),
     "observability.md": lambda: _beside("marked_tables").observability(FOLDER, _table),
-    "operations.md": lambda: _beside("marked_tables").operations(FOLDER, _table),
+    "operations/settings.md": lambda: _beside("marked_tables").operations(FOLDER, _table),
     "bounds.md": bounds,
     "strategies.md": strategies,
     "concepts.md": concepts,

@@ -46,8 +46,8 @@ def observability(folder: Path, table: Table) -> str:
 
 
 def operations(folder: Path, table: Table) -> str:
-    """Return the page on operations with its tables of settings made again."""
-    page = (folder / "operations.md").read_text("utf-8")
+    """Return the page on settings with its tables of settings made again."""
+    page = (folder / "operations" / "settings.md").read_text("utf-8")
     common = [model for model in Settings.models if model not in (GateSettings, SteererSettings)]
     parts = {"settings": common, "settings of the steerer": [SteererSettings], "settings of the gate": [GateSettings]}
     for name, models in parts.items():

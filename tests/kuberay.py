@@ -74,13 +74,21 @@ def container(overlay: str, component: str) -> Document:
 
 
 def environment(overlay: str, component: str) -> tuple[dict[str, str], dict[str, bool]]:
-    """The variables with their values, and the Secrets that bring more, by name with whether each is optional."""
+    """The variables with their values, and the Secrets that bring more, by name with whether each is optional.
+
+    Secrets that bring variables, and Secrets that are mounted as files.
+    """
     values, secrets = dict[str, str](), dict[str, bool]()
     for source in container(overlay, component).get("envFrom", []):
         if "configMapRef" in source:
             values |= one(overlay, "ConfigMap", source["configMapRef"]["name"])["data"]
         else:
             secrets[source["secretRef"]["name"]] = source["secretRef"].get("optional", False)
+    mounted = {mount["name"] for mount in container(overlay, component).get("volumeMounts", [])}
+    for volume in pod_templates(overlay)[component]["spec"].get("volumes", []):
+        if volume["name"] in mounted:
+            named = [source["secret"] for source in volume.get("projected", {}).get("sources", [])]
+            secrets |= {source["name"]: source.get("optional", False) for source in named}
     return values | {
         each["name"]: each.get("value", "") for each in container(overlay, component).get("env", [])
     }, secrets

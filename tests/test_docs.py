@@ -106,8 +106,8 @@ def test_metrics_page_lists_the_statuses() -> None:
 
 
 def test_plugin_example_registers(tmp_path: Path) -> None:
-    """The example of docs/operations.md, laid out as pip would, used in a process of its own."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
+    """The example of docs/extending.md, laid out as pip would, used in a process of its own."""
+    text = (REPOSITORY / "docs" / "extending.md").read_text("utf-8")
     blocks = dict(_BLOCK.findall(text))
     project = tomllib.loads(blocks.pop("pyproject.toml"))["project"]
     package = tmp_path / "poolbench_example"

@@ -11,7 +11,7 @@ from poolbench.errors import ConfigError
 from poolbench.runtime.gate.clients import address_of
 from poolbench.settings import GateSettings
 
-OPERATIONS = Path(__file__).resolve().parents[1] / "docs" / "operations.md"
+OPERATIONS = Path(__file__).resolve().parents[1] / "docs" / "operations" / "settings.md"
 
 
 def test_every_limit_is_documented_with_its_default() -> None:
@@ -33,7 +33,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(("name", "value"), [("MAX_JSON_MIB", "0"), ("MAX_JSON_MIB", "much"), ("MAX_JSN_MIB", "8")])
 def test_wrong_settings_are_refused_by_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"POOLBENCH_GATE_{name}", value)
-    with pytest.raises(ConfigError, match=f"POOLBENCH_GATE_{name}.*docs/operations.md"):
+    with pytest.raises(ConfigError, match=f"POOLBENCH_GATE_{name}.*docs/operations/settings.md"):
         GateSettings.load()
 
 

@@ -71,6 +71,30 @@ def test_a_token_among_the_secrets_is_replaced(secrets: Path, soon: None, caplog
     replace_while_serving(secrets / "POOLBENCH_TOKEN", secrets / "POOLBENCH_TOKEN_NEXT", caplog)
 
 
+def test_a_token_in_a_volume_of_kubernetes_is_replaced(secrets: Path, soon: None) -> None:
+    """Its files are links into a folder that is a link, which Kubernetes changes over when a Secret changes."""
+    token = secrets / "POOLBENCH_TOKEN"
+    token.unlink()
+
+    def write(version: str, **values: str) -> None:
+        (secrets / version).mkdir()
+        for name, value in values.items():
+            (secrets / version / name).write_text(value)
+        (secrets / "..tmp").symlink_to(version)
+        (secrets / "..tmp").rename(secrets / "..data")
+        for name in values:
+            if not (secrets / name).is_symlink():
+                (secrets / name).symlink_to(Path("..data") / name)
+
+    write("..1", POOLBENCH_TOKEN=OLD)
+    with serving(Tokens.of_cluster()) as door:
+        assert [status(door, OLD), status(door, NEW)] == [200, 401]
+        write("..2", POOLBENCH_TOKEN=OLD, POOLBENCH_TOKEN_NEXT=NEW)
+        assert [status(door, OLD), status(door, NEW)] == [200, 200]
+        write("..3", POOLBENCH_TOKEN=NEW)
+        assert [status(door, OLD), status(door, NEW)] == [401, 200]
+
+
 def test_the_health_desk_sends_the_token_that_is_valid_now(state: Path, soon: None) -> None:
     with serving(Tokens.of_cluster()) as door:
         (state / "token").write_text(NEW)

@@ -85,7 +85,7 @@ def test_secrets_are_kept_and_given_values_replace(monkeypatch: pytest.MonkeyPat
 @needs_kubectl
 def test_the_pod_that_holds_the_runs_gets_no_credentials() -> None:
     found = manifests.runs_pod(rendered("cpu"))
-    assert "envFrom" not in str(found) and "'args'" not in str(found)
+    assert "envFrom" not in str(found) and "'args'" not in str(found) and "secret" not in str(found)
     mounts = {mount["mountPath"] for mount in found["spec"]["containers"][0]["volumeMounts"]}
     assert manifests.RUNS_FOLDER in mounts
 

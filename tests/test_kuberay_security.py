@@ -63,6 +63,20 @@ def test_the_head_gets_no_credentials_of_the_object_store(overlay: str) -> None:
         assert secrets.get("poolbench-hub", True) is True
 
 
+def test_secrets_are_files_that_follow_a_change(overlay: str) -> None:
+    """A variable, or a file that is mounted alone, keeps its value until the pod restarts."""
+    for component, template in pod_templates(overlay).items():
+        if component == "redis":
+            continue
+        own = container(overlay, component)
+        assert all(source["secretRef"]["name"] == "poolbench-hub" for source in own["envFrom"] if "secretRef" in source)
+        (mount,) = [mount for mount in own["volumeMounts"] if mount["name"] == "secrets"]
+        assert mount["readOnly"] is True and "subPath" not in mount
+        assert environment(overlay, component)[0]["POOLBENCH_SECRETS"] == mount["mountPath"]
+        (volume,) = [volume for volume in template["spec"]["volumes"] if volume["name"] == "secrets"]
+        assert volume["projected"]["defaultMode"] == 0o440 and template["spec"]["securityContext"]["fsGroup"] == 10001
+
+
 def test_no_secret_is_in_the_objects(overlay: str) -> None:
     assert not [each for each in rendered(overlay) if each["kind"] == "Secret"]
 

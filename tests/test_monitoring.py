@@ -48,6 +48,17 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 QUERIES = list(queries())
+INCIDENTS = FOLDER.parents[1] / "docs" / "operations" / "incidents.md"
+
+
+def test_every_alert_has_an_entry_among_the_incidents_and_links_to_it() -> None:
+    part = INCIDENTS.read_text("utf-8").partition("## Alerts\n")[2].partition("\n## ")[0]
+    entries = {title: text for title, _, text in (each.partition("\n") for each in part.split("\n### ")[1:])}
+    assert list(entries) == [rule["alert"] for rule in alerts()]
+    for rule in alerts():
+        place = INCIDENTS.relative_to(FOLDER.parents[1]).as_posix()
+        assert rule["annotations"]["runbook_url"] == f"{place}#{rule['alert'].lower()}"
+        assert all(f"- **{name}**: " in entries[rule["alert"]] for name in ("You see", "Why", "Do"))
 
 
 def selectors(expression: Any) -> Iterator[Any]:
@@ -126,7 +137,7 @@ def test_alerts_say_what_to_do() -> None:
     page = (build.FOLDER.parents[1] / "docs" / "observability.md").read_text("utf-8")
     for rule in alerts():
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert {"summary", "action"} == rule["annotations"].keys()
+        assert {"summary", "action", "runbook_url"} == rule["annotations"].keys()
         assert f"`{rule['alert']}`" in page
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tests.servers import redis as redis_server
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message, Misunderstood, understand
 from poolbench.queue.letters import DeadLetter
-from poolbench.storage import Artifacts, open_store
+from poolbench.storage import Artifacts, open_store, store_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DEADLINE_S = 600
@@ -204,6 +204,30 @@ def test_a_task_of_another_version_is_refused_and_its_driver_sees_why(running: R
     running.wait(lambda: any(letter.task_id == task.task_id for letter in running.letters()))
     record = json.loads(running.artifacts.store.get(f"failures/{task.task_id}.json"))
     assert not record["retryable"]
+
+
+@both_brokers
+def test_a_task_of_a_driver_with_other_code_is_refused_and_its_driver_sees_why(running: Running) -> None:
+    task = echo(21, "prober.probe")
+    sent = replace(Message(task.model_dump(mode="json")), step=99)
+    running.put(json.dumps(sent.envelope(QUEUE)).encode(), time.time_ns())
+    running.wait(lambda: any(letter.task_id == task.task_id for letter in running.letters()))
+    record = json.loads(running.artifacts.store.get(f"failures/{task.task_id}.json"))
+    assert "prober.probe has version 99 in the driver and 3 in this service" in record["reason"]
+
+
+@both_brokers
+def test_a_task_of_a_cluster_with_another_store_is_refused_and_nothing_is_recorded(running: Running) -> None:
+    """Its driver would never see a record in this store, and a driver of this cluster would take it for its own."""
+    strange, ours = TaskQueue(Broker(running.url), lambda: "0" * 32), echo(22)
+    strange.send(ours)
+    running.wait(lambda: any(letter.task_id == ours.task_id for letter in running.letters()))
+    (letter,) = [each for each in running.letters() if each.task_id == ours.task_id]
+    assert "sent by a cluster with another object store" in letter.reason and not running.done(22)
+    assert not running.artifacts.store.exists(f"failures/{ours.task_id}.json")
+    own_id = store_id(running.artifacts.store)
+    TaskQueue(Broker(running.url), lambda: own_id).send(ours)
+    running.wait(lambda: running.done(22))
 
 
 @both_brokers

@@ -87,7 +87,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
     model = next(model for model in Settings.models if name in map(model.variable, model.model_fields))
     with pytest.raises(ConfigError) as refused:
         model.load()
-    assert all(part in str(refused.value) for part in (name, repr(sent), allowed, "docs/operations.md"))
+    assert all(part in str(refused.value) for part in (name, repr(sent), allowed, "docs/operations/settings.md"))
 
 
 def test_secrets_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:

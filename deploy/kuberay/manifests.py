@@ -14,6 +14,7 @@ from poolbench.errors import ConfigError
 FOLDER = REPOSITORY / "deploy" / "kuberay"
 DRIVER, STORE_POLICY = "driver", "object-store"
 RUNS_POD, RUNS_FOLDER = "runs", "/app/runs"
+SECRETS = "secrets"  # name of the volume with the settings that are secret
 _FETCH_LIMIT_S = 3600
 _PORTS = {"http": 80, "https": 443}
 
@@ -96,6 +97,8 @@ def runs_pod(documents: Sequence[Document]) -> Document:
     for name in ("args", "env", "envFrom"):
         container.pop(name, None)
     container["command"] = ["sleep", str(_FETCH_LIMIT_S)]
+    for kept in (container["volumeMounts"], spec["volumes"]):
+        kept[:] = [each for each in kept if each["name"] != SECRETS]
     metadata = {
         "name": RUNS_POD,
         "namespace": job["metadata"]["namespace"],

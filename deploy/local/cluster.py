@@ -16,7 +16,8 @@ from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, EndpointError, PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.letters import NEWEST_SHOWN
-from poolbench.storage import Artifacts, open_store, require_conditional_writes
+from poolbench.queue.owner import Owner, require_owner
+from poolbench.storage import Artifacts, open_store, require_conditional_writes, store_id
 
 _CONSOLE = Console()
 _START_ATTEMPTS = 3
@@ -133,7 +134,9 @@ def _check_servers(cluster: Cluster) -> None:
         Artifacts(store).require_restricted()
     except RestrictedError as error:
         _CONSOLE.print(f"note: sensitive concepts cannot be run on this cluster: {error}", markup=False)
-    TaskQueue(Broker(cluster.broker)).ping()
+    broker = Broker(cluster.broker)
+    TaskQueue(broker).ping()
+    require_owner(broker, Owner(store_id=store_id(store), store_uri=cluster.store))
 
 
 def _token(cluster: Cluster) -> str:

@@ -89,6 +89,21 @@ def answers(host: str, port: int) -> bool:
         return False
 
 
+def require_token(head: str) -> None:
+    """Raise ConfigError if the head refuses our token; Ray's own node would try to join for minutes."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled, and without annotations
+    from ray.exceptions import AuthenticationError, RayError
+
+    try:
+        GcsClient(address=f"{head}:{RAY_PORT}")
+    except AuthenticationError:
+        raise ConfigError(
+            f"the head {head} refuses the token of Ray: set {' or '.join(_TOKENS)} to the same token on every node"
+        ) from None
+    except (RayError, RuntimeError) as error:  # it went away again; Ray's node waits for it
+        print(f"the head {head} does not answer: {error}", file=sys.stderr)
+
+
 def end_on_signal() -> None:
     """Let SIGTERM end this process as an exception does, so that it stops Ray."""
 

@@ -9,7 +9,16 @@ import sys
 import time
 from typing import NoReturn
 
-from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
+from deploy.nodes.ray_node import (
+    RAY_PORT,
+    READY_PORT,
+    add_options,
+    answers,
+    command,
+    require_token,
+    run_node,
+    service,
+)
 
 _STOP_S = 30
 
@@ -38,6 +47,7 @@ def _join(options: argparse.Namespace) -> int:
     """Join the cluster; return the exit code of Ray's node."""
     while not answers(options.head, READY_PORT):
         time.sleep(1)
+    require_token(options.head)
     node = subprocess.Popen(command(options.address, options.services, f"--address={options.head}:{RAY_PORT}"))
     try:
         return node.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from driver.tests.conftest import Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
@@ -86,6 +88,45 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     watched = driver(environment, "watch", "--output", elsewhere)
     assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stdout
     assert RunRecords(made.artifacts.store).get(folder.id).state["results_digest"]  # type: ignore[union-attr]
+    read_elsewhere(driver, environment, folder, made, Path(elsewhere))
+
+
+def read_elsewhere(
+    driver: Driver, environment: dict[str, str], folder: RunFolder, made: SteeredArtifacts, elsewhere: Path
+) -> None:
+    """Report, compare and list a finished run on a machine that has nothing of it but the store."""
+    where = ("--output", str(elsewhere))
+    listed = json.loads(driver(environment, "ls", "runs", "--json", *where).stdout)
+    assert [(run["id"], run["state"], run["local"]) for run in listed] == [(folder.id, "done", False)]
+    done = driver(environment, "report", folder.id, *where)
+    assert done.returncode == 0 and (elsewhere / folder.id / "report" / "index.html").is_file()
+    for name in ("results", "failures", "curves", "details"):
+        there, here = (place.file(f"{name}.parquet") for place in (folder, RunFolder(elsewhere / folder.id)))
+        assert there.read_bytes() == here.read_bytes()
+    listed = json.loads(driver(environment, "ls", "runs", "--json", *where).stdout)
+    assert [(run["id"], run["state"], run["local"]) for run in listed] == [(folder.id, "done", True)]
+    same = driver(environment, "compare", folder.id, str(folder.path), "--check", *where)
+    assert same.returncode == 0, same.stderr
+    store = made.artifacts.store
+    files = [info.path for info in store.list(f"{RUNS_FOLDER}/{folder.id}/files/")]
+    tables = [pq.read_table(io.BytesIO(store.get(path))) for path in files if path.endswith(".parquet")]
+    assert len(tables) > 4 and not any(SteeredArtifacts.SECRET in str(table.to_pylist()) for table in tables)
+    store.put(f"{RUNS_FOLDER}/{folder.id}/files/results.parquet", b"garbage")
+    third = elsewhere.with_name("third")
+    damaged = driver(environment, "leaderboard", folder.id, "--output", str(third))
+    assert damaged.returncode == 1 and "results.parquet is damaged" in damaged.stderr and not list(third.iterdir())
+    assert driver(environment, "forget", folder.id, *where).returncode == 0
+    assert not list(store.list(f"{RUNS_FOLDER}/"))
+
+
+def test_a_run_of_another_machine_that_has_not_ended_has_no_tables(
+    tmp_path: Path, driver: Driver, environment: dict[str, str], elsewhere: str
+) -> None:
+    folder = write_record(tmp_path, "running", tasks=9)
+    refused = driver(environment, "report", folder.id, "--output", elsewhere)
+    assert refused.returncode == 2 and "(state: running; " in refused.stderr and not list(Path(elsewhere).iterdir())
+    unknown = driver(environment, "compare", "a", "b", "--output", elsewhere)
+    assert unknown.returncode == 2 and f"there are: {folder.id}" in unknown.stderr
 
 
 def test_the_record_of_a_run_holds_no_text(

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 from rich.console import Console
+from tests.hostile import redis_phase, s3_phase
 from tests.hostile.cluster import Process, Target, running, total
 from tests.hostile.control import Control
 from tests.hostile.damage_phase import damage_and_repair
@@ -23,6 +24,8 @@ from tests.hostile.requests_phase import Sent, send_all
 from tests.hostile.settings import Settings
 from tests.hostile.small_run import Ran, SmallRun
 from tests.hostile.warm import fill
+from tests.servers import ceph
+from tests.servers import redis as redis_server
 
 from poolbench.errors import PoolbenchError
 from poolbench.queue import Broker
@@ -52,6 +55,8 @@ class Trial:
             "requests": lambda: self.requests(control),
             "messages": lambda: self.messages(control),
             "damage": lambda: self.damage(control, ran),
+            "redis": self.redis,
+            "s3": self.s3,
         }
         for name in self.settings.phases:
             self.step(name, phases[name])
@@ -101,6 +106,20 @@ class Trial:
         self.report.add_health("damage", pulse, Sent(), timed=False)
         self.report.add_control("damage", control, Sent())
         self.report.add_processes("damage", before, self.target.processes(), grows=True)
+
+    def redis(self) -> None:
+        """Strangers at a Redis server of its own, and hostile keys and messages in it."""
+        if redis_server.available():
+            with tempfile.TemporaryDirectory(prefix="poolbench-hostile-") as folder:
+                self.report.findings += [f"redis: {each}" for each in redis_phase.attack(Path(folder), self.settings)]
+        self.report.figures["redis tried"] = redis_server.available()
+
+    def s3(self) -> None:
+        """Strangers, and each role of the policies, at an S3 service of its own."""
+        if not ceph.missing():
+            with tempfile.TemporaryDirectory(prefix="poolbench-hostile-") as folder:
+                self.report.findings += [f"s3: {each}" for each in s3_phase.attack(Path(folder))]
+        self.report.figures["s3 tried"] = not ceph.missing()
 
     def step(self, name: str, work: Callable[[], Any]) -> Any:
         """Does one part of the trial and says how long it took."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-PHASES = ("requests", "messages", "damage")
+PHASES = ("requests", "messages", "damage", "redis", "s3")
 
 
 @dataclass(frozen=True)

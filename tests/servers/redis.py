@@ -41,17 +41,17 @@ def broker(kind: str, folder: Path) -> Iterator[str]:
 def command(folder: Path, address: str, port: int, options: Mapping[str, object] | None = None) -> list[str]:
     """Return the command of a server that keeps nothing on disk, unless `options` say otherwise."""
     given = {"port": port, "bind": address, "requirepass": PASSWORD, "dir": folder, "save": "", **(options or {})}
-    return ["redis-server", *(part for name, value in given.items() for part in (f"--{name}", str(value)))]
+    return ["redis-server", *(part for name, value in given.items() for part in (f"--{name}", *str(value).split(" ")))]
 
 
 @contextmanager
-def serve(folder: Path, files: Certificate | None = None) -> Iterator[str]:
+def serve(folder: Path, files: Certificate | None = None, options: Mapping[str, object] | None = None) -> Iterator[str]:
     """Runs a server, with a certificate one that speaks TLS only; yields its address."""
     port = _free_port()
-    options: dict[str, object] = {}
+    options = dict(options or {})
     if files is not None:
         places = {"tls-cert-file": files.cert, "tls-key-file": files.key, "tls-ca-cert-file": files.authority}
-        options = {"port": 0, "tls-port": port, "tls-auth-clients": "no", **places}
+        options |= {"port": 0, "tls-port": port, "tls-auth-clients": "no", **places}
     with (folder / "redis.log").open("w") as log:
         server = subprocess.Popen(command(folder, "127.0.0.1", port, options), stdout=log, stderr=log)
     url = f"{'rediss' if files else 'redis'}://:{PASSWORD}@127.0.0.1:{port}/0"

@@ -120,6 +120,7 @@ class Job:
         publisher.write_state(state, **_counts(loop), results_digest=digest)
         report = write_report(folder)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
+        publisher.publish_files()
         print(f"report: {report}\nresults digest: {digest}")
         if failures:
             blocked = sum(failure.blocked for failure in failures)

@@ -1,4 +1,4 @@
-"""compare and ranks: what changed between two runs, and ranks over several. They need no cluster."""
+"""compare and ranks: what changed between two runs, and ranks over several. Runs of this machine need no cluster."""
 
 from __future__ import annotations
 
@@ -79,13 +79,14 @@ def ranks(
 
 
 def find_run(output: Path, name: str) -> RunFolder:
-    """Return a run below `output`, or the run in the folder `name`."""
+    """Return the run in the folder `name`, a run below `output`, or a run of the store that is fetched there."""
+    from poolbench_driver import records
     from poolbench_driver.rundir import RunFolder
 
     folder = Path(name)
     if (folder / "config.resolved.yaml").is_file():
         return RunFolder(folder.resolve())
-    return RunFolder.find(output, name)
+    return records.find_run(output, name)
 
 
 def read_results(folder: RunFolder) -> list[dict[str, Any]]:

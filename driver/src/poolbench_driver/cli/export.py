@@ -31,11 +31,11 @@ def steered_outputs(
     """Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused."""
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
+    from poolbench_driver.records import find_run
     from poolbench_driver.release import export_steered_outputs, releasable_concepts
     from poolbench_driver.release.card import model_licence
-    from poolbench_driver.rundir import RunFolder
 
-    folder = RunFolder.find(runs, run)
+    folder = find_run(runs, run)
     config = folder.config()
     asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     chosen = releasable_concepts(config.concepts, asked)

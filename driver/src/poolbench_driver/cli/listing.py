@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from poolbench.contracts.wire import scorers_path
-from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 
 Rows = list[dict[str, Any]]
@@ -95,9 +95,16 @@ def _activations(_: Path) -> Rows:
 
 
 def _runs(output: Path) -> Rows:
-    from poolbench_driver.rundir import list_runs
+    """Return the runs of the folder and of the object store; those of the folder alone if there is no store."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, Runs
 
-    return [{"id": run.id, **run.read_state()} for run in list_runs(output)]
+    try:
+        runs = Runs(output, RunRecords(open_artifacts().store)).all()
+    except PoolbenchError as error:
+        typer.echo(f"note: only the runs below {output} are listed: {error}", err=True)
+        runs = Runs(output, None).all()
+    return [{"id": run.id, **run.state, "local": run.folder is not None} for run in runs]
 
 
 KINDS: dict[str, Callable[[Path], Rows]] = {

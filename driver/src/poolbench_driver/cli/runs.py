@@ -77,27 +77,28 @@ def run(
 
 def _new_folder(job: Job, output: Path) -> RunFolder:
     """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
-    from poolbench_driver.cluster.session import check_session
+    from poolbench_driver.cluster.fitness import check_session
     from poolbench_driver.rundir import RunFolder
 
-    check_session(job.session)
+    for note in check_session(job.session):
+        typer.echo(note, err=True)
     return RunFolder.create(output, job.config)
 
 
 def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
     """Write the report of a run again from its tables."""
+    from poolbench_driver.records import find_run
     from poolbench_driver.report import write_report
-    from poolbench_driver.rundir import RunFolder
 
-    typer.echo(str(write_report(RunFolder.find(output, name))))
+    typer.echo(str(write_report(find_run(output, name))))
 
 
 def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None:
     """Print the leaderboard and the concept-by-strategy tables of a run as Markdown."""
+    from poolbench_driver.records import find_run
     from poolbench_driver.report.markdown import leaderboard_markdown
-    from poolbench_driver.rundir import RunFolder
 
-    typer.echo(leaderboard_markdown(RunFolder.find(output, name)))
+    typer.echo(leaderboard_markdown(find_run(output, name)))
 
 
 COMMANDS = (run, report, leaderboard)

@@ -1,4 +1,4 @@
-"""Upkeep: gc."""
+"""Upkeep: gc, copy-store, claim-broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from poolbench.contracts.wire import scorers_path
-from poolbench.errors import ConfigError, IntegrityError
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
@@ -130,4 +130,47 @@ def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
         raise IntegrityError(f"{path} in {artifacts.store.uri} is damaged; {remedy}") from None
 
 
-COMMANDS = (gc,)
+def copy_store(
+    source: Annotated[str, typer.Argument(help="Folder or s3://bucket/prefix.", metavar="SOURCE")],
+    target: Annotated[str, typer.Argument(help="Another; created if there is none.", metavar="TARGET")],
+) -> None:
+    """Copy an object store, as a backup or to move it; sensitive concepts are left out. The same command continues."""
+    from poolbench.storage import NO_ACCESS, open_store
+    from poolbench.storage.copying import copy_store as copy
+    from poolbench.storage.guarded import folder_of_store
+
+    if source.rstrip("/") == target.rstrip("/"):
+        raise ConfigError(f"{source} cannot be copied onto itself")
+    folder = folder_of_store(source)
+    if folder is not None and not folder.is_dir():
+        raise NotFoundError(f"there is no object store in {folder}")
+    made = copy(open_store(source, NO_ACCESS), open_store(target, NO_ACCESS))
+    typer.echo(f"{made.objects} objects, {made.num_bytes / 1e6:.1f} MB copied; {made.present} were there already")
+
+
+def claim_broker(
+    drop_messages: Annotated[
+        bool, typer.Option("--drop-messages", help="Remove the tasks and dead letters of the other cluster.")
+    ] = False,
+) -> None:
+    """Let this cluster use a broker that belonged to a cluster with another object store, which must have ended."""
+    from poolbench.contracts.wire import SERVICES
+    from poolbench.queue.owner import claim
+    from poolbench_driver.cluster.fitness import owner_of
+    from poolbench_driver.cluster.session import open_session
+
+    session = open_session()
+    session.queue.ping()
+    waiting = sum(session.queue.depth(name) + session.queue.num_dead_letters(name) for name in SERVICES)
+    if waiting and not drop_messages:
+        raise ConfigError(
+            f"the broker {session.queue.broker.shown} holds {waiting} tasks and dead letters, perhaps of another "
+            "cluster; --drop-messages removes them"
+        )
+    dropped = sum(session.queue.purge(name) for name in SERVICES)
+    claim(session.queue.broker, owner_of(session.settings, session.artifacts))
+    gone = f"; {dropped} messages removed" if dropped else ""
+    typer.echo(f"the broker {session.queue.broker.shown} belongs to {session.settings.store_uri}{gone}")
+
+
+COMMANDS = (gc, copy_store, claim_broker)

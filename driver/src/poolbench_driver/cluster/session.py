@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER, SERVICES
-from poolbench.errors import ConfigError, EndpointError, InputError, PoolbenchError, shown
+from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEADER
+from poolbench.errors import EndpointError, InputError, PoolbenchError, shown
 from poolbench.library import attach
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
 from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.sharing import require_shared
 from poolbench.statuses import Code, ServiceState
-from poolbench.storage import Artifacts, open_store, require_conditional_writes
+from poolbench.storage import Artifacts, open_store, store_id
 from poolbench.telemetry.ids import new_request_id
 from poolbench_driver.cluster.connection import connect, why
 
@@ -44,7 +44,8 @@ def open_session() -> Session:
     settings = ClusterSettings.load()
     broker = Broker(settings.broker_url)
     artifacts = _open_artifacts(settings)
-    return Session(settings, artifacts, TaskQueue(broker), open_leases(broker), Services(settings))
+    queue = TaskQueue(broker, cache(partial(store_id, artifacts.store)))
+    return Session(settings, artifacts, queue, open_leases(broker), Services(settings))
 
 
 def open_artifacts() -> Artifacts:
@@ -57,23 +58,6 @@ def _open_artifacts(settings: ClusterSettings) -> Artifacts:
     store = open_store(settings.store_uri, settings.restricted_uri)
     attach(store)
     return Artifacts(store)
-
-
-def check_session(session: Session) -> dict[str, dict[str, object]]:
-    """Return each service's health. Raise ConfigError, StoreError, BrokerError or EndpointError if a part is unfit."""
-    require_conditional_writes(session.artifacts.store)
-    session.queue.ping()
-    if not session.settings.http_address:
-        raise ConfigError("the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
-    found = {name: session.services.health(name) for name in SERVICES}
-    for health in found.values():
-        require_shared(session.settings, _folders(health))
-    return found
-
-
-def _folders(health: dict[str, Any]) -> dict[str, str]:
-    """Return the ids of the folders that a service sees."""
-    return dict(health.get("folders", {}))
 
 
 def try_health(session: Session, service: str) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from poolbench.errors import PoolbenchError
+from poolbench_driver.cluster.fitness import described_clock
 
 
 class Level(StrEnum):
@@ -63,15 +64,7 @@ def free_space_at(where: str, path: Path) -> Finding:
     return free_space(f"{where} ({path})", shutil.disk_usage(there).free)
 
 
-#: Clocks may differ by this much before it is worth a word: timestamps of HTTP count seconds, and answers take some.
-_CLOCK_TOLERANCE_S = 60.0
-
-
 def clock(whose: str, difference_s: float) -> Finding:
     """Return whether a clock agrees with that of the object store; `difference_s` is how far it is ahead."""
-    check = f"clock of {whose}"
-    if abs(difference_s) <= _CLOCK_TOLERANCE_S:
-        return Finding(check)
-    where = "ahead of" if difference_s > 0 else "behind"
-    said = f"{abs(difference_s):.0f} s {where} that of the object store; nothing is lost, but set it"
-    return Finding(check, Level.WARNING, said)
+    said = described_clock(difference_s)
+    return Finding(f"clock of {whose}", Level.WARNING if said else Level.OK, said)

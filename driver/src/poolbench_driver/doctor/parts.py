@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from poolbench.contracts.wire import RESTRICTED_FOLDER
 from poolbench.errors import PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.owner import require_owner
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 from poolbench.storage.damage import described_damage
+from poolbench_driver.cluster.fitness import owner_of
 from poolbench_driver.doctor.finding import Finding, Level, checked, clock
 
 
@@ -36,7 +39,14 @@ def store(settings: ClusterSettings) -> Iterator[Finding]:
 def broker(settings: ClusterSettings) -> Iterator[Finding]:
     """Check that the broker answers and takes our credentials."""
     found = Broker(settings.broker_url)
-    yield checked(f"broker {found.shown}", lambda: TaskQueue(found).ping())
+    name = f"broker {found.shown}"
+    yield (answers := checked(name, TaskQueue(found).ping))
+    if answers.level is not Level.OK:
+        return
+    with suppress(PoolbenchError):  # an absent store is a finding of its own
+        artifacts = Artifacts(open_store(settings.store_uri, settings.restricted_uri))
+        own = owner_of(settings, artifacts)
+        yield checked("owner of the broker", partial(require_owner, found, own))
 
 
 def _restricted(artifacts: Artifacts) -> Finding:

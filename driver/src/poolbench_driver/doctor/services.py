@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from poolbench import __version__
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
 from poolbench.runtime.folders import list_folder
-from poolbench.steps import steps_version
+from poolbench_driver.cluster.fitness import other_version
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.doctor.finding import Finding, Level, checked, clock, free_space
 
@@ -50,10 +49,7 @@ def _ask(connected: Services, name: str) -> Health | PoolbenchError:
 
 def _about(name: str, replica: Health, now_s: float | None) -> Iterator[Finding]:
     """Check what a replica says about itself; one of an earlier version says nothing."""
-    theirs, ours = replica.get("version", "unknown"), __version__
-    if (theirs, replica.get("steps")) != (ours, steps_version()):
-        said = f"the {name} has version {theirs} with steps {replica.get('steps', 'unknown')}, this driver "
-        said += f"{ours} with {steps_version()}: install the same version everywhere and restart the cluster"
+    if said := other_version(name, {"replica": replica}):
         yield Finding(f"version of the {name}", Level.FAILURE, said)
     if not replica:
         return

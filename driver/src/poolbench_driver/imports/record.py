@@ -13,13 +13,14 @@ from typing import Any
 
 from poolbench.config import ModelRef, RunConfig, StrictModel
 from poolbench.contracts.keys import digest
+from poolbench.contracts.wire import ACTIVATIONS_FOLDER
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.storage import Artifacts
 from poolbench.storage.manifest import seal, unseal
 from poolbench_driver.models import ModelInfo
 
 PREFIX = "import:"
-_FOLDER = "activations/"
+_FOLDER = f"{ACTIVATIONS_FOLDER}/"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -19,6 +19,7 @@ from poolbench.contracts.wire import run_path
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.records.files import publish_files
 from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, encode_keys
 from poolbench_driver.rundir import RunFolder, now
 
@@ -72,6 +73,13 @@ class Publisher:
         with self._lock:
             self._state = content | {"folder": str(self._folder.path.resolve())}
             self._changed = True
+
+    def publish_files(self) -> None:
+        """Write the tables of the run into the store, for other machines. A store that is away fails no run."""
+        try:
+            publish_files(self._store, self._folder)
+        except PoolbenchError as error:
+            self._note(f"the tables of this run could not be written into the object store: {error}")
 
     def cancelled(self) -> bool:
         """Return whether another command asked the driver to stop."""

@@ -26,6 +26,8 @@ from poolbench.storage.base import ObjectStore
 from poolbench_driver.rundir import UNFINISHED
 
 STATE, CONFIG, KEYS, CANCEL = "state.json", "config.json", "keys.json.gz", "cancel"
+#: Folder with the tables of a run that has ended.
+FILES = "files/"
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])
@@ -103,6 +105,8 @@ class RunRecords:
 
     def forget(self, run_id: str) -> None:
         """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
+        for info in list(self.store.list(run_path(run_id, FILES))):
+            self.store.delete(info.path)
         for name in (STATE, CONFIG, CANCEL, KEYS):
             self.store.delete(run_path(run_id, name))
 

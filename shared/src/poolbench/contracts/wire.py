@@ -25,6 +25,8 @@ NULLS = "nulls"
 ARTIFACTS_FOLDER = "artifacts"
 RESTRICTED_FOLDER = "restricted"
 DAMAGED_FOLDER = "damaged"
+#: Records of imported activations: `activations/<name>.json`.
+ACTIVATIONS_FOLDER = "activations"
 #: What commands write to see whether the store works; also below `RESTRICTED_FOLDER`.
 HEALTH_FOLDER = "health"
 #: Records that say which scorer answers ad-hoc requests: `scorers/<concept>/<base>.json`.

@@ -15,7 +15,7 @@ from poolbench.queue import folder
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import Misunderstood
 from poolbench.queue.letters import DeadLetter, Stored
-from poolbench.settings import BrokerSettings
+from poolbench.settings import BrokerSettings, PlaceSettings
 
 VISIBILITY_TIMEOUT_S = 12 * 3600
 """Redis redelivers after this long. It must exceed the longest task, and be the same for every queue of a
@@ -38,6 +38,21 @@ SETTINGS: dict[str, Any] = {
     "worker_enable_remote_control": False,
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     "broker_connection_retry_on_startup": True,
+}
+
+
+#: Answers of a server that runs, but not as we need it. Clients give them as text only.
+_REFUSALS = {
+    "invalid username-password": "refuses the password",
+    "Authentication required": "requires a password",
+    "client already authenticated": "requires a password",
+    "without any password configured": "has no password, but one was given",
+    "no permissions": "allows this user too little",
+    "read only replica": "is a read-only replica",
+    "unable to persist": "cannot write its snapshots, and refuses writes",
+    "used memory": "has no memory left (maxmemory)",
+    "Protocol Error": "is no Redis server",
+    "DB index is out of range": "has no database of this number",
 }
 
 
@@ -117,6 +132,16 @@ class Broker:
         import redis
 
         return redis.Redis.from_url(self.url, socket_connect_timeout=5, socket_timeout=10, **self.tls_options())
+
+    def explained(self, error: Exception) -> str:
+        """Return why an operation on the broker failed, and what to do."""
+        said, variable = str(error), PlaceSettings.variable("broker")
+        for mark, why in _REFUSALS.items():
+            if mark in said:
+                return f"the broker {self.shown} {why} ({said}): correct {variable}"
+        return (
+            f"the broker {self.shown} does not answer ({said}): start it with `make cluster-up`, or correct {variable}"
+        )
 
     @property
     def folder(self) -> Path:

@@ -1,7 +1,7 @@
 """Send tasks and inspect the queues, from any process and without Ray."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,8 +10,10 @@ from kombu.exceptions import OperationalError
 from poolbench.contracts.tasks import Task
 from poolbench.errors import BrokerError
 from poolbench.queue.broker import Broker
-from poolbench.queue.envelope import SENT_AT, TASK_NAME, Message, Misunderstood, queue_name, understand
+from poolbench.queue.commands import require_commands
+from poolbench.queue.envelope import SENT_AT, STEP, STORE, TASK_NAME, Message, Misunderstood, queue_name, understand
 from poolbench.queue.letters import DeadLetter, StoredLetter, read_letter
+from poolbench.steps import STEPS
 from poolbench.telemetry.catalog import BROKER_ERRORS, BROKER_SECONDS
 from poolbench.telemetry.traces import span, trace_headers
 
@@ -21,8 +23,10 @@ _PUBLISH_POLICY = {"max_retries": 2, "interval_start": 0.2, "interval_step": 0.5
 class TaskQueue:
     """Producer and observer of the services' queues on one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, store_id: Callable[[], str | None] | None = None) -> None:
+        """Open the queues; `store_id` returns the id of the object store, for the consumers of the tasks to compare."""
         self.broker = broker
+        self._store_id = store_id
         self._app = broker.celery_app()
         self._spool = broker.spool()
         self._errors: tuple[type[Exception], ...] = (OperationalError, OSError)
@@ -101,9 +105,12 @@ class TaskQueue:
             return self._spool.clear(queue_name(service))
 
     def ping(self) -> None:
-        """Raise BrokerError if the broker does not answer."""
-        with self._reachable(), self._app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
+        """Raise BrokerError if the broker does not answer, ConfigError if it cannot do what we need."""
+        with self._reachable():
+            if not self.broker.is_folder:
+                require_commands(self.broker)
+            with self._app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1, interval_start=0.2, timeout=5)
 
     def _waiting(self, service: str) -> list[Message | Misunderstood]:
         with self._reachable():
@@ -114,7 +121,9 @@ class TaskQueue:
         self, service: str, task: dict[str, Any], headers: Mapping[str, Any] | None = None, **options: Any
     ) -> None:
         options |= {"queue": queue_name(service), "task_id": task["task_id"], "retry_policy": _PUBLISH_POLICY}
-        options["headers"] = {SENT_AT: time.time(), **trace_headers(), **(headers or {})}
+        step = STEPS.get(task["kind"])
+        sender = {STEP: step and step.version, STORE: self._store_id and self._store_id()}
+        options["headers"] = {SENT_AT: time.time(), **sender, **trace_headers(), **(headers or {})}
         with self._reachable("send"):
             self._app.send_task(TASK_NAME, kwargs={"task": task}, retry=True, **options)
 
@@ -126,10 +135,7 @@ class TaskQueue:
                 yield
         except self._errors as error:
             BROKER_ERRORS.add(**labels)
-            raise BrokerError(
-                f"the broker {self.broker.shown} does not answer ({error}): start it with `make cluster-up`, "
-                "or correct POOLBENCH_BROKER"
-            ) from error
+            raise BrokerError(self.broker.explained(error)) from error
 
 
 def _redis_errors() -> tuple[type[Exception], ...]:

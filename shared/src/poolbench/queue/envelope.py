@@ -56,6 +56,9 @@ MAX_PAUSE_S = 60.0
 SENT_AT = "poolbench_sent_at"
 """Header with the time at which a task was sent, for measurements only."""
 
+STEP, STORE = "poolbench_step", "poolbench_store"
+"""Headers with the version that the step of a task has for its sender, and the id of the sender's object store."""
+
 KEPT_BYTES = 64 * 1024
 """Bytes of a message that its dead letter keeps if it is not understood."""
 
@@ -74,6 +77,8 @@ class Message:
     priority: int = 0
     sent_at: float | None = None  # seconds since the epoch, by the clock of the sender
     traceparent: str | None = None  # header of W3C Trace Context
+    step: int | None = None  # version that the step of the task has for the sender
+    store: str | None = None  # id of the sender's object store
 
     @property
     def task_id(self) -> str:
@@ -102,6 +107,8 @@ class Message:
                 "timelimit": [None, None],
                 SENT_AT: self.sent_at,
                 TRACEPARENT: self.traceparent,
+                STEP: self.step,
+                STORE: self.store,
             },
             "properties": {
                 "correlation_id": self.task_id,
@@ -143,7 +150,8 @@ def understand(raw: bytes) -> Message | Misunderstood:
     except InputError as error:
         return Misunderstood.of(str(error), raw)
     headers, priority = envelope.headers, envelope.properties.priority
-    return Message(task, headers.retries, headers.pause_s, priority, headers.poolbench_sent_at, headers.traceparent)
+    timing = (headers.retries, headers.pause_s, priority, headers.poolbench_sent_at)
+    return Message(task, *timing, headers.traceparent, headers.poolbench_step, headers.poolbench_store)
 
 
 def too_large(start: bytes, num_bytes: int) -> Misunderstood:
@@ -167,6 +175,8 @@ class _Headers(_Strict):
     group: None = None
     compression: None = None
     poolbench_sent_at: float | None = Field(None, ge=0, le=2.0**36)
+    poolbench_step: int | None = Field(None, ge=0, lt=2**31)
+    poolbench_store: str | None = Field(None, pattern=r"^[0-9a-f]{32}$")
     traceparent: Annotated[str | None, BeforeValidator(lambda value: value if is_traceparent(value) else None)] = None
 
 

@@ -181,8 +181,8 @@ class RedisLeases:
         import redis
 
         self.ttl_ms = int(ttl_s * 1000)
-        self._error, self._shown = redis.RedisError, Broker(url).shown
-        self._redis: Any = Broker(url).redis_client()
+        self._error, self._broker = redis.RedisError, Broker(url)
+        self._redis: Any = self._broker.redis_client()
 
     def acquire(self, task_id: str) -> Lease | None:
         key, owner = _lease_key(task_id), uuid.uuid4().hex
@@ -218,7 +218,7 @@ class RedisLeases:
         try:
             yield
         except self._error as error:
-            raise BrokerError(f"the broker {self._shown} does not answer ({error})") from error
+            raise BrokerError(self._broker.explained(error)) from error
 
     def _renew(self, key: str, owner: str, stop: threading.Event) -> None:
         while not stop.wait(self.ttl_ms / 3000):

@@ -19,8 +19,9 @@ from ray.serve.schema import TaskProcessorAdapter, TaskProcessorConfig, TaskResu
 from poolbench.errors import BrokerError, ConfigError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.queue.envelope import MAX_RETRIES, SENT_AT
+from poolbench.queue.envelope import MAX_RETRIES, SENT_AT, STEP, STORE
 from poolbench.runtime.confidential import without_message
+from poolbench.runtime.senders import Sender
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.worker import RefusedTaskError, RetryTaskError
 from poolbench.statuses import TaskOutcome
@@ -40,7 +41,7 @@ class QueueConsumer(TaskProcessorAdapter):
         self._thread: threading.Thread | None = None
         self._service: str = config.adapter_config["service"]
         self._broker = Broker(ClusterSettings.load().broker_url)
-        self._queue = TaskQueue(self._broker)
+        self._queue = TaskQueue(self._broker, lambda: _sender().store_id)  # a retry is sent as it came
 
     def initialize(self, consumer_concurrency: int = 1) -> None:
         """Prepare the Celery application; the concurrency comes from our configuration, not Serve's."""
@@ -63,7 +64,8 @@ class QueueConsumer(TaskProcessorAdapter):
                 _observe_wait(self._service, current_task.request.get(SENT_AT))
             try:
                 with continued(current_task.request.get(TRACEPARENT)):
-                    return str(func(task, attempt=retries + 1, final=retries >= MAX_RETRIES))
+                    final = retries >= MAX_RETRIES
+                    return str(func(task, attempt=retries + 1, final=final, sender=_sender()))
             except RetryTaskError as error:
                 if retries < MAX_RETRIES:
                     return self._retry(task, retries, str(error))
@@ -139,6 +141,12 @@ class QueueConsumer(TaskProcessorAdapter):
     def health_check_sync(self) -> list[dict[str, Any]]:
         """Return whether the consuming thread is alive."""
         return [{self._config.queue_name: {"consuming": self.consuming()}}]
+
+
+def _sender() -> Sender:
+    """Return what the message in work says about its sender."""
+    request = current_task.request
+    return Sender(request.get(STEP), request.get(STORE))
 
 
 def _observe_wait(service: str, sent_at: object) -> None:

@@ -4,15 +4,17 @@ import ipaddress
 import logging
 from typing import Any
 
-from poolbench.errors import ConfigError
+from poolbench.errors import BrokerError, ConfigError
 from poolbench.library import attach
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
+from poolbench.queue.owner import Owner, require_owner
 from poolbench.runtime.about import assigned_gpus
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.gpu import shared_gpu
 from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
+from poolbench.runtime.senders import Sender
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.runtime.sharing import folder_ids, require_shared
@@ -20,7 +22,7 @@ from poolbench.runtime.tokens import Tokens
 from poolbench.runtime.worker import Worker
 from poolbench.settings import HttpSettings
 from poolbench.statuses import TaskOutcome
-from poolbench.storage import open_store, require_conditional_writes
+from poolbench.storage import open_store, require_conditional_writes, store_id
 from poolbench.storage.artifacts import Artifacts
 from poolbench.telemetry import record_to_ray
 from poolbench.telemetry.catalog import GPU_MEMORY_BYTES, GPU_UTILIZATION
@@ -78,7 +80,9 @@ class Replica:
         store = open_store(self.settings.store_uri, self.settings.restricted_uri)
         require_conditional_writes(store)
         attach(store)
-        self.worker = Worker(self.service, Artifacts(store), open_leases(Broker(self.settings.broker_url)))
+        own_id, leases = store_id(store), open_leases(Broker(self.settings.broker_url))
+        _require_own_broker(self.settings, own_id)
+        self.worker = Worker(self.service, Artifacts(store), leases, own_id)
         self._border: Border | None = None
         release_memory = getattr(self.service, "release_memory", None)
         if release_memory is not None and (gpu := shared_gpu(service)) is not None:
@@ -88,9 +92,11 @@ class Replica:
         """Return whether a task is in work or a request in progress."""
         return self.worker.num_in_work > 0 or (self._border is not None and self._border.num_requests > 0)
 
-    def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
+    def run_task(
+        self, task: dict[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
+    ) -> TaskOutcome:
         """Execute one task from the queue."""
-        return self.worker.run(task, attempt=attempt, final=final)
+        return self.worker.run(task, attempt=attempt, final=final, sender=sender)
 
     def affinity(self) -> Affinity | None:
         """Return this replica's choice among the tasks that wait; None if its service loads no language model."""
@@ -125,3 +131,14 @@ class Replica:
         if getattr(self.service, "pauses_for_requests", False):
             self.worker.pause = self._border.pause_for_requests
         return self._border
+
+
+def _require_own_broker(settings: ClusterSettings, own_id: str) -> None:
+    """Raise ConfigError if the broker belongs to a cluster with another store.
+
+    A broker that is away is waited for later: the consumer compares the store of each task too.
+    """
+    try:
+        require_owner(Broker(settings.broker_url), Owner(store_id=own_id, store_uri=settings.store_uri))
+    except BrokerError as error:
+        _LOG.warning("%s", error)

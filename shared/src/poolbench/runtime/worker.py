@@ -21,6 +21,7 @@ from poolbench.queue.leases import LeaseStore
 from poolbench.runtime.accelerator import accelerator
 from poolbench.runtime.confidential import confidential, without_message
 from poolbench.runtime.deliveries import DeliveryMeter
+from poolbench.runtime.senders import OtherStoreError, OtherVersionError, Sender, require_kin
 from poolbench.runtime.service import Handler, Service
 from poolbench.runtime.taskio import TaskIO, handling
 from poolbench.statuses import Code, Status, TaskOutcome
@@ -88,8 +89,10 @@ def _no_pause() -> None:
 class Worker:
     """Runs a service's tasks against one object store."""
 
-    def __init__(self, service: Service, artifacts: Artifacts, leases: LeaseStore) -> None:
+    def __init__(self, service: Service, artifacts: Artifacts, leases: LeaseStore, store_id: str = "") -> None:
+        """Serve tasks; `store_id` is the id of the object store, empty if tasks of other stores are not to be found."""
         self.service = service
+        self._store_id = store_id
         self.artifacts = artifacts
         self.leases = leases
         self.num_failed = 0
@@ -102,7 +105,9 @@ class Worker:
         """Return the number of tasks in work."""
         return len(self._in_work)
 
-    def run(self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
+    def run(
+        self, message: Mapping[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
+    ) -> TaskOutcome:
         """Execute the task in `message` (delivery `attempt`, from 1) and return how it ended. Failures go to the
         object store.
 
@@ -112,15 +117,20 @@ class Worker:
         """
         ids = {RUN: _label(message.get("run_id")), TASK: _label(message.get("task_id"))}
         with identified(**ids), self.meter.measuring(message.get("kind")) as delivery, span(delivery.kind, **ids):
-            outcome = self._run(message, attempt, final)
+            outcome = self._run(message, attempt, final, sender or Sender())
             delivery.outcome = outcome
         return outcome
 
-    def _run(self, message: Mapping[str, Any], attempt: int, final: bool) -> TaskOutcome:
+    def _run(self, message: Mapping[str, Any], attempt: int, final: bool, sender: Sender) -> TaskOutcome:
         restricted = concerns_sensitive(message)
         try:
             with confidential(restricted):
-                return self._claim(parse_task(message), attempt)
+                task = parse_task(message)
+                require_kin(task, sender, self._store_id)
+                return self._claim(task, attempt)
+        except OtherStoreError as error:  # a record in this store would be no failure of a task of this cluster
+            _LOG.error("%s", error)
+            raise RefusedTaskError(str(error)) from error
         except CancelledTaskError as error:
             _LOG.info("%s", error)
             return TaskOutcome.CANCELLED
@@ -130,7 +140,7 @@ class Worker:
             if final or not failure.retryable:
                 self._record(message, failure, attempt, trace=not restricted)
             cause = None if restricted else error
-            refused = isinstance(error, MalformedTaskError | _UnknownKindError)
+            refused = isinstance(error, MalformedTaskError | OtherVersionError | _UnknownKindError)
         if refused:
             raise RefusedTaskError(failure.reason) from cause
         if failure.retryable:  # raised outside the handler, so that a restricted error is not its context

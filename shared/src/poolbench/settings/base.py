@@ -20,7 +20,7 @@ class Settings(BaseSettings):
 
     Each field is the environment variable `<prefix><FIELD>`, or a file of that name in the folder of secrets. A
     variable or file that is empty counts as unset. Subclasses register themselves: their variables are the ones that
-    may be set, and docs/operations.md lists them.
+    may be set, and docs/operations/settings.md lists them.
     """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid")
@@ -124,4 +124,4 @@ def _unknown() -> list[str]:
 
 def _refuse(problems: list[str]) -> None:
     if problems:
-        raise ConfigError(f"{'; '.join(problems)}; correct or unset it: docs/operations.md lists the settings")
+        raise ConfigError(f"{'; '.join(problems)}; correct or unset it: docs/operations/settings.md lists the settings")

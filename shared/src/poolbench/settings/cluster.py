@@ -41,7 +41,7 @@ class PlaceSettings(Settings):
     http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
     metrics_port: int = setting(
         0,
-        "port of the [metrics](observability.md) of a Ray node, none from 10002 to 19999",
+        "port of the [metrics](../observability.md) of a Ray node, none from 10002 to 19999",
         unset="8080; for `cluster-up` a free one if it is taken",
         ge=0,
         lt=2**16,
@@ -49,7 +49,7 @@ class PlaceSettings(Settings):
     token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
     token_next: SecretStr = setting(
         SecretStr(""),
-        "the token that is to replace it: [both are valid](security.md#replacing-the-token)",
+        "the token that is to replace it: [both are valid](../security.md#replacing-the-token)",
         unset="none",
     )
     secrets: Path | None = setting(
@@ -78,7 +78,7 @@ class HttpSettings(Settings):
         1800.0, "seconds for an HTTP request; then it is answered with 504 and its work ends", gt=0, allow_inf_nan=False
     )
     tls_cert: Path | None = setting(
-        None, "certificate chain of the HTTP proxy, which then [answers HTTPS](security.md#tls)", unset="plain HTTP"
+        None, "certificate chain of the HTTP proxy, which then [answers HTTPS](../security.md#tls)", unset="plain HTTP"
     )
     tls_key: Path | None = setting(None, "its private key", unset="none")
     ca_file: Path | None = setting(
@@ -96,7 +96,7 @@ class S3Settings(Settings):
     secret_key: SecretStr = setting(SecretStr(""), "credentials", unset="-")
     region: str = setting("us-east-1", "region")
     credentials: Literal["keys", "environment", "file", "role"] = setting(
-        "keys", "[where credentials come from](#credentials-of-s3): `keys`, `environment`, `file` or `role`"
+        "keys", "[where credentials come from](stores.md#credentials-of-s3): `keys`, `environment`, `file` or `role`"
     )
     credentials_file: Path | None = setting(
         None, "for `file`: credentials in AWS's format", unset="`AWS_SHARED_CREDENTIALS_FILE`, or `~/.aws/credentials`"
@@ -165,7 +165,9 @@ class MemorySettings(Settings):
         False, "the Ray nodes of all services run on one machine, as containers do", unset="off; on in Docker Compose"
     )
     shared_gpu: bool = setting(
-        False, "this replica shares its GPU with other services ([phases](#one-gpu))", unset="as Serve's options say"
+        False,
+        "this replica shares its GPU with other services ([phases](cluster.md#one-gpu))",
+        unset="as Serve's options say",
     )
 
 
@@ -183,7 +185,7 @@ class ScalingSettings(Settings):
     replicas_prober: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
     replicas_scorer: str | None = setting(None, _OR_NONE, unset=_ONE, pattern=_REPLICAS)
     replicas_steerer: str | None = setting(
-        None, _NUMBER_OF, unset="1; with more than three GPUs [more](#gpus)", pattern=_REPLICAS
+        None, _NUMBER_OF, unset="1; with more than three GPUs [more](cluster.md#gpus)", pattern=_REPLICAS
     )
     replica_idle_s: float = setting(
         300.0, "seconds without work before a replica above the smallest number is ended", gt=0, allow_inf_nan=False
@@ -214,7 +216,9 @@ class ComposeSettings(Settings):
     redis_image: str = setting("", "image of Redis", unset="named in `deploy/docker/compose.yaml`")
     s3_image: str = setting("", "image of the S3 service", unset="named in `deploy/docker/compose.yaml`")
     runs: str = setting("", "folder that containers write runs to", unset="`runs/` of the checkout")
-    monitoring: bool = setting(False, "Docker Compose starts [Prometheus and Grafana](observability.md#dashboards) too")
+    monitoring: bool = setting(
+        False, "Docker Compose starts [Prometheus and Grafana](../observability.md#dashboards) too"
+    )
     prometheus_image: str = setting("", "image of Prometheus", unset="named in `deploy/docker/compose.yaml`")
     prometheus_port: int = setting(9090, "port of Prometheus on this machine", ge=1, lt=2**16)
     grafana_image: str = setting("", "image of Grafana", unset="named in `deploy/docker/compose.yaml`")

@@ -12,7 +12,7 @@ class LogSettings(Settings):
 
     model_config = SettingsConfigDict(env_prefix=f"{PREFIX}LOG_")
 
-    format: Literal["text", "json"] = setting("text", "format of [logs](observability.md#logs): `text` or `json`")
+    format: Literal["text", "json"] = setting("text", "format of [logs](../observability.md#logs): `text` or `json`")
 
 
 class TraceSettings(Settings):
@@ -21,7 +21,7 @@ class TraceSettings(Settings):
     traces: str | None = setting(
         None,
         "address of an OpenTelemetry collector (OTLP over HTTP), such as `http://127.0.0.1:4318`, for "
-        "[traces](observability.md#traces)",
+        "[traces](../observability.md#traces)",
         unset="no traces",
         pattern=r"^https?://[^\s/]+(/\S*)?$",
     )

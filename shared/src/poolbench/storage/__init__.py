@@ -1,7 +1,7 @@
 """Object storage: one small protocol, a folder and an S3 implementation, and artifacts on top."""
 
 from poolbench.storage.artifacts import Artifacts, Manifest
-from poolbench.storage.base import ObjectInfo, older_than, require_conditional_writes
+from poolbench.storage.base import ObjectInfo, older_than, require_conditional_writes, store_id
 from poolbench.storage.guarded import NO_ACCESS, open_store
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "older_than",
     "open_store",
     "require_conditional_writes",
+    "store_id",
 ]

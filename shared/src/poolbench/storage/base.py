@@ -1,13 +1,17 @@
 """The object-store protocol."""
 
+import re
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from poolbench.contracts.wire import HEALTH_FOLDER
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 
 _PROBE = f"{HEALTH_FOLDER}/conditional-writes"
+STORE_ID = f"{HEALTH_FOLDER}/store-id"
+"""Path of the id of a store."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,20 @@ def require_conditional_writes(store: ObjectStore, folder: str = "") -> None:
             "header `If-None-Match: *`, so two workers could commit the same artifact. Use an S3 service that supports "
             "this header, or a folder"
         )
+
+
+def store_id(store: ObjectStore) -> str:
+    """Return the random id of a store. A store without one gets one; its first writer wins. A copy keeps the id.
+
+    Raise IntegrityError if it is damaged.
+    """
+    try:
+        found = store.get(STORE_ID)
+    except NotFoundError:
+        store.put(STORE_ID, secrets.token_hex(16).encode(), if_absent=True)
+        found = store.get(STORE_ID)
+    if not re.fullmatch(rb"[0-9a-f]{32}", found):
+        raise IntegrityError(
+            f"object store {store.uri}: {STORE_ID} is damaged; remove it, and the next command writes it"
+        )
+    return found.decode()

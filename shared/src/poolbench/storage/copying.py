@@ -1,0 +1,81 @@
+"""Copy what a cluster needs from one store to another: a backup, its restoration, or a move to another service."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from poolbench.contracts.wire import (
+    ACTIVATIONS_FOLDER,
+    ARTIFACTS_FOLDER,
+    CONCEPTS_FOLDER,
+    MANIFEST_FILE,
+    RUNS_FOLDER,
+    SCORERS_FOLDER,
+)
+from poolbench.errors import NotFoundError
+from poolbench.storage.base import STORE_ID, ObjectInfo, ObjectStore, store_id
+
+#: Everything else is a mark of work in progress, or is set aside. Restricted artifacts are never copied.
+COPIED = (ARTIFACTS_FOLDER, ACTIVATIONS_FOLDER, CONCEPTS_FOLDER, SCORERS_FOLDER, RUNS_FOLDER)
+#: Objects under way at once.
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied, and how many objects were there already."""
+
+    objects: int
+    num_bytes: int
+    present: int
+
+
+def copy_store(source: ObjectStore, target: ObjectStore, report: Callable[[int], object] = lambda done: None) -> Copied:
+    """Copy artifacts, imported activations, concepts of users, scorers, records of runs, and the id of the store.
+
+    Manifests are copied last. So an interrupted copy holds no artifact in part, and the same call continues it. The
+    source may be in use: what is committed while it is copied is left out, and `gc` must not run. Objects of
+    artifacts never change, so one of the same size is not copied again. `report` gets the number of objects so far.
+    """
+    store_id(source)  # so that a copy belongs to the same cluster
+    committed = [info for folder in COPIED for info in _listed(source, folder) if _is_last(info)]
+    # Listed after them: of an artifact that is committed now, all data is there.
+    others = [info for folder in COPIED for info in _listed(source, folder) if not _is_last(info)]
+    there = {info.path: info.size for folder in COPIED for info in _listed(target, folder)}
+    copied = num_bytes = present = 0
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for batch in (*_batches([*others, ObjectInfo(STORE_ID, 0, 0.0)]), *_batches(committed)):
+            todo = [info.path for info in batch if not _is_kept(info, there)]
+            num_bytes += sum(pool.map(partial(_copy, source, target), todo))
+            copied, present = copied + len(todo), present + len(batch) - len(todo)
+            report(copied + present)
+    return Copied(copied, num_bytes, present)
+
+
+def _listed(store: ObjectStore, folder: str) -> Iterator[ObjectInfo]:
+    return store.list(f"{folder}/")
+
+
+def _is_last(info: ObjectInfo) -> bool:
+    """Return whether an object is written after all that it belongs to: a manifest, or a concept of a user."""
+    return info.path.endswith((f"/{MANIFEST_FILE}", "/concept.json"))
+
+
+def _is_kept(info: ObjectInfo, there: dict[str, int]) -> bool:
+    return info.path.startswith(f"{ARTIFACTS_FOLDER}/") and there.get(info.path) == info.size
+
+
+def _copy(source: ObjectStore, target: ObjectStore, path: str) -> int:
+    try:
+        data = source.get(path)
+    except NotFoundError:  # removed since it was listed: a record of a run, or the remains of an attempt
+        return 0
+    target.put(path, data)
+    return len(data)
+
+
+def _batches(infos: Sequence[ObjectInfo]) -> Iterator[Sequence[ObjectInfo]]:
+    """Yield a few objects at a time, so that progress is seen."""
+    for start in range(0, len(infos), 4 * _AT_ONCE):
+        yield infos[start : start + 4 * _AT_ONCE]
