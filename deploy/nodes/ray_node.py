@@ -63,7 +63,7 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     port = PlaceSettings.load().metrics_port or METRICS_PORT
     # For ports that it does not know Ray waits 15 s, and then ends. Its agents need longer on a busy machine.
     own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
-    own += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={port + 3}"]
+    own.append(f"--runtime-env-agent-port={port + 2}")
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
 
 
