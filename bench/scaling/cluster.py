@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -59,19 +59,10 @@ class Usage:
         }
 
 
-class Spending(Protocol):
-    """What lets the time of a task pass."""
-
-    loaded: str  # id of the language model
-
-    def spend(self, task: Task, share: float) -> None:
-        """Let a share of the time of a task pass, and before it that of loading another model than the last one."""
-
-
 class Sleeper:
     """A service that lets the time of a task pass, and writes small outputs."""
 
-    def __init__(self, name: str, replica: Spending) -> None:
+    def __init__(self, name: str, replica: Replica) -> None:
         self.name, self._replica = name, replica
         kinds = [kind for kind in SERVICE_STEPS if kind.startswith(f"{name}.")]
         self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
@@ -85,10 +76,6 @@ class Sleeper:
                     io.write_files(role, {"weights.safetensors": b"0", "config.json": b"{}"}, {"base": "minilm"})
                 elif role in io.missing:
                     io.write_table(role, _table(role))
-
-    def loaded_model(self) -> str:
-        """Return the id of the model that is loaded."""
-        return self._replica.loaded
 
     def routes(self, router: Any) -> None:
         """No verbs."""
