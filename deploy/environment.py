@@ -11,7 +11,6 @@ DEFAULTS = {
     # An idle cluster is to leave the cores alone; Prometheus reads metrics every 15 s (`make bench-idle`).
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "REPORTER_UPDATE_INTERVAL_MS": "15000",
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",  # of the controller, which decides on replicas; Ray's default is .1
 }
 #: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.figures import Rows, assert_same
-from tests.hostile.stranger import intrude
 from tests.servers import machines as network
 from tests.servers import nodes as cluster
 from tests.servers import redis as redis_server
@@ -88,10 +87,6 @@ def test_a_machine_with_another_token_of_ray_is_refused(nodes: Nodes) -> None:
     done = stranger.call(command, env=nodes.environment | {"RAY_AUTH_TOKEN": "0" * 64})
     assert done.returncode == 2 and "refuses the token of Ray: set RAY_AUTH_TOKEN" in done.stderr
     assert "Traceback" not in done.stderr and nodes.replicas("desk") == {}
-
-
-def test_a_stranger_on_the_network_gets_nothing_without_a_token(nodes: Nodes) -> None:
-    assert intrude(nodes, "desk") == []
 
 
 def test_the_state_of_the_head_is_away(nodes: Nodes, undisturbed: Rows) -> None:
