@@ -61,7 +61,7 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
     own = [f"--node-ip-address={address}"] if address else []
     port = PlaceSettings.load().metrics_port or METRICS_PORT
-    # For ports that it does not know Ray waits 15 s, and then ends. Its agents need longer on a busy machine.
+    # Fixed, so that health checks and firewalls know them. Ray ends if its agent does not listen within 15 s.
     own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
     own += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={AGENT_PORT}"]
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
