@@ -11,12 +11,12 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common table adhoc gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo test test-slow test-cluster test-all \
-	test-hostile soak fuzz lint sbom bench picture clean
+.PHONY: help install lock cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster \
+	test-all test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ else
 	@$(BIN)/poolbench-driver $(DEMO)
 endif
 
+demo-nodes: install  ## Run the demo on a head and two workers, which are network namespaces (needs root)
+	@$(PY) -m tests.demo_nodes
+
 test: install  ## Run the tests that need no server and are not slow (TESTS="folder ...": some)
 	@$(PYTEST) -m "not cluster and not slow" $(TESTS)
 
@@ -81,7 +84,7 @@ test-all: install  ## Run the tests of the three targets above together, as CI d
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile
 
-soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_SEED, SOAK_FAULTS)
+soak: install  ## Break a part of a cluster of four machines every 30 s while it works (SOAK_MINUTES, SOAK_STORE, SOAK_SEED, SOAK_FAULTS)
 	@$(PY) -m tests.soak
 
 fuzz: install  ## Read 10,000 mutated messages and files of each kind (FUZZ_N, FUZZ_SEED, FUZZ_TARGETS, FUZZ_ONLY)
@@ -112,5 +115,5 @@ bench-%: install
 
 clean:  ## Remove caches, runs and the local cluster's data (stops it first)
 	@$(MAKE) --no-print-directory cluster-down
-	@rm -rf .poolbench runs bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .poolbench runs runs-nodes bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

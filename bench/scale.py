@@ -24,8 +24,13 @@ from scaling.plans import CARD_MODELS, card_plan, many_tasks, times_of
 
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
+from poolbench.steps import SERVICE_STEPS
+from poolbench.storage import Artifacts, open_store
 from poolbench.storage.folder import FolderStore
-from poolbench_driver.estimate.schedule import schedule_bound
+from poolbench_driver.estimate import read_rates
+from poolbench_driver.estimate.rates import Rates
+from poolbench_driver.estimate.schedule import chains, schedule_bound
+from poolbench_driver.run import committed_keys
 
 LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
 #: The bars: efficiency at the largest size; cores, memory and longest round of the driver with many tasks.
@@ -40,38 +45,32 @@ def _place(args: argparse.Namespace) -> Iterator[Place]:
         store = FolderStore(folder / "store")
         latency_s = args.store_latency_ms / 1000
         if args.broker == "folder":
-            yield Place(f"filesystem://{folder}/queue", store, None, latency_s)
+            yield Place(f"filesystem://{folder}/queue", store, latency_s)
         else:
-            with _redis(folder) as (url, pid):
-                yield Place(url, store, pid, latency_s)
+            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+            from tests.servers.redis import serve
+
+            with serve(folder) as url:
+                yield Place(url, store, latency_s)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _redis(folder: Path) -> Iterator[tuple[str, int]]:
-    import redis
-
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from tests.servers.redis import serve
-
-    with serve(folder) as url:
-        yield url, int(redis.Redis.from_url(url).info("server")["process_id"])
 
 
 def sizes(args: argparse.Namespace) -> dict[str, Any]:
     """Simulate the card's models on each number of GPUs."""
     plans = [card_plan(model, args.preset, **args.settings) for model in list(CARD_MODELS)[: args.models]]
-    times = times_of(plans, args.gpu)
+    times = times_of(plans, args.gpu, recorded(args.times_from), pooler_processes=args.pooler_processes)
     tasks = {task.task_id: task for plan in plans for task in plan.tasks.values()}
     work_s = work_by_service(tasks.values(), times.tasks)
     found: dict[str, Any] = {}
     for gpus in args.gpus:
         with _place(args) as place:
             layout = LAYOUTS[args.layout](gpus, work_s)
-            made = simulate(plans, times, layout, gpus, place, at_once=args.at_once)
+            made = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=args.warm)
             made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
         made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
+        made["times_from"] = dict(times.sources)
+        made["longest_chain_s"] = max(chains(tasks.values(), times.tasks).values())
         found[str(gpus)] = made
         _print(gpus, made)
     return found
@@ -90,6 +89,14 @@ def loop(args: argparse.Namespace) -> dict[str, Any]:
     return made
 
 
+def recorded(uri: str | None) -> Rates | None:
+    """Return the rates that the manifests of a store recorded."""
+    if uri is None:
+        return None
+    artifacts = Artifacts(open_store(uri))
+    return read_rates(artifacts, committed_keys(artifacts), SERVICE_STEPS)
+
+
 def work_by_service(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of work of each service."""
     found = dict.fromkeys(SERVICES, 0.0)
@@ -103,7 +110,7 @@ def _print(gpus: int, made: Mapping[str, Any]) -> None:
     print(
         f"{gpus:3d} GPUs, {made['tasks']} tasks: {made['elapsed_s']:.0f} s simulated, GPUs busy "
         f"{made['utilisation']:.2f}; driver {driver['cores']:.2f} cores, rounds p95 {driver['round_p95_s']:.3f} s, "
-        f"{driver['store_requests_per_s']:.0f} requests/s; took {made['simulated_in_s']:.0f} s",
+        f"{driver['store']['requests_per_s']:.0f} requests/s; took {made['simulated_in_s']:.0f} s",
         flush=True,
     )
 
@@ -115,8 +122,8 @@ def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[s
         first, last = (pick(by_size, key=int) for pick in (min, max))
         one, most = by_size[first], by_size[last]
         found = {
-            f"scale.efficiency_{last}": one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"]),
-            f"scale.utilisation_{last}": most["utilisation"],
+            f"scale.efficiency_{last}": most["utilisation"],
+            f"scale.speedup_{last}": one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"]),
             f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
             f"scale.driver_cores_{last}": most["driver"]["cores"],
         }
@@ -137,8 +144,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--preset", default="card", help="budget of the runs: card or full")
     parser.add_argument("--gpu", default="h100", help="kind of the GPUs, for the times of tasks")
-    parser.add_argument("--layout", choices=LAYOUTS, default="split")
-    parser.add_argument("--at-once", action="store_true", help="all drivers at once, not one run after the other")
+    parser.add_argument(
+        "--times-from", help="store whose manifests give the times of tasks, such as file:///data; else the model"
+    )
+    parser.add_argument("--pooler-processes", type=int, default=4, help="processes of one pooler, with a core each")
+    parser.add_argument("--layout", choices=LAYOUTS, default="shared")
+    parser.add_argument("--in-turn", action="store_true", help="one run after the other, not all drivers at once")
+    parser.add_argument("--warm", action="store_true", help="models are loaded at the beginning")
     parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
     parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")
     parser.add_argument(

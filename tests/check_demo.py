@@ -33,6 +33,14 @@ WINDOWS = {
 }
 
 
+def rows_with_details(runs: Path) -> list[Row]:
+    """Return the results of the latest run."""
+    details = pq.read_table(runs / "latest" / "details.parquet").to_pylist()
+    details_of = {row["cell_id"]: json.loads(row["details"]) for row in details}
+    rows = pq.read_table(runs / "latest" / "results.parquet").to_pylist()
+    return [{**row, "details": details_of.get(row["cell_id"], {})} for row in rows]
+
+
 def findings(rows: list[Row], runs: Path) -> Iterator[str]:
     """Everything that does not hold."""
     for concept in CONCEPTS:
@@ -126,10 +134,7 @@ def main() -> int:
     parser.add_argument("--deploy", choices=("local", "compose"), default="local", help="as DEPLOY of `make demo`")
     arguments = parser.parse_args()
     runs: Path = arguments.runs
-    details = pq.read_table(runs / "latest" / "details.parquet").to_pylist()
-    details_of = {row["cell_id"]: json.loads(row["details"]) for row in details}
-    rows = pq.read_table(runs / "latest" / "results.parquet").to_pylist()
-    rows = [{**row, "details": details_of.get(row["cell_id"], {})} for row in rows]
+    rows = rows_with_details(runs)
     found = [*findings(rows, runs), *repeated_run(runs, arguments.deploy)]
     print("\n".join(found) if found else f"the demo holds: {len(rows)} rows checked")
     return 1 if found else 0

@@ -39,6 +39,40 @@ def test_simulated_time_passes_in_order_and_at_once() -> None:
     assert endless.done
 
 
+def test_tasks_on_one_device_share_its_speed() -> None:
+    from scaling.clock import SimulatedClock
+    from scaling.cluster import Device
+
+    clock, ended = SimulatedClock(count_computing=False), dict[str, float]()
+    device = Device(clock)
+
+    def act(name: str, begin_s: float, seconds: float) -> Any:
+        def run() -> None:
+            clock.sleep(begin_s)
+            device.work(seconds)
+            ended[name] = clock.now_s()
+
+        return run
+
+    clock.run([clock.start("a", act("a", 0.0, 10.0)), clock.start("b", act("b", 4.0, 3.0))])
+    assert ended == {"b": pytest.approx(10.0), "a": pytest.approx(13.0)}
+
+
+def test_runs_with_two_models_load_each_engine_once(tmp_path: Path) -> None:
+    from scaling.cluster import shared_layout
+    from scaling.measure import Place, simulate
+    from scaling.plans import card_plan, times_of
+
+    from poolbench.storage.folder import FolderStore
+
+    small = {"concepts": ["contrast", "causation"], "strategies": ["A1_mean", "L5_keyword"], "layers": [0.5]}
+    plans = [card_plan(model, **small) for model in ("llama-3.1-8b", "gemma-2-9b")]
+    place = Place(f"filesystem://{tmp_path}/queue", FolderStore(tmp_path / "store"))
+    times = times_of(plans, "h100")
+    made = simulate(plans, times, shared_layout(2, {}), 2, place, at_once=True, warm=True)
+    assert made["loads"].get("steerer", 0) == 0 and not made["executed_twice"]
+
+
 def test_an_error_in_a_simulated_thread_ends_the_simulation() -> None:
     from scaling.clock import SimulatedClock
 
@@ -72,7 +106,7 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
     assert made["gpu_busy_s"] == pytest.approx(on_gpus)
     assert 0 < made["utilisation"] <= 1
     driver = made["driver"]
-    assert driver["rounds"] > 10 and driver["store_requests"]["put"] > 0
+    assert driver["rounds"] > 10 and driver["store"]["requests"]["put"] > 0
     assert driver["round_max_s"] >= driver["round_p95_s"] > 0
 
 
@@ -83,7 +117,7 @@ def test_layouts_have_the_replicas_of_the_overlays() -> None:
     assert large.count(("steerer",)) == 62 and large.count(("extractor",)) == large.count(("prober",)) == 1
     assert shipped_layout(1, {}).count(GPU_SERVICES) == 1
     shared = shared_layout(4, {})
-    assert shared.count(GPU_SERVICES) == shared.count(("prober",)) == 4
+    assert (shared.count(GPU_SERVICES), shared.count(("prober",)), shared.count(("pooler",))) == (4, 16, 4)
 
 
 @pytest.mark.parametrize(
@@ -112,5 +146,5 @@ def test_the_benchmark_writes_its_report(tmp_path: Path) -> None:
     finally:
         path.unlink(missing_ok=True)
     assert set(report["figures"]["sizes"]) == {"1", "4"}
-    assert 0 < report["ratios"]["scale.efficiency_4"] <= 1.5
+    assert 0 < report["ratios"]["scale.efficiency_4"] <= 1
     assert not list(tmp_path.iterdir())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ from tests.servers import machines as network
 from tests.servers import nodes as cluster
 from tests.servers import redis as redis_server
 from tests.servers.nodes import HEAVY, LIGHT, LONG_S, Nodes
+from tests.soak.faults import brokers
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -71,6 +73,19 @@ def test_the_head_dies_and_comes_back(nodes: Nodes, undisturbed: Rows) -> None:
         nodes.machines["head"].kill()
         nodes.machines["head"].power_on()
         nodes.start_head()
+
+    before = nodes.replicas("first")
+    assert_same(disturbed(nodes, "extractor", restart), undisturbed)
+    nodes.await_services()
+    assert nodes.replicas("first") == before
+
+
+def test_the_state_of_the_head_is_away(nodes: Nodes, undisturbed: Rows) -> None:
+    """Ray's head ends without its Redis, and its program with it; a supervisor starts both again."""
+
+    def restart() -> None:
+        brokers.head_state_restarts(nodes, random.Random())
+        wait_until(lambda: "Ray's head ended with" in (nodes.folder / "head.log").read_text(), LONG_S)
 
     before = nodes.replicas("first")
     assert_same(disturbed(nodes, "extractor", restart), undisturbed)

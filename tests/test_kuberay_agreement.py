@@ -14,6 +14,7 @@ from deploy.local.state import REPOSITORY
 from tests.kuberay import (
     GPUS,
     OVERLAYS,
+    PLACES,
     S3,
     container,
     environment,
@@ -57,7 +58,9 @@ def test_applications_are_those_of_the_serve_file(overlay: str, monkeypatch: pyt
     from ray.serve.schema import ServeDeploySchema
 
     monkeypatch.delenv("POOLBENCH_STEERER_TENSOR_PARALLEL", raising=False)
-    config, chosen = serve_config(overlay), options(GPUS[overlay])
+    config, chosen = serve_config(overlay), options(min(1, GPUS[overlay]))  # every GPU is shared as a single one is
+    if GPUS[overlay] > 1:
+        chosen = {name: chosen.get(name, {}) | {"max_replicas": places} for name, places in PLACES[overlay].items()}
     ServeDeploySchema.model_validate(config)
     expected = [{**app, "args": app["args"] | chosen.get(app["name"], {})} for app in SERVE["applications"]]
     assert config == SERVE | {"applications": expected}
@@ -99,7 +102,7 @@ def test_images_are_those_that_the_dockerfile_builds(overlay: str) -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_worker_group_for_each_service(overlay: str) -> None:
     expected = {name: {name: "1"} for name in SERVICES}
-    if overlay == "gpu-1":
+    if GPUS[overlay]:
         shared = ("extractor", "scorer", "steerer")
         expected = {name: {name: "1"} for name in SERVICES if name not in shared} | {"gpu": dict.fromkeys(shared, "1")}
     assert {name: group["resources"] for name, group in groups(overlay).items()} == expected
@@ -122,7 +125,7 @@ def test_variables_are_those_of_the_compose_file(overlay: str, secrets: dict[str
 def test_values_that_code_has_too(secrets: dict[str, dict[str, str]]) -> None:
     values, _ = environment("cpu", "head")
     assert values[CALLBACK_VARIABLE] == CALLBACK
-    assert values["HF_HUB_OFFLINE"] == "1" and environment("gpu-4", "steerer")[0]["HF_HUB_OFFLINE"] == "0"
+    assert values["HF_HUB_OFFLINE"] == "1" and environment("gpu-4", "gpu")[0]["HF_HUB_OFFLINE"] == "0"
     assert secrets[credentials.SERVICES]["POOLBENCH_BROKER"].endswith("@redis:6379/1")
     named = one("cpu", "RayService")["metadata"]["name"]
     assert environment("cpu", "driver")[0]["POOLBENCH_HTTP"] == f"http://{named}-head-svc:8000"

@@ -9,7 +9,18 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from tests.kuberay import GPUS, OVERLAYS, Document, groups, needs_kubectl, one, pod_templates, ray_cluster, rendered
+from tests.kuberay import (
+    GPUS,
+    OVERLAYS,
+    PLACES,
+    Document,
+    groups,
+    needs_kubectl,
+    one,
+    pod_templates,
+    ray_cluster,
+    rendered,
+)
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.settings import KuberaySettings
@@ -122,8 +133,7 @@ def test_the_autoscaler_reads_the_groups(overlay: str) -> None:
     places = {
         name: sum(kind["resources"].get(name, 0) * kind["max_workers"] for kind in types.values()) for name in SERVICES
     }
-    steerers = {"gpu-4": 2, "gpu-64": 62}.get(overlay, 1)
-    assert places == dict.fromkeys(SERVICES, 1) | {"steerer": steerers}
+    assert places == PLACES.get(overlay, dict.fromkeys(SERVICES, 1))
     assert all(kind["min_workers"] == 1 for kind in types.values())
     assert sum(kind["resources"].get("GPU", 0) * kind["max_workers"] for kind in types.values()) == GPUS[overlay]
 

@@ -14,8 +14,8 @@ PATIENCE_S = 300.0
 _STEP_S = 0.01
 
 
-def wait_until(condition: Callable[[], T], within_s: float = PATIENCE_S) -> T:
-    """Return the first true value of `condition`.
+def wait_until(condition: Callable[[], T], within_s: float = PATIENCE_S, step_s: float = _STEP_S) -> T:
+    """Return the first true value of `condition`, which is evaluated every `step_s`.
 
     Raises:
         AssertionError: The condition is still false after `within_s` seconds.
@@ -23,7 +23,7 @@ def wait_until(condition: Callable[[], T], within_s: float = PATIENCE_S) -> T:
     ends_at = time.monotonic() + within_s
     while not (found := condition()):
         assert time.monotonic() < ends_at, f"the state did not come within {within_s:g} s"
-        time.sleep(_STEP_S)
+        time.sleep(step_s)
     return found
 
 

@@ -24,6 +24,7 @@ class Actor:
         self.name, self.act = name, act
         self.turn = threading.Semaphore(0)
         self.began_cpu_s = 0.0  # CPU time of the thread when it was resumed
+        self.pauses = 0  # an event that was meant for an earlier pause is void
         self.cpu_s = 0.0
         self.error: BaseException | None = None
         self.done = False
@@ -35,7 +36,7 @@ class SimulatedClock:
     def __init__(self, *, count_computing: bool = True) -> None:
         self._now_s = 0.0
         self._count = count_computing
-        self._events: list[tuple[float, int, Actor]] = []
+        self._events: list[tuple[float, int, int, Actor]] = []
         self._number = 0
         self._idle = threading.Semaphore(0)
         self._local = threading.local()
@@ -47,7 +48,7 @@ class SimulatedClock:
         actor = Actor(name, act)
         self._actors.append(actor)
         threading.Thread(target=self._run, args=(actor,), name=name, daemon=True).start()
-        self._push(self._now_s, actor)
+        self._push(self._now_s, actor, actor.pauses)
         return actor
 
     def now_s(self) -> float:
@@ -55,10 +56,15 @@ class SimulatedClock:
         actor = getattr(self._local, "actor", None)
         return self._now_s + (self._computed(actor) if actor else 0.0)
 
+    @property
+    def event_s(self) -> float:
+        """Return the time of the present event, without what the calling thread has computed since."""
+        return self._now_s
+
     def sleep(self, seconds: float) -> None:
-        """Let so much simulated time pass."""
+        """Let so much simulated time pass, or less if another thread calls `wake`."""
         actor = self._local.actor
-        self._push(self._now_s + self._computed(actor) + seconds, actor)
+        self._push(self._now_s + self._computed(actor) + seconds, actor, actor.pauses + 1)
         self._pause(actor)
 
     def wait(self) -> None:
@@ -67,7 +73,7 @@ class SimulatedClock:
 
     def wake(self, actor: Actor, after_s: float) -> None:
         """Resume a thread that waits, so many seconds from now."""
-        self._push(self.now_s() + after_s, actor)
+        self._push(self.now_s() + after_s, actor, actor.pauses)
 
     def me(self) -> Actor:
         """Return the calling thread."""
@@ -76,7 +82,9 @@ class SimulatedClock:
     def run(self, until: list[Actor]) -> float:
         """Run until these threads have ended, end the others, and return the simulated time; raise their error."""
         while self._events and not all(actor.done for actor in until):
-            when_s, _, actor = heapq.heappop(self._events)
+            when_s, _, pause, actor = heapq.heappop(self._events)
+            if pause != actor.pauses:
+                continue
             self._now_s = max(self._now_s, when_s)
             self._resume(actor)
         ended_s, self._stopping = self._now_s, True
@@ -89,9 +97,9 @@ class SimulatedClock:
         assert all(actor.done for actor in until)
         return ended_s
 
-    def _push(self, when_s: float, actor: Actor) -> None:
+    def _push(self, when_s: float, actor: Actor, pause: int) -> None:
         self._number += 1
-        heapq.heappush(self._events, (when_s, self._number, actor))
+        heapq.heappush(self._events, (when_s, self._number, pause, actor))
 
     def _computed(self, actor: Actor) -> float:
         return time.thread_time() - actor.began_cpu_s if self._count else 0.0
@@ -104,6 +112,7 @@ class SimulatedClock:
 
     def _pause(self, actor: Actor) -> None:
         actor.cpu_s += time.thread_time() - actor.began_cpu_s
+        actor.pauses += 1
         self._idle.release()
         self._continue(actor)
 

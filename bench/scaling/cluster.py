@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import Empty
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from poolbench.contracts.tables import FLUENCY, TEXTS
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue import Broker, LeaseStore, TaskQueue
+from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
 from poolbench.queue.envelope import Message, queue_name, understand
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
@@ -24,17 +25,21 @@ from poolbench.storage import Artifacts
 from poolbench_driver.estimate.hardware import GPU_SERVICES
 from scaling.clock import Actor, SimulatedClock
 
+#: Probers, of two cores each, for one GPU; and one pooler.
+PROBERS = 4
 #: Seconds from sending a message until an idle consumer has it: half of the folder broker's polling interval.
 PICKUP_S = 0.05
+_DONE_S = 1e-6
 _SMALL = pa.table({"x": [0]})
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each task by id, and of loading a model by service."""
+    """Seconds of each task by id, and of loading a model by service; how many were recorded, and how many modelled."""
 
     tasks: Mapping[str, float]
     loading: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -43,13 +48,23 @@ class Usage:
 
     busy_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by service
     loading_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    loads: Counter[str] = field(default_factory=Counter)  # models that were loaded, by service
     executed: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # times by task id
+
+
+class Spending(Protocol):
+    """What lets the time of a task pass."""
+
+    loaded: str  # id of the language model
+
+    def spend(self, task: Task, share: float) -> None:
+        """Let a share of the time of a task pass, and before it that of loading another model than the last one."""
 
 
 class Sleeper:
     """A service that lets the time of a task pass, and writes small outputs."""
 
-    def __init__(self, name: str, replica: Replica) -> None:
+    def __init__(self, name: str, replica: Spending) -> None:
         self.name, self._replica = name, replica
         kinds = [kind for kind in SERVICE_STEPS if kind.startswith(f"{name}.")]
         self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
@@ -63,6 +78,10 @@ class Sleeper:
                     io.write_files(role, {"weights.safetensors": b"0", "config.json": b"{}"}, {"base": "minilm"})
                 elif role in io.missing:
                     io.write_table(role, _table(role))
+
+    def loaded_model(self) -> str:
+        """Return the id of the model that is loaded."""
+        return self._replica.loaded
 
     def routes(self, router: Any) -> None:
         """No verbs."""
@@ -92,20 +111,26 @@ class Switchboard:
 
     def __init__(self, clock: SimulatedClock) -> None:
         self._clock = clock
-        self._idle: deque[tuple[Actor, Sequence[str]]] = deque()
+        self._idle: dict[str, list[Actor]] = defaultdict(list)
 
-    def wait(self, services: Sequence[str]) -> None:
-        """Wait until a message is sent to one of these services."""
-        self._idle.append((self._clock.me(), services))
-        self._clock.wait()
+    def wait(self, service: str, *, some_left: bool) -> None:
+        """Wait until a message is sent to a service, or for a moment if messages were left to other replicas."""
+        me = self._clock.me()
+        self._idle[service].append(me)
+        if some_left:
+            self._clock.sleep(LOOK_AGAIN_S)
+        else:
+            self._clock.wait()
+        if me in self._idle[service]:
+            self._idle[service].remove(me)
 
     def sent(self, service: str) -> None:
-        """Wake the replica of a service that has been idle for the longest time."""
-        for each in self._idle:
-            if service in each[1]:
-                self._idle.remove(each)
-                self._clock.wake(each[0], PICKUP_S)
-                return
+        """Wake an idle replica of a service; all of them where each may leave the message to others."""
+        idle = self._idle[service]
+        woken = idle[:] if service in GPU_SERVICES else idle[:1]
+        for each in woken:
+            self._clock.wake(each, PICKUP_S)
+        del idle[: len(woken)]
 
 
 class NotifyingQueue(TaskQueue):
@@ -120,56 +145,88 @@ class NotifyingQueue(TaskQueue):
         self._switchboard.sent(task.service)
 
 
+class Device:
+    """A GPU, or processors: the tasks on it pass at an equal share of its speed, as time slices of a GPU do."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        self._clock = clock
+        self._left_s: dict[Actor, float] = {}
+        self._seen_s = 0.0
+
+    def work(self, seconds: float) -> None:
+        """Let the calling thread work as long as it would take alone; longer beside others."""
+        me = self._clock.me()
+        self._advance()
+        self._left_s[me] = seconds
+        self._others_look_again(me)
+        while self._left_s[me] > _DONE_S:
+            self._clock.sleep(self._left_s[me] * len(self._left_s))
+            self._advance()
+        del self._left_s[me]
+        self._others_look_again(me)
+
+    def _advance(self) -> None:
+        """Take off what every task has done since the last call."""
+        passed_s = self._clock.event_s - self._seen_s
+        self._seen_s = self._clock.event_s
+        for actor in self._left_s:
+            self._left_s[actor] -= passed_s / len(self._left_s)
+
+    def _others_look_again(self, me: Actor) -> None:
+        for actor in self._left_s:
+            if actor is not me:
+                self._clock.wake(actor, 0.0)
+
+
 class Replica:
-    """A place for work: one service, or a GPU that several take turns on."""
+    """A replica of one service on a device, which it may share with replicas of others."""
 
     def __init__(
-        self, services: Sequence[str], clock: SimulatedClock, switchboard: Switchboard, times: Times, usage: Usage
+        self, service: str, device: Device, clock: SimulatedClock, switchboard: Switchboard, times: Times, usage: Usage
     ) -> None:
-        self._services, self._clock, self._switchboard = list(services), clock, switchboard
+        self.service = service
+        self._device, self._clock, self._switchboard = device, clock, switchboard
         self._times, self._usage = times, usage
-        self._loaded: tuple[str, str] | None = None  # service and language model
+        self.loaded = ""  # id of the language model
 
     def serve(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         """Take messages and execute them, until the simulation ends."""
-        channel = queue.broker.celery_app().connection_for_read().default_channel
-        workers = {name: Worker(Sleeper(name, self), artifacts, leases) for name in self._services}
+        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=lambda _: None)  # `wait` does
+        channel = queue.broker.celery_app(self.service, affinity).connection_for_read().default_channel
+        worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:
-            for name in sorted(self._services, key=self._preference):
-                try:
-                    message = channel._get(queue_name(name))
-                except Empty:
-                    continue
-                found = understand(json.dumps(message).encode())
-                assert isinstance(found, Message)
-                workers[name].run(found.task)
-                break
-            else:
-                self._switchboard.wait(self._services)
-
-    def _preference(self, service: str) -> bool:
-        """Return False, which sorts first, for the service whose model is loaded."""
-        return self._loaded is None or self._loaded[0] != service
+            try:
+                message = channel._get(queue_name(self.service))
+            except Empty:
+                self._switchboard.wait(self.service, some_left=bool(queue.depth(self.service, 1)))
+                continue
+            found = understand(json.dumps(message).encode())
+            assert isinstance(found, Message)
+            worker.run(found.task)
 
     def spend(self, task: Task, share: float) -> None:
-        """Let a share of the time of a task pass, and before it the time of loading another model than the last one."""
-        service, model = task.service, str(task.params.get("model", ""))
-        if model and self._loaded != (service, model):
-            seconds = self._times.loading.get(service, 0.0)
+        """Let a share of the time of a task pass, and before it the time of loading another model than the last one.
+
+        Loading takes no time of the device: it reads files, compiles and captures graphs.
+        """
+        model = str(task.params.get("model", ""))
+        if model and self.loaded != model:
+            self.loaded = model
+            seconds = self._times.loading.get(self.service, 0.0)
             self._clock.sleep(seconds)
-            self._usage.loading_s[service] += seconds
-        self._loaded = (service, model or self._model_of(service))
+            self._usage.loading_s[self.service] += seconds
+            self._usage.loads[self.service] += 1
         seconds = share * self._times.tasks[task.task_id]
-        self._clock.sleep(seconds)
-        self._usage.busy_s[service] += seconds
+        self._device.work(seconds)
+        self._usage.busy_s[self.service] += seconds
         self._usage.executed[task.task_id] += share
 
-    def _model_of(self, service: str) -> str:
-        """Return the model that a service has loaded here; a task without one leaves it as it is."""
-        return self._loaded[1] if self._loaded and self._loaded[0] == service else ""
+
+#: The services of each device: a GPU, or processors for one replica.
+Layout = Sequence[tuple[str, ...]]
 
 
-def shipped_layout(gpus: int, _: Mapping[str, float]) -> list[tuple[str, ...]]:
+def shipped_layout(gpus: int, _: Mapping[str, float]) -> Layout:
     """Return the replicas that the overlays deploy: one per service, and steerers on all other GPUs."""
     cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
     if gpus < 3:
@@ -177,13 +234,13 @@ def shipped_layout(gpus: int, _: Mapping[str, float]) -> list[tuple[str, ...]]:
     return [*cpu, ("extractor",), ("scorer",), *([("steerer",)] * (gpus - 2))]
 
 
-def shared_layout(gpus: int, _: Mapping[str, float]) -> list[tuple[str, ...]]:
-    """Return replicas that take turns on every GPU, and as many replicas of the services without GPU."""
-    cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
+def shared_layout(gpus: int, _: Mapping[str, float]) -> Layout:
+    """Return GPUs that extractor, scorer and steerer share, and for each of them places without GPU."""
+    cpu = [("pooler",), *([("prober",)] * PROBERS)]
     return [*(cpu * gpus), *([GPU_SERVICES] * gpus)]
 
 
-def split_layout(gpus: int, work_s: Mapping[str, float]) -> list[tuple[str, ...]]:
+def split_layout(gpus: int, work_s: Mapping[str, float]) -> Layout:
     """Return GPUs divided between the services in proportion to their work, and as many poolers and probers."""
     if gpus < len(GPU_SERVICES):
         return shared_layout(gpus, work_s)
@@ -194,5 +251,5 @@ def split_layout(gpus: int, work_s: Mapping[str, float]) -> list[tuple[str, ...]
         movable = [name for name in GPU_SERVICES if counts[name] + step > 0]
         chosen = max(movable, key=lambda name: step * work_s[name] / counts[name])
         counts[chosen] += step
-    cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
+    cpu = [("pooler",), *([("prober",)] * PROBERS)]
     return [*(cpu * gpus), *((name,) for name in GPU_SERVICES for _ in range(counts[name]))]

@@ -7,22 +7,21 @@ import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-
-import psutil
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.estimate.schedule import chains
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
 from scaling.clock import SimulatedClock
-from scaling.cluster import GPU_SERVICES, NotifyingQueue, Replica, Switchboard, Times, Usage
+from scaling.cluster import GPU_SERVICES, Device, Layout, NotifyingQueue, Replica, Switchboard, Times, Usage
 
 
 class CountingStore:
@@ -32,6 +31,7 @@ class CountingStore:
         self._store, self._clock, self.latency_s = store, clock, latency_s
         self.together = False  # whether a batch of requests waits as a whole
         self.requests: Counter[str] = Counter()
+        self.num_bytes = 0  # of contents written and read
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -42,7 +42,9 @@ class CountingStore:
             self.requests[name] += 1
             if self.latency_s and not self.together:
                 self._clock.sleep(self.latency_s)
-            return found(*args, **options)
+            answer = found(*args, **options)
+            self.num_bytes += sum(len(each) for each in (*args, answer) if isinstance(each, bytes))
+            return answer
 
         return counted
 
@@ -106,18 +108,18 @@ class Place:
 
     broker: str
     store: ObjectStore
-    broker_pid: int | None = None  # of a server; None for a folder
     latency_s: float = 0.0  # of the driver's requests to the store, above what they take here
 
 
 def simulate(
     plans: Sequence[Plan],
     times: Times,
-    layout: Sequence[tuple[str, ...]],
+    layout: Layout,
     gpus: int,
     place: Place,
     *,
     at_once: bool,
+    warm: bool = False,
     max_rounds: int | None = None,
 ) -> dict[str, Any]:
     """Run the plans, each by a driver of its own, and return the figures.
@@ -129,20 +131,25 @@ def simulate(
         gpus: GPUs among the replicas.
         place: Queue and store.
         at_once: Whether all drivers start at once, or each after the one before.
+        warm: Whether the models are loaded at the beginning, those of several plans in turns.
         max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
     clock, usage = SimulatedClock(), Usage()
     switchboard, broker = Switchboard(clock), Broker(place.broker)
-    store = CountingStore(place.store, clock, place.latency_s)
-    began_s, broker_cpu_s = time.perf_counter(), _cpu_s(place.broker_pid)
+    store, at_replicas = CountingStore(place.store, clock, place.latency_s), CountingStore(place.store, clock, 0.0)
+    began_s, before = time.perf_counter(), broker_load(broker)
     queue = NotifyingQueue(broker, switchboard)
-    loops = [_loop(plan, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
+    loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = enumerate([[loop] for loop in loops] if at_once else [loops])
     drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in orders]
-    replicas = [
-        clock.start("+".join(each), _server(Replica(each, clock, switchboard, times, usage), broker, place.store))
-        for each in layout
+    made = [
+        Replica(service, device, clock, switchboard, times, usage)
+        for services, device in ((each, Device(clock)) for each in layout)
+        for service in services
     ]
+    if warm:
+        _load(made, [plan.scope.model.params["model"] for plan in plans])
+    replicas = [clock.start(each.service, _server(each, broker, cast(ObjectStore, at_replicas))) for each in made]
     elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     return {
@@ -153,13 +160,23 @@ def simulate(
         "layout": Counter("+".join(services) for services in layout),
         "busy_s": dict(usage.busy_s),
         "loading_s": dict(usage.loading_s),
+        "loads": dict(usage.loads),
         "utilisation": gpu_s / (gpus * elapsed_s),
         "driver": _driver_figures(loops, sum(actor.cpu_s for actor in drivers), store, elapsed_s),
-        "broker_cpu_s": _cpu_s(place.broker_pid) - broker_cpu_s if place.broker_pid else None,
+        "broker": _broker_figures(before, broker_load(broker), elapsed_s),
+        "store_of_replicas": _store_figures(at_replicas, elapsed_s),
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
         **_process_figures(began_s),
         "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
     }
+
+
+def _load(replicas: Iterable[Replica], models: Sequence[str]) -> None:
+    """Load the models into the replicas of each service, in turns."""
+    seen: Counter[str] = Counter()
+    for replica in replicas:
+        replica.loaded = models[seen[replica.service] % len(models)]
+        seen[replica.service] += 1
 
 
 def _process_figures(began_s: float) -> dict[str, Any]:
@@ -180,13 +197,45 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
         "rounds": len(rounds_s),
         "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
         "round_max_s": rounds_s[-1],
-        "store_requests": dict(store.requests),
-        "store_requests_per_s": store.requests.total() / elapsed_s,
+        "store": _store_figures(store, elapsed_s),
     }
 
 
+def _store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
+    """Return the requests to the store and their bytes."""
+    total = store.requests.total()
+    return {"requests": dict(store.requests), "requests_per_s": total / elapsed_s, "bytes": store.num_bytes}
+
+
+def broker_load(broker: Broker) -> dict[str, float] | None:
+    """Return what a Redis server has done so far; None for a folder."""
+    if broker.is_folder:
+        return None
+    info = broker.redis_client().info()
+    return {
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        "cpu_s": info["used_cpu_user"] + info["used_cpu_sys"],
+    }
+
+
+def _broker_figures(
+    before: dict[str, float] | None, after: dict[str, float] | None, elapsed_s: float
+) -> dict[str, float] | None:
+    if before is None or after is None:
+        return None
+    done = {name: after[name] - before[name] for name in before}
+    return {**done, "commands_per_s": done["commands"] / elapsed_s, "cores": done["cpu_s"] / elapsed_s}
+
+
 def _loop(
-    plan: Plan, number: int, clock: SimulatedClock, queue: NotifyingQueue, store: CountingStore, max_rounds: int | None
+    plan: Plan,
+    times: Times,
+    number: int,
+    clock: SimulatedClock,
+    queue: NotifyingQueue,
+    store: CountingStore,
+    max_rounds: int | None,
 ) -> TimedLoop:
     artifacts, rounds_s = Artifacts(cast(ObjectStore, store)), list[float]()
     loop = TimedLoop(
@@ -197,6 +246,7 @@ def _loop(
         Quiet(),
         run_id=f"run{number}",
         clock=clock,
+        chains=chains(plan.tasks.values(), times.tasks),
         cancelled=lambda: max_rounds is not None and len(rounds_s) >= max_rounds,
     )
     loop.rounds_s = rounds_s
@@ -216,13 +266,6 @@ def _server(replica: Replica, broker: Broker, store: ObjectStore) -> Any:
     from poolbench.queue import TaskQueue
 
     return lambda: replica.serve(TaskQueue(broker), Artifacts(store), open_leases(broker))
-
-
-def _cpu_s(pid: int | None) -> float:
-    if pid is None:
-        return 0.0
-    times = psutil.Process(pid).cpu_times()
-    return float(times.user + times.system)
 
 
 def stored_bytes(folder: Path) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from poolbench.config import ModelRef, load_run_config
+from poolbench.steps.pooler import ANNOTATE
 from poolbench_driver.estimate import Cluster
 from poolbench_driver.estimate.estimate import estimate_tasks, model_of
 from poolbench_driver.estimate.hardware import GPUS
@@ -51,18 +53,28 @@ def light(plan: Plan) -> Plan:
     return replace(plan, work=PlannedWork(plan.tasks, local))
 
 
-def times_of(plans: Sequence[Plan], gpu: str, rates: Rates | None = None) -> Times:
-    """Return how long each task takes, from recorded timings where there are some, else from the model."""
+def times_of(plans: Sequence[Plan], gpu: str, rates: Rates | None = None, *, pooler_processes: int = 1) -> Times:
+    """Return how long each task takes, from recorded timings where there are some, else from the model.
+
+    Args:
+        plans: The runs.
+        gpu: Kind of the GPUs.
+        rates: Recorded timings.
+        pooler_processes: Among how many processes a pooler divides an annotation.
+    """
     cluster = Cluster(gpus=1, gpu=GPUS[gpu])
-    tasks, loading = dict[str, float](), dict[str, float]()
+    tasks, loading, sources = dict[str, float](), dict[str, float](), Counter[str]()
     for plan in plans:
         found = estimate_tasks(plan, plan.tasks.values(), rates or Rates(), cluster)
         for task_id, each in found.items():
             if each.seconds is None:
                 raise SystemExit(f"{each.amount.task.kind}: {each.reason}")
+            sources[each.source] += 1
             tasks[task_id] = each.seconds.expected * (1 + VARIATION * _noise(task_id))
+            if each.amount.task.kind == ANNOTATE.kind:
+                tasks[task_id] /= pooler_processes
         loading |= {name: model_of(plan, cluster).start_s(name).expected for name in GPU_SERVICES}
-    return Times(tasks, loading)
+    return Times(tasks, loading, sources)
 
 
 def _noise(task_id: str) -> float:

@@ -9,16 +9,18 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
 
 from rich.console import Console
 
 from deploy.local import apps
 from deploy.nodes.ray_node import RAY_PORT, READY_PORT, add_options, answers, command, run_node, service
-from poolbench.contracts.wire import SERVICES
-from poolbench.errors import ConfigError, EndpointError
+from poolbench.contracts.wire import SERVICES, Exit
+from poolbench.errors import ConfigError
 
 HTTP = "http://0.0.0.0:8000"
 _CHECK_S = 5
@@ -40,17 +42,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace) -> NoReturn:
     head = subprocess.Popen(_command(options))
+    threading.Thread(target=_end_with, args=(head,), daemon=True).start()
     try:
-        _connect(head, options.address or "127.0.0.1")
+        _connect(options.address or "127.0.0.1")
         with socket.create_server(("", READY_PORT)):  # workers that came earlier would only slow the head's start
-            _await_places(head)
-            _keep_deployed(head, options.http)
+            _await_places()
+            _keep_deployed(options.http)
     finally:
         head.terminate()
         head.wait(_STOP_S)
-    return head.returncode
+
+
+def _end_with(head: subprocess.Popen[bytes]) -> NoReturn:
+    """End this process when Ray's head has ended, so that a supervisor starts both again.
+
+    Ray's head ends if its Redis is away for longer than some seconds. Calls of Ray would wait for it for minutes.
+    """
+    code = head.wait()
+    print(f"Ray's head ended with {code}", file=sys.stderr, flush=True)
+    os._exit(code & 0xFF or Exit.FAILURES)
 
 
 def _command(options: argparse.Namespace) -> list[str]:
@@ -75,11 +87,11 @@ def _redis_password() -> str:
         ) from None
 
 
-def _keep_deployed(head: subprocess.Popen[bytes], http: str) -> None:
+def _keep_deployed(http: str) -> NoReturn:
     from ray.exceptions import RayError
 
     seen: dict[str, str] = {}
-    while head.poll() is None:
+    while True:
         missing: list[str] = []
         try:
             states = apps.states()
@@ -103,30 +115,26 @@ def _print_changes(states: Iterable[apps.AppState], seen: dict[str, str]) -> Non
         seen[app.name] = line
 
 
-def _connect(head: subprocess.Popen[bytes], host: str) -> None:
+def _connect(host: str) -> None:
     import ray
 
     while not answers(host, RAY_PORT):
-        if head.poll() is not None:
-            raise EndpointError(f"Ray's head ended with {head.returncode}")
         time.sleep(0.5)
     while True:
         try:
             ray.init(address=f"{host}:{RAY_PORT}", namespace="serve", log_to_driver=False)
             return
-        except (ConnectionError, RuntimeError) as error:
+        except (ConnectionError, RuntimeError):
             ray.shutdown()
-            if head.poll() is not None:
-                raise EndpointError(f"Ray's head ended with {head.returncode}") from error
             time.sleep(1)
 
 
-def _await_places(head: subprocess.Popen[bytes]) -> None:
+def _await_places() -> None:
     """Wait until a worker of every service has joined, so that each can be placed."""
     import ray
 
     console, seen = Console(), set[str]()
-    while head.poll() is None and seen != set(SERVICES):
+    while seen != set(SERVICES):
         here = set(SERVICES) & ray.cluster_resources().keys()
         for name in sorted(here - seen):
             console.print(f"worker of the {name} has joined")

@@ -26,6 +26,9 @@ AGENT_PORT = 52365
 REPLICAS_PER_NODE = 16
 #: Seconds that a node waits for a head that is away before it ends its work.
 HEAD_AWAY_S = 300
+#: The head takes a node for dead after five questions without an answer. By default Ray waits 3 and 10 s each: that is
+#: over a minute if the machine is switched off, because nothing refuses the connection then.
+_HEALTH = {"RAY_health_check_period_ms": "2000", "RAY_health_check_timeout_ms": "4000"}
 _BIN = Path(sys.executable).parent
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _COMMON = ("--object-store-memory=100000000", "--disable-usage-stats", "--log-color=false")
@@ -46,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def prepare() -> None:
     """Set the environment of Ray's processes. Raise ConfigError if this node lacks what a cluster needs."""
     refuse_unknown()
-    os.environ.update(FIXED | {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S)})
+    os.environ.update(FIXED | _HEALTH | {"RAY_gcs_rpc_server_reconnect_timeout_s": str(HEAD_AWAY_S)})
     os.environ["PATH"] = f"{_BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

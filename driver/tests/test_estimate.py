@@ -16,8 +16,9 @@ from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
 from poolbench_driver.estimate.amounts import Amount, amounts_of
 from poolbench_driver.estimate.flops import Model
 from poolbench_driver.estimate.hardware import GPUS
+from poolbench_driver.estimate.order import chains_of
 from poolbench_driver.estimate.rates import Rates
-from poolbench_driver.estimate.schedule import Capacity, schedule
+from poolbench_driver.estimate.schedule import Capacity, chains, schedule
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
@@ -61,13 +62,13 @@ def test_a_plan_knows_its_work_before_it_runs() -> None:
 def test_times_of_the_model_equal_those_computed_by_hand() -> None:
     plan = plan_of()
     model = Model(plan.scope, H100)
-    # 12 x 32 x 4096^2 parameters; a step takes 14.8 ms and 12.88 GB / 3.35 TB/s; 480 texts are two batches.
-    parameters, texts = 6.442450944e9, 4 * 12 * 10
-    decoding_s = 2 * 200 * (0.0148 + 2 * parameters / 3.35e12)
+    # 12 x 32 x 4096^2 parameters; a step takes 14.8 ms and 12.88 GB / 3.35 TB/s; 240 texts are one batch.
+    parameters, texts = 6.442450944e9, 2 * 12 * 10
+    decoding_s = 200 * (0.0148 + 2 * parameters / 3.35e12)
     likelihood_s = 2 * parameters * texts * 212 / (989e12 * 0.34)
-    whole = next(amount for amount in amounts(plan, "steerer.generate") if len(amount.task.outputs) == 8)
+    whole = next(amount for amount in amounts(plan, "steerer.generate") if len(amount.task.outputs) == 4)
     found = model.seconds(whole)
-    assert found.expected == pytest.approx(decoding_s + likelihood_s, rel=1e-9) == pytest.approx(11.358, abs=1e-3)
+    assert found.expected == pytest.approx(decoding_s + likelihood_s, rel=1e-9) == pytest.approx(5.679, abs=1e-3)
     assert (found.low, found.high) == pytest.approx((0.6 * found.expected, 2 * found.expected))
     # 1,400 passages of 400 words; the last block; the card's strategies need gradients.
     train = max(amounts(plan, "extractor.extract"), key=lambda amount: amount.work or ())
@@ -97,6 +98,24 @@ def task(name: str, kind: str, *inputs: str) -> Task:
     return Task(
         task_id=name, kind=kind, inputs={f"x{n}": key for n, key in enumerate(inputs)}, outputs={"y": f"of.{name}"}
     )
+
+
+def test_chains_are_as_long_as_what_waits_for_a_task() -> None:
+    tasks = [task("vectors", "extractor.extract"), task("long", "steerer.generate", "of.vectors")]
+    tasks += [task("short", "prober.probe", "of.vectors"), task("last", "scorer.score", "of.long", "of.short")]
+    found = chains(tasks, {"vectors": 10.0, "long": 4.0, "short": 1.0, "last": 2.0})
+    assert found == {"vectors": 16.0, "long": 6.0, "short": 3.0, "last": 2.0}
+
+
+def test_the_probes_that_texts_wait_for_come_before_the_others() -> None:
+    plan = plan_of()
+    found, layer = chains_of(plan), plan.scope.steering_layer
+    by_layer = {True: list[float](), False: list[float]()}
+    for task_id, each in plan.tasks.items():
+        if each.kind == "prober.probe":
+            steers = any(role.endswith(f"/{layer}") for role in each.outputs)
+            by_layer[steers].append(found[task_id])
+    assert min(by_layer[True]) > max(by_layer[False])
 
 
 @pytest.mark.parametrize(

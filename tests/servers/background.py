@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from typing import Any
@@ -12,7 +13,7 @@ class Background:
 
     def __init__(self, server: HTTPServer) -> None:
         self._server = server
-        self.address = f"http://127.0.0.1:{server.server_port}"
+        self.address = f"http://{server.server_address[0]!s}:{server.server_port}"
         self._thread = threading.Thread(target=server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -22,8 +23,15 @@ class Background:
         self._thread.join()
 
 
-def answering(handler: type[BaseHTTPRequestHandler], owner: Any) -> Background:
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of clients that are gone: a test may kill them in the middle of a response."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
+def answering(handler: type[BaseHTTPRequestHandler], owner: Any, host: str = "127.0.0.1") -> Background:
     """Return a server whose handlers have `owner` as an attribute."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (handler,), {"owner": owner}))
-    server.daemon_threads = True
-    return Background(server)
+    return Background(_Server((host, 0), type("Handler", (handler,), {"owner": owner})))

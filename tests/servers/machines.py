@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 _NETWORK = "10.213.7"
 _MAX_NAME = 15  # bytes of the name of a network interface
+_CLONE_NEWNET = 0x40000000  # of <sched.h>
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,30 @@ class Machine:
         given = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "env": self.environment}
         return subprocess.run(self._inside(command), check=False, **(given | options))
 
+    def threads(self, count: int = 1) -> ThreadPoolExecutor:
+        """Return threads of this process that are on the machine: their sockets, threads and processes are too."""
+        return ThreadPoolExecutor(count, f"on-{self.name}", initializer=self._enter)
+
+    def _enter(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)  # `os.setns` came with Python 3.12
+        with Path("/run/netns", self.name).open() as namespace:
+            if libc.setns(namespace.fileno(), _CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns", self.name)
+
     def processes(self) -> dict[int, str]:
         """Return the command line of every process by its id."""
         found = {}
         for line in _ip("netns", "pids", self.name).split():
             with suppress(FileNotFoundError, ProcessLookupError):
                 found[int(line)] = Path("/proc", line, "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        return found
+
+    def kill_processes(self, text: str) -> list[int]:
+        """End with SIGKILL the processes whose command line has a text; return their ids."""
+        found = [number for number, line in self.processes().items() if text in line]
+        for number in found:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         return found
 
     def kill(self) -> None:
@@ -61,10 +82,7 @@ class Machine:
         _ip("-n", self.switch, "link", "set", self.name, state)
 
     def _nothing_left(self) -> bool:
-        for number in (living := self.processes()):
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        return not living
+        return not self.kill_processes("")
 
     def _inside(self, command: Sequence[str]) -> list[str]:
         return ["ip", "netns", "exec", self.name, *command]
@@ -99,6 +117,18 @@ def machines(names: Sequence[str], environment: dict[str, str]) -> Iterator[dict
             _plug_in(found[name])
             stack.callback(found[name].kill)
         yield found
+
+
+@contextmanager
+def disk(place: Path, num_bytes: int) -> Iterator[None]:
+    """Give a folder a file system of its own. Machines see it if they start processes later."""
+    place.mkdir()
+    options = f"size={num_bytes},mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "poolbench-store", str(place)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=False)
 
 
 def _namespace(stack: ExitStack, name: str) -> str:

@@ -1,9 +1,12 @@
-"""A proxy in front of a real S3 service that loses, replaces or shortens single responses, and counts requests."""
+"""A proxy in front of a real S3 service that delays, loses, replaces or shortens responses, and counts requests."""
 
 from __future__ import annotations
 
 import http.client
+import random
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,33 +23,43 @@ class Fault:
     """What happens to one request.
 
     Attributes:
-        method: The request that it meets.
+        method: The request that it meets; empty for any.
         part: A part of its address, if only some requests are meant.
         forward: Whether the service gets the request.
         status: The response instead of the service's; None for a connection that is closed instead.
         keep: Bytes of the service's body that come through before the connection is closed.
         headers: Headers of the response.
         body: Body of the response, if the code of the status does not say enough.
+        delay_s: Seconds before the request is forwarded; nothing else happens to it then.
     """
 
-    method: str
+    method: str = ""
     part: str = ""
     forward: bool = True
     status: int | None = None
     keep: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    delay_s: float = 0.0
+
+    def fits(self, method: str, address: str) -> bool:
+        """Return whether a request is one of those that this fault meets."""
+        return self.method in ("", method) and self.part in address
+
+
+_MAX_SEEN = 100_000
 
 
 class Meddler:
-    """The proxy; `faults` meet the next requests that they fit, each once."""
+    """The proxy. `faults` meet the next requests that they fit, each once; one of `standing` meets every request."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, host: str = "127.0.0.1") -> None:
         self.upstream = urlsplit(upstream).netloc
         self.faults: list[Fault] = []
-        self.seen: list[tuple[str, str]] = []  # method and address
+        self.standing: tuple[Fault, ...] = ()
+        self.seen: deque[tuple[str, str]] = deque(maxlen=_MAX_SEEN)  # method and address
         self._lock = threading.Lock()
-        self._server = answering(_Handler, self)
+        self._server = answering(_Handler, self, host)
         self.endpoint = self._server.address
 
     def stop(self) -> None:
@@ -59,10 +72,11 @@ class Meddler:
         with self._lock:
             self.seen.append((method, address))
             for fault in self.faults:
-                if fault.method == method and fault.part in address:
+                if fault.fits(method, address):
                     self.faults.remove(fault)
                     return fault
-        return None
+        standing = [fault for fault in self.standing if fault.fits(method, address)]
+        return random.choice(standing) if standing else None
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -73,7 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.owner.take(self.command, self.path)
-        if fault is None:
+        if fault is None or fault.delay_s:
+            time.sleep(fault.delay_s if fault else 0)
             return self._send(*self._forward(body))
         answer = self._forward(body) if fault.forward else None
         if fault.status is not None:

@@ -19,6 +19,7 @@ from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
+from poolbench_driver.estimate.order import chains_of
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
 from poolbench_driver.models import annotator_version, describe_model
@@ -85,6 +86,7 @@ class Job:
             max_failures=max_failures,
             cancelled=publisher.cancelled,
             run_id=folder.id,
+            chains=chains_of(self.plan),
         )
         try:
             return self, loop, self._run_and_assemble(folder, publisher, loop)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 
 import pytest
 
 from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.settings import PoolerSettings
 from poolbench_pooler.annotate import (
     BATCH_SIZE,
     ParseCache,
@@ -18,6 +20,7 @@ from poolbench_pooler.annotate import (
     tokenize,
 )
 from poolbench_pooler.keywords import DocumentFrequencies
+from poolbench_pooler.parallel import parse_together
 
 NO_TRAIN = DocumentFrequencies({}, 0)
 AWKWARD = {
@@ -152,3 +155,27 @@ def test_version_can_be_demanded(pipeline: Pipeline) -> None:
     assert pipeline.require_version(pipeline.version) is pipeline
     with pytest.raises(ConfigError, match=r"not 0\.0\.1"):
         pipeline.require_version("0.0.1")
+
+
+def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"{PROSE} Item {number} was late, although it was paid." for number in range(70)]
+    names = [f"text {number}" for number in range(len(texts))]
+    expected = list(parse(pipeline, texts, names))
+    monkeypatch.setenv(PoolerSettings.variable("processes"), "2")
+    assert list(parse_together(pipeline, texts, names)) == expected
+    with pytest.raises(InputError, match="text 69 is no valid Unicode"):
+        next(parse_together(pipeline, [*texts[:-1], "\ud800"], names))
+
+
+def test_a_killed_process_is_an_error_of_the_infrastructure(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PoolerSettings.variable("processes"), "2")
+    texts = [f"{PROSE} {number}" for number in range(200)]
+    columns = parse_together(pipeline, texts, texts)
+    next(columns)
+    for child in multiprocessing.active_children():
+        child.kill()
+    with pytest.raises(MemoryError, match="was killed"):
+        list(columns)
+    assert len(list(parse_together(pipeline, texts, texts))) == 200

@@ -146,9 +146,27 @@ def _now_ready(
                     yield reader
 
 
+def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, float]:
+    """Return the seconds of the longest chain of tasks that begins with each task, by its id.
+
+    Args:
+        tasks: Tasks in an order in which each comes after those that make its inputs.
+        seconds: Time of each task by id.
+    """
+    planned = list(tasks)
+    makers = {key: task.task_id for task in planned for key in task.outputs.values()}
+    after: dict[str, float] = defaultdict(float)  # the longest chain behind a task
+    found: dict[str, float] = {}
+    for task in reversed(planned):
+        found[task.task_id] = seconds[task.task_id] + after[task.task_id]
+        for key in task.inputs.values():
+            if key in makers:
+                after[makers[key]] = max(after[makers[key]], found[task.task_id])
+    return found
+
+
 def schedule_bound(tasks: Iterable[Task], seconds: Mapping[str, float], gpus: int) -> float:
     """Return the seconds that no schedule can beat: the work of the GPUs on all of them, or the longest chain."""
-    todo = {task.task_id: task for task in tasks}
-    work = sum(seconds[task_id] for task_id, task in todo.items() if task.service in GPU_SERVICES)
-    replicas = dict.fromkeys(SERVICES, len(todo))
-    return max(work / max(gpus, 1), schedule(todo.values(), seconds, Capacity(replicas)).end_s)
+    todo = list(tasks)
+    work = sum(seconds[task.task_id] for task in todo if task.service in GPU_SERVICES)
+    return max(work / max(gpus, 1), max(chains(todo, seconds).values(), default=0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import RunConfig
@@ -17,6 +17,13 @@ from poolbench_driver.models import ModelInfo
 
 #: The strategy whose vectors the null directions are made from.
 NULL_BASE = "A1_mean"
+#: Texts that one task generates, where a strategy has fewer: as many as one batch of the engine, so that a task takes
+#: seconds and its batches are full.
+TEXTS_PER_TASK = 256
+#: Strategies of a task with few texts each.
+MOST_STRATEGIES = 4
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -78,10 +85,26 @@ class Scope:
     def strategy_groups(self) -> list[list[StrategySpec]]:
         """Return strategies whose probes need one concept alone, and those that need the vectors of all concepts.
 
-        They are probed in separate tasks, so that a concept that fails stops no probe of another.
+        They are probed in separate tasks, so that a concept that fails stops no probe of another; and each kind in
+        portions.
         """
         groups = [[spec for spec in self.strategies if spec.common_component is shared] for shared in (False, True)]
-        return [specs for specs in groups if specs]
+        return [portion for specs in groups for portion in self._portions(specs)]
+
+    @cached_property
+    def strategy_batches(self) -> list[list[str]]:
+        """Return the strategies' ids in the portions that one task of steering or scoring takes."""
+        return self._portions([spec.id for spec in self.strategies])
+
+    def _portions(self, items: Sequence[_Item]) -> list[list[_Item]]:
+        """Return items in portions of as many strategies as one task takes.
+
+        Tasks are short, so that the last ones of a run keep no GPU waiting, and that the texts of a strategy do not
+        wait for the probes of all others. How many there are depends on the budget alone, never on the cluster.
+        """
+        texts = len(self.config.budget.strengths) * self.config.budget.num_openings * self.config.steering.num_samples
+        size = min(MOST_STRATEGIES, max(1, TEXTS_PER_TASK // texts))
+        return [list(items[start : start + size]) for start in range(0, len(items), size)]
 
     @cached_property
     def scored_concepts(self) -> list[Concept]:

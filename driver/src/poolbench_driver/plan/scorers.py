@@ -16,7 +16,7 @@ from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.plan.scope import Scope
 from poolbench_driver.plan.stage import Draft, Stage
-from poolbench_driver.plan.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered, strategy_batches
+from poolbench_driver.plan.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: S
     concepts: dict[str, dict[str, str]] = {}
     for name, own in steered.concepts.items():
         wanted, concepts[name] = scope.scorers_of(own.concept), {}
-        for batch in [[NULLS], *strategy_batches(scope)]:
+        for batch in [[NULLS], *scope.strategy_batches]:
             texts = {strategy: own.texts[strategy].texts for strategy in batch}
             concepts[name] |= _plan_scores_of(draft, scorers, wanted, texts)
     return Scores(draft.done(), base, concepts)

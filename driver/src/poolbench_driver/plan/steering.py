@@ -21,9 +21,6 @@ from poolbench_driver.plan.scope import NULL_BASE, Scope
 from poolbench_driver.plan.stage import Draft, Stage
 from poolbench_driver.plan.vectors import ConceptVectors, Vectors
 
-#: Texts of this many strategies are generated, and scored, by one task: some seconds of work on one device.
-STRATEGIES_PER_TASK = 4
-
 
 class Texts(NamedTuple):
     """Keys of texts and of their likelihood under the unsteered model."""
@@ -104,18 +101,12 @@ def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Uns
     for name, own in vectors.concepts.items():
         nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions
         texts = _generate(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
-        for batch in strategy_batches(scope):
+        for batch in scope.strategy_batches:
             keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
             sweep = Sweep(budget.strengths, [scope.config.steering.direction])
             texts |= _generate(scope, draft, shared, keys, sweep)
         concepts[name] = ConceptTexts(own.concept, nulls, texts)
     return SteeredTexts(draft.done(), concepts)
-
-
-def strategy_batches(scope: Scope) -> list[list[str]]:
-    """Return the strategies' ids in the portions that one task takes."""
-    ids = [spec.id for spec in scope.strategies]
-    return [ids[start : start + STRATEGIES_PER_TASK] for start in range(0, len(ids), STRATEGIES_PER_TASK)]
 
 
 def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:

@@ -128,6 +128,10 @@ class ExtractorService:
         """Unload the model; the next task or request loads it again."""
         self._models.release()
 
+    def loaded_model(self) -> str:
+        """Return the id of the model that is loaded; empty if none is."""
+        return str(self._models.loaded()["model"] or "")
+
     def health(self) -> dict[str, Any]:
         """Return what is loaded."""
         return self._models.loaded()

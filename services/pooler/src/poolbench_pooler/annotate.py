@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -34,6 +34,9 @@ NEEDED = ("parser", "ner")
 
 #: Annotation columns of one text, all of length W; keywords apart, which depend on other texts too.
 Columns = dict[str, list[Any]]
+
+#: Yields the columns of texts, in order; takes the pipeline, the texts and what messages call them.
+Parser = Callable[["Pipeline", Sequence[str], Sequence[str]], Iterator[Columns]]
 
 #: Words that are kept: about 1,300 passages of the card's length, and some 60 MB.
 MAX_WORDS = 500_000
@@ -144,6 +147,16 @@ class TokenizedText:
         return [token.text for token in self.doc]
 
 
+def check_text(text: str, what: str) -> None:
+    """Raise InputError if the text is too long or is no valid Unicode."""
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"{what} has {len(text)} characters; the limit is {MAX_CHARACTERS}: split it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} is no valid Unicode: {error.reason} at character {error.start}") from None
+
+
 def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
     """Split a text into words; line breaks and runs of spaces are no words.
 
@@ -156,12 +169,7 @@ def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
     from spacy.tokens import Doc
 
     check_cancelled()
-    if len(text) > MAX_CHARACTERS:
-        raise InputError(f"{what} has {len(text)} characters; the limit is {MAX_CHARACTERS}: split it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{what} is no valid Unicode: {error.reason} at character {error.start}") from None
+    check_text(text, what)
     tokens = [token for token in nlp.tokenizer(text) if not token.is_space]
     starts = [token.idx for token in tokens]
     ends = [token.idx + len(token.text) for token in tokens]
@@ -177,16 +185,22 @@ def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
 
 
 def annotate_texts(
-    pipeline: Pipeline, names: Sequence[str], texts: Sequence[str], frequencies: DocumentFrequencies, num_keywords: int
+    pipeline: Pipeline,
+    names: Sequence[str],
+    texts: Sequence[str],
+    frequencies: DocumentFrequencies,
+    num_keywords: int,
+    parser: Parser | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield one ANNOTATIONS row per text, in order.
 
     Args:
+        parser: What parses the texts that are not in the cache; by default `parse`.
         texts: As many texts; an empty one gives a row without words. Texts in the cache are not parsed again.
     """
     known = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
     fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in known}
-    parses = parse(pipeline, list(fresh), list(fresh.values()))
+    parses = (parser or parse)(pipeline, list(fresh), list(fresh.values()))
     for name, text in zip(names, texts, strict=True):
         if text not in known:
             known[text] = next(parses)

@@ -16,6 +16,7 @@ from poolbench.steps.pooler import AnnotateParams
 from poolbench_pooler import config
 from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
 from poolbench_pooler.keywords import DocumentFrequencies
+from poolbench_pooler.parallel import parse_together
 
 TEXT_COLUMNS = pa.schema([("passage_id", pa.string()), ("text", pa.string())])
 Progress = Callable[[int, int], None]
@@ -61,7 +62,7 @@ def annotate_passages(
     names, texts = passages["passage_id"].to_pylist(), passages["text"].to_pylist()
     frequencies = frequencies_of(pipeline, train_texts)
     rows = []
-    for row in annotate_texts(pipeline, names, texts, frequencies, params.num_keywords):
+    for row in annotate_texts(pipeline, names, texts, frequencies, params.num_keywords, parse_together):
         rows.append(row)
         if progress is not None:
             progress(len(rows), len(texts))

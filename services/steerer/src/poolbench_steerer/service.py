@@ -51,6 +51,10 @@ class SteererService:
         """Return state of the engine."""
         return self.host.health()
 
+    def loaded_model(self) -> str:
+        """Return the id of the model that is loaded, or being loaded; empty if none is."""
+        return str(self.host.health().get("model", ""))
+
     def holds_state(self) -> bool:
         """Return whether clients have registered vectors here: other replicas do not know them."""
         return self._vectors.num_registered > 0

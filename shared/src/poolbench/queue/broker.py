@@ -12,6 +12,7 @@ from kombu.transport import TRANSPORT_ALIASES
 
 from poolbench.errors import ConfigError
 from poolbench.queue import folder
+from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import Misunderstood
 from poolbench.queue.letters import DeadLetter, Stored
 from poolbench.settings import BrokerSettings
@@ -160,10 +161,16 @@ class Broker:
 
         return RedisSpool(self.redis_client())
 
-    def celery_app(self, consumer: str = "") -> Celery:
-        """Return a Celery application without a result store; `consumer` is the service that consumes."""
+    def celery_app(self, consumer: str = "", affinity: Affinity | None = None) -> Celery:
+        """Return a Celery application without a result store.
+
+        Args:
+            consumer: The service that consumes.
+            affinity: Its choice among the tasks that wait; None to take the first one.
+        """
         app = Celery("poolbench", broker=self.celery_url, backend="disabled://", set_as_current=False)
-        app.conf.update(SETTINGS, broker_transport_options=self.transport_options() | {"service": consumer})
+        options = self.transport_options() | {"service": consumer, "affinity": affinity}
+        app.conf.update(SETTINGS, broker_transport_options=options)
         if tls := self.tls_options():
             app.conf.broker_use_ssl = tls
         return app

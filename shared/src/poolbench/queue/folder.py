@@ -18,6 +18,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
+from poolbench.queue.affinity import LOOK, Affinity
 from poolbench.queue.envelope import (
     MAX_MESSAGE_BYTES,
     MAX_PAUSE_S,
@@ -176,10 +177,26 @@ class Channel(filesystem.Channel):
     def _get(self, queue: str, timeout: float | None = None) -> dict[str, Any]:
         paths = self._spool.paths(queue)
         self._found_s = {path: found_s for path, found_s in self._found_s.items() if path in paths}
-        for path in paths:
-            if path not in self._stuck and not self._pauses(path) and (message := self._take(queue, path)):
+        for path in self._by_model([path for path in paths if path not in self._stuck and not self._pauses(path)]):
+            if message := self._take(queue, path):
                 return replace(message, pause_s=0.0).envelope(queue)
         raise Empty
+
+    def _by_model(self, paths: list[Path]) -> list[Path]:
+        """Return the messages that may be taken, those first that the loaded model suits."""
+        affinity: Affinity | None = self.transport_options.get("affinity")
+        if affinity is None or not affinity.chooses:
+            return paths
+        found = {
+            path: understand(raw)
+            for path in paths[:LOOK]
+            if isinstance(raw := read_file(path, MAX_MESSAGE_BYTES), bytes)
+        }
+        if any(isinstance(each, Misunderstood) for each in found.values()):
+            return paths
+        tasks = {path: each.task for path, each in found.items() if isinstance(each, Message)}
+        position = affinity.choose(list(tasks.values()))
+        return [] if position is None else [list(tasks)[position]]
 
     def _pauses(self, path: Path) -> bool:
         """Return whether a message stays in the folder for now, where a consumer that is killed cannot lose it."""

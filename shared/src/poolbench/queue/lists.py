@@ -74,6 +74,19 @@ class RedisSpool:
         num = sum(self._length(key) for key in keys_of(queue))
         return num if limit is None else min(num, limit)
 
+    def next(self, key: bytes, number: int) -> list[bytes]:
+        """Return the messages of a list that are delivered next, in this order; too large ones are left out."""
+        found = self._redis.eval(_READ, 1, key, -number, -1, MAX_MESSAGE_BYTES, 0)
+        return [raw for size, raw in reversed(found) if size <= MAX_MESSAGE_BYTES]
+
+    def put_back(self, key: bytes, raw: bytes) -> None:
+        """Put a message back to where it was taken."""
+        self._redis.rpush(key, raw)
+
+    def take(self, key: bytes, raw: bytes) -> bool:
+        """Take a message out of a list; return whether this call did, and not another consumer."""
+        return bool(self._redis.lrem(key, -1, raw))
+
     def waiting(self, queue: str) -> Iterator[bytes | Misunderstood]:
         for key in keys_of(queue):
             yield from self._read(key, 0, MAX_MESSAGE_BYTES)

@@ -13,7 +13,8 @@ import redis
 from kombu.transport import redis as kombu_redis
 from kombu.transport import virtual
 
-from poolbench.queue.envelope import Misunderstood, queue_name, service_of, understand
+from poolbench.queue.affinity import LOOK, LOOK_AGAIN_S, Affinity
+from poolbench.queue.envelope import Message, Misunderstood, queue_name, service_of, understand
 from poolbench.queue.letters import DeadLetter
 from poolbench.queue.lists import RedisSpool, is_wrong_type, keys_of
 from poolbench.queue.strict import shown
@@ -123,7 +124,26 @@ class Channel(kombu_redis.Channel):
         if isinstance(found, Misunderstood):
             self.bury(service_of(queue), found)
             return None
-        return key, json.dumps(found.envelope(queue)).encode()
+        if (chosen := self._chosen(key, item, found)) is None:
+            return None
+        return key, json.dumps(chosen.envelope(queue)).encode()
+
+    def _chosen(self, key: bytes, item: bytes, first: Message) -> Message | None:
+        """Return the message to deliver: the first one, or another that suits the loaded model; None for none."""
+        affinity: Affinity | None = self.connection.client.transport_options.get("affinity")
+        if affinity is None or not affinity.chooses or affinity.choose([first.task]) == 0:
+            return first
+        spool = self.spool
+        others = [each for each in map(understood, spool.next(key, LOOK)) if each is not None]
+        position = affinity.choose([first.task, *(message.task for _, message in others)])
+        if position == 0:
+            return first
+        spool.put_back(key, item)
+        if position is None:
+            affinity.sleep(LOOK_AGAIN_S)
+            return None
+        raw, message = others[position - 1]
+        return message if spool.take(key, raw) else None
 
     def bury(self, service: str, found: Misunderstood) -> None:
         """Add a dead letter; the log has it even if Redis refuses it."""
@@ -163,6 +183,12 @@ class Transport(kombu_redis.Transport):
     """Redis transport with the channel that checks."""
 
     Channel = Channel
+
+
+def understood(raw: bytes) -> tuple[bytes, Message] | None:
+    """Return a message with its bytes; None if it is none of ours, or pauses."""
+    found = understand(raw)
+    return (raw, found) if isinstance(found, Message) and not found.pause_s else None
 
 
 def _is_record(raw: bytes) -> bool:

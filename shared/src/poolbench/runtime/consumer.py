@@ -53,6 +53,9 @@ class QueueConsumer(TaskProcessorAdapter):
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
         """Register the task. `RetryTaskError` leads to another delivery; any other exception becomes a dead letter."""
+        replica = getattr(func, "__self__", None)
+        if self._config.adapter_config.get("chooses") and replica is not None and (affinity := replica.affinity()):
+            self._app.conf.broker_transport_options |= {"affinity": affinity}
 
         def run(task: dict[str, Any]) -> str:
             retries = current_task.request.retries

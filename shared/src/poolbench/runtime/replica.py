@@ -6,6 +6,7 @@ from typing import Any
 
 from poolbench.errors import ConfigError
 from poolbench.library import attach
+from poolbench.queue.affinity import Affinity
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.runtime.about import assigned_gpus
@@ -90,6 +91,11 @@ class Replica:
     def run_task(self, task: dict[str, Any], *, attempt: int = 1, final: bool = True) -> TaskOutcome:
         """Execute one task from the queue."""
         return self.worker.run(task, attempt=attempt, final=final)
+
+    def affinity(self) -> Affinity | None:
+        """Return this replica's choice among the tasks that wait; None if its service loads no language model."""
+        loaded = getattr(self.service, "loaded_model", None)
+        return None if loaded is None else Affinity(loaded)
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """Return what Serve records of this replica for `QueueLengthPolicy`."""

@@ -141,6 +141,7 @@ def _consumer_options(options: AppOptions) -> dict[str, Any]:
     return {
         "service": options.service,
         "tasks_at_once": options.tasks_at_once,
+        "chooses": (options.max_replicas or options.num_replicas) > 1,  # tasks that others have the model for
         "finish_s": options.finish_s if options.scales else SHUTDOWN_S,
     }
 

@@ -15,7 +15,7 @@ from poolbench.settings.cluster import (
     ScalingSettings,
 )
 from poolbench.settings.observation import LogSettings, TraceSettings
-from poolbench.settings.services import ExtractorSettings, GateSettings, ScorerSettings, SteererSettings
+from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerSettings, ScorerSettings, SteererSettings
 
 __all__ = [
     "BrokerSettings",
@@ -28,6 +28,7 @@ __all__ = [
     "LogSettings",
     "MemorySettings",
     "PlaceSettings",
+    "PoolerSettings",
     "ProcessSettings",
     "RestrictedS3Settings",
     "S3Settings",

@@ -23,6 +23,14 @@ class ExtractorSettings(Settings):
     )
 
 
+class PoolerSettings(Settings):
+    """Settings of one replica of the pooler."""
+
+    model_config = SettingsConfigDict(env_prefix=f"{PREFIX}POOLER_")
+
+    processes: int = setting(1, "processes that parse the texts of a task, with one core each", ge=1, le=64)
+
+
 class ScorerSettings(Settings):
     """Settings of the scorer."""
 

@@ -189,7 +189,7 @@ PROBE = Step(
         Output(DIRECTIONS, _cell_params("directions"), _train_inputs_of),
         Output(SCORES, _cell_params("scores"), _all_inputs_of),
     ),
-    summary="D1 of one concept and layer; strategies that lose a common component have a task of their own",
+    summary="D1 of some strategies of one concept at one layer; those that lose a common component have own tasks",
 )
 LAYERS = Step(
     "prober.layers",

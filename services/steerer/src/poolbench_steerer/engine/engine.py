@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 #: Places of texts of tasks on a CPU while clients wait for texts.
-_FEW_PLACES = 24
+_FEW_PLACES = 8
 
 
 class SteeringEngine:

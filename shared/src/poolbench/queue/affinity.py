@@ -1,0 +1,65 @@
+"""Which waiting task a replica takes: rather one for the language model that it has loaded.
+
+Loading a model takes a replica minutes. Without this, two runs with different models would make every replica load
+models again and again, because all replicas of a service take from one queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+#: Waiting tasks that a replica compares. The driver keeps about as many waiting as there are replicas.
+LOOK = 32
+#: Seconds for which a replica leaves a task to replicas that have its model loaded.
+PATIENCE_S = 30.0
+#: Pause before a replica looks again if it has left all tasks to others.
+LOOK_AGAIN_S = 0.2
+
+Body = Mapping[str, Any]  # a task as it was sent
+
+
+class Affinity:
+    """The choice of one replica among the tasks that wait for its service.
+
+    Args:
+        loaded: Returns the id of the model that is loaded; empty if none is.
+        now_s: The time in seconds.
+        sleep: Called with the seconds of a pause after all tasks were left to others.
+        patience_s: Every task is taken at the latest so long after this replica has first seen it.
+    """
+
+    def __init__(
+        self,
+        loaded: Callable[[], str],
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._loaded, self._now_s, self.sleep, self._patience_s = loaded, now_s, sleep, patience_s
+        self._seen_s: dict[str, float] = {}  # when a task was first left to others, by its id
+
+    @property
+    def chooses(self) -> bool:
+        """Return whether a model is loaded; without one, the first task is as good as any."""
+        return bool(self._loaded())
+
+    def choose(self, waiting: Sequence[Body]) -> int | None:
+        """Return the position of the task to take, the first one first; None to leave all of them for now."""
+        loaded, now_s = self._loaded(), self._now_s()
+        if not loaded:
+            return 0 if waiting else None
+        ids = [str(task.get("task_id")) for task in waiting]
+        recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * self._patience_s}
+        self._seen_s = dict.fromkeys(ids, now_s) | recent
+        for position, (task_id, task) in enumerate(zip(ids, waiting, strict=True)):
+            if model_of(task) in ("", loaded) or now_s - self._seen_s[task_id] >= self._patience_s:
+                return position
+        return None
+
+
+def model_of(task: Body) -> str:
+    """Return the id of the language model that a task needs; empty if it needs none."""
+    params = task.get("params")
+    return str(params.get("model", "")) if isinstance(params, Mapping) else ""

@@ -1,0 +1,35 @@
+"""A small run of the main job: the demo with fewer and shorter texts. Every kind of task is in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import yaml
+
+DRIVER = str(Path(sys.executable).with_name("poolbench-driver"))
+SMALL = {
+    "preset": "demo",
+    "concepts": ["contrast"],
+    "strategies": ["A1_mean", "L5_keyword"],
+    "layers": [2, 4],
+    "budget": {
+        "name": "nodes",
+        "num_train": 60,
+        "num_test": 30,
+        "num_scorer": 80,
+        "strengths": [0.5],
+        "null_strengths": [0.5],
+        "reference_strength": 0.5,
+        "num_openings": 4,
+        "max_tokens": 8,
+        "num_continuations": 20,
+        "num_bootstrap": 50,
+    },
+}
+
+
+def command(config: Path, output: Path) -> list[str]:
+    """Return the driver's command; its configuration is written to `config`, its results go below `output`."""
+    config.write_text(yaml.safe_dump(SMALL))
+    return [DRIVER, "run", str(config), "--output", str(output), "--display", "plain"]

@@ -1,0 +1,86 @@
+"""A replica takes tasks of the model that it has loaded first, on both brokers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+from tests.servers.redis import BROKERS, broker
+
+from poolbench.contracts.tasks import Task
+from poolbench.queue import Broker, TaskQueue
+from poolbench.queue.affinity import PATIENCE_S, Affinity
+from poolbench.queue.envelope import queue_name
+
+
+class Consumer:
+    """A replica with a model, and a clock that the test sets."""
+
+    def __init__(self, url: str, loaded: str) -> None:
+        self.loaded, self.now_s = loaded, 0.0
+        app = Broker(url).celery_app("steerer", Affinity(lambda: self.loaded, lambda: self.now_s, lambda _: None))
+        self._channel = app.connection_for_read().default_channel
+
+    def take(self) -> str:
+        """Return the id of the next task; empty if none is taken."""
+        try:
+            return str(self._channel._get(queue_name("steerer"))["headers"]["id"])
+        except Empty:
+            return ""
+
+
+@pytest.fixture(params=BROKERS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with broker(request.param, tmp_path) as address:
+        yield address
+
+
+def send(url: str, *models: str, number: int = 0) -> list[str]:
+    """Send tasks, one per model, with outputs of their own from `number` on; return their ids."""
+    queue, ids = TaskQueue(Broker(url)), []
+    for position, model in enumerate(models, number):
+        params: dict[str, Any] = {"model": model} if model else {}
+        task = Task(kind="steerer.generate", outputs={"texts": f"steerer.generate.{position:04d}"}, params=params)
+        queue.send(task)
+        ids.append(task.task_id)
+    return ids
+
+
+def test_tasks_of_the_loaded_model_come_first(url: str) -> None:
+    a1, b1, none, b2, a2 = send(url, "a", "b", "", "b", "a")
+    first, second = Consumer(url, "a"), Consumer(url, "b")
+    assert [second.take(), first.take(), first.take(), first.take()] == [b1, a1, none, a2]
+    assert TaskQueue(Broker(url)).waiting("steerer") == {b2}
+
+
+def test_a_task_of_another_model_waits_for_some_time_only(url: str) -> None:
+    (foreign,) = send(url, "b")
+    consumer = Consumer(url, "a")
+    assert consumer.take() == "" and TaskQueue(Broker(url)).waiting("steerer") == {foreign}
+    consumer.now_s = 0.9 * PATIENCE_S
+    assert consumer.take() == ""
+    consumer.now_s = PATIENCE_S
+    own = send(url, "a", number=1)[0]
+    assert consumer.take() == foreign  # before its own: no other replica has taken it
+    assert consumer.take() == own
+
+
+def test_without_a_model_the_first_task_is_taken(url: str) -> None:
+    ids = send(url, "b", "a")
+    consumer = Consumer(url, "")
+    assert [consumer.take(), consumer.take()] == ids
+
+
+def test_what_is_no_task_stops_nothing(url: str) -> None:
+    queue = TaskQueue(Broker(url))
+    foreign, own = send(url, "b", "a")
+    place = queue.broker
+    if place.is_folder:
+        (place.folder / "messages" / f"00000000000000000001-x.{queue_name('steerer')}.msg").write_bytes(b"{}")
+    else:
+        place.redis_client().rpush(queue_name("steerer"), b"{}")
+    consumer = Consumer(url, "a")
+    taken = [consumer.take() for _ in range(3)]
+    assert own in taken and len(queue.dead_letters("steerer")) == 1
+    assert {foreign} >= queue.waiting("steerer")
