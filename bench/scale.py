@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common import write_report
-from scaling.cluster import shared_layout, shipped_layout, split_layout
+from scaling.layouts import shared_layout, shipped_layout, split_layout
 from scaling.measure import Place, simulate, stored_bytes
 from scaling.plans import CARD_MODELS, card_plan, many_tasks, times_of
 

@@ -59,7 +59,7 @@ def test_tasks_on_one_device_share_its_speed() -> None:
 
 
 def test_runs_with_two_models_load_each_engine_once(tmp_path: Path) -> None:
-    from scaling.cluster import shared_layout
+    from scaling.layouts import shared_layout
     from scaling.measure import Place, simulate
     from scaling.plans import card_plan, times_of
 
@@ -88,7 +88,8 @@ def test_an_error_in_a_simulated_thread_ends_the_simulation() -> None:
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path: Path, *, at_once: bool) -> None:
-    from scaling.cluster import GPU_SERVICES, shared_layout
+    from scaling.cluster import GPU_SERVICES
+    from scaling.layouts import shared_layout
     from scaling.measure import Place, simulate
     from scaling.plans import card_plan, times_of
 
@@ -111,7 +112,7 @@ def test_every_task_is_executed_once_within_the_bounds_of_the_schedule(tmp_path:
 
 
 def test_layouts_have_the_replicas_of_the_overlays() -> None:
-    from scaling.cluster import GPU_SERVICES, shared_layout, shipped_layout
+    from scaling.layouts import GPU_SERVICES, shared_layout, shipped_layout
 
     large = shipped_layout(64, {})
     assert large.count(("steerer",)) == 62 and large.count(("extractor",)) == large.count(("prober",)) == 1
@@ -129,7 +130,7 @@ def test_layouts_have_the_replicas_of_the_overlays() -> None:
     ],
 )
 def test_gpus_are_split_in_proportion_to_work(gpus: int, work_s: tuple[float, ...], expected: tuple[int, ...]) -> None:
-    from scaling.cluster import GPU_SERVICES, split_layout
+    from scaling.layouts import GPU_SERVICES, split_layout
 
     layout = split_layout(gpus, dict(zip(GPU_SERVICES, work_s, strict=True)))
     assert tuple(layout.count((name,)) for name in GPU_SERVICES) == expected

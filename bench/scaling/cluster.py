@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from queue import Empty
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from poolbench.contracts.tables import FLUENCY, TEXTS
 from poolbench.contracts.tasks import Task
-from poolbench.contracts.wire import SERVICES
 from poolbench.queue import Broker, LeaseStore, TaskQueue
 from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
 from poolbench.queue.envelope import Message, queue_name, understand
@@ -25,8 +24,6 @@ from poolbench.storage import Artifacts
 from poolbench_driver.estimate.hardware import GPU_SERVICES
 from scaling.clock import Actor, SimulatedClock
 
-#: Probers, of two cores each, for one GPU; and one pooler.
-PROBERS = 4
 #: Seconds from sending a message until an idle consumer has it: half of the folder broker's polling interval.
 PICKUP_S = 0.05
 _DONE_S = 1e-6
@@ -51,20 +48,21 @@ class Usage:
     loads: Counter[str] = field(default_factory=Counter)  # models that were loaded, by service
     executed: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # times by task id
 
-
-class Spending(Protocol):
-    """What lets the time of a task pass."""
-
-    loaded: str  # id of the language model
-
-    def spend(self, task: Task, share: float) -> None:
-        """Let a share of the time of a task pass, and before it that of loading another model than the last one."""
+    def figures(self) -> dict[str, Any]:
+        """Return all of it for the report."""
+        return {
+            "tasks": len(self.executed),
+            "executed_twice": sum(times > 1.5 for times in self.executed.values()),
+            "busy_s": dict(self.busy_s),
+            "loading_s": dict(self.loading_s),
+            "loads": dict(self.loads),
+        }
 
 
 class Sleeper:
     """A service that lets the time of a task pass, and writes small outputs."""
 
-    def __init__(self, name: str, replica: Spending) -> None:
+    def __init__(self, name: str, replica: Replica) -> None:
         self.name, self._replica = name, replica
         kinds = [kind for kind in SERVICE_STEPS if kind.startswith(f"{name}.")]
         self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
@@ -78,10 +76,6 @@ class Sleeper:
                     io.write_files(role, {"weights.safetensors": b"0", "config.json": b"{}"}, {"base": "minilm"})
                 elif role in io.missing:
                     io.write_table(role, _table(role))
-
-    def loaded_model(self) -> str:
-        """Return the id of the model that is loaded."""
-        return self._replica.loaded
 
     def routes(self, router: Any) -> None:
         """No verbs."""
@@ -220,36 +214,3 @@ class Replica:
         self._device.work(seconds)
         self._usage.busy_s[self.service] += seconds
         self._usage.executed[task.task_id] += share
-
-
-#: The services of each device: a GPU, or processors for one replica.
-Layout = Sequence[tuple[str, ...]]
-
-
-def shipped_layout(gpus: int, _: Mapping[str, float]) -> Layout:
-    """Return the replicas that the overlays deploy: one per service, and steerers on all other GPUs."""
-    cpu = [(name,) for name in SERVICES if name not in GPU_SERVICES]
-    if gpus < 3:
-        return [*cpu, *([GPU_SERVICES] * gpus)]
-    return [*cpu, ("extractor",), ("scorer",), *([("steerer",)] * (gpus - 2))]
-
-
-def shared_layout(gpus: int, _: Mapping[str, float]) -> Layout:
-    """Return GPUs that extractor, scorer and steerer share, and for each of them places without GPU."""
-    cpu = [("pooler",), *([("prober",)] * PROBERS)]
-    return [*(cpu * gpus), *([GPU_SERVICES] * gpus)]
-
-
-def split_layout(gpus: int, work_s: Mapping[str, float]) -> Layout:
-    """Return GPUs divided between the services in proportion to their work, and as many poolers and probers."""
-    if gpus < len(GPU_SERVICES):
-        return shared_layout(gpus, work_s)
-    total_s = sum(work_s[name] for name in GPU_SERVICES)
-    counts = {name: max(1, int(gpus * work_s[name] / total_s)) for name in GPU_SERVICES}
-    while sum(counts.values()) != gpus:  # the rest goes where most work is left per GPU, or is taken where least is
-        step = 1 if sum(counts.values()) < gpus else -1
-        movable = [name for name in GPU_SERVICES if counts[name] + step > 0]
-        chosen = max(movable, key=lambda name: step * work_s[name] / counts[name])
-        counts[chosen] += step
-    cpu = [("pooler",), *([("prober",)] * PROBERS)]
-    return [*(cpu * gpus), *((name,) for name in GPU_SERVICES for _ in range(counts[name]))]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,49 +18,10 @@ from poolbench.storage.base import ObjectStore
 from poolbench_driver.estimate.schedule import chains
 from poolbench_driver.plan import Plan
 from poolbench_driver.run import RunLoop
-from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
 from scaling.clock import SimulatedClock
-from scaling.cluster import GPU_SERVICES, Device, Layout, NotifyingQueue, Replica, Switchboard, Times, Usage
-
-
-class CountingStore:
-    """The driver's view of a store: counts requests, and lets the time pass that each would take over a network."""
-
-    def __init__(self, store: ObjectStore, clock: SimulatedClock, latency_s: float) -> None:
-        self._store, self._clock, self.latency_s = store, clock, latency_s
-        self.together = False  # whether a batch of requests waits as a whole
-        self.requests: Counter[str] = Counter()
-        self.num_bytes = 0  # of contents written and read
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        if not callable(found):
-            return found
-
-        def counted(*args: Any, **options: Any) -> Any:
-            self.requests[name] += 1
-            if self.latency_s and not self.together:
-                self._clock.sleep(self.latency_s)
-            answer = found(*args, **options)
-            self.num_bytes += sum(len(each) for each in (*args, answer) if isinstance(each, bytes))
-            return answer
-
-        return counted
-
-
-class SimulatedRequests(Requests):
-    """Requests that run at once, each after the other in this thread, and wait as many at a time as in reality."""
-
-    def __init__(self, artifacts: Artifacts, store: CountingStore, clock: SimulatedClock) -> None:
-        super().__init__(artifacts)
-        self._store, self._clock = store, clock
-
-    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
-        self._store.together = True
-        found = [act(item) for item in items]
-        self._store.together = False
-        self._clock.sleep(math.ceil(len(items) / REQUESTS_AT_ONCE) * self._store.latency_s)
-        return found
+from scaling.cluster import GPU_SERVICES, Device, NotifyingQueue, Replica, Switchboard, Times, Usage
+from scaling.layouts import Layout
+from scaling.load import CountingStore, SimulatedRequests, broker_figures, broker_load, store_figures
 
 
 class TimedLoop(RunLoop):
@@ -140,13 +100,9 @@ def simulate(
     began_s, before = time.perf_counter(), broker_load(broker)
     queue = NotifyingQueue(broker, switchboard)
     loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
-    orders = enumerate([[loop] for loop in loops] if at_once else [loops])
-    drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in orders]
-    made = [
-        Replica(service, device, clock, switchboard, times, usage)
-        for services, device in ((each, Device(clock)) for each in layout)
-        for service in services
-    ]
+    orders = [[loop] for loop in loops] if at_once else [loops]
+    drivers = [clock.start(f"driver-{number}", _runner(order)) for number, order in enumerate(orders)]
+    made = _replicas(layout, clock, switchboard, times, usage)
     if warm:
         _load(made, [plan.scope.model.params["model"] for plan in plans])
     replicas = [clock.start(each.service, _server(each, broker, cast(ObjectStore, at_replicas))) for each in made]
@@ -154,21 +110,29 @@ def simulate(
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     return {
         "elapsed_s": elapsed_s,
-        "tasks": len(usage.executed),
-        "executed_twice": sum(times > 1.5 for times in usage.executed.values()),
+        **usage.figures(),
         "gpu_busy_s": gpu_s,
         "layout": Counter("+".join(services) for services in layout),
-        "busy_s": dict(usage.busy_s),
-        "loading_s": dict(usage.loading_s),
-        "loads": dict(usage.loads),
         "utilisation": gpu_s / (gpus * elapsed_s),
         "driver": _driver_figures(loops, sum(actor.cpu_s for actor in drivers), store, elapsed_s),
-        "broker": _broker_figures(before, broker_load(broker), elapsed_s),
-        "store_of_replicas": _store_figures(at_replicas, elapsed_s),
+        "broker": broker_figures(before, broker_load(broker), elapsed_s),
+        "store_of_replicas": store_figures(at_replicas, elapsed_s),
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
         **_process_figures(began_s),
         "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
     }
+
+
+def _replicas(
+    layout: Layout, clock: SimulatedClock, switchboard: Switchboard, times: Times, usage: Usage
+) -> list[Replica]:
+    """Return the replicas on each device."""
+    devices = [(services, Device(clock)) for services in layout]
+    return [
+        Replica(service, device, clock, switchboard, times, usage)
+        for services, device in devices
+        for service in services
+    ]
 
 
 def _load(replicas: Iterable[Replica], models: Sequence[str]) -> None:
@@ -197,35 +161,8 @@ def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingSto
         "rounds": len(rounds_s),
         "round_p95_s": rounds_s[int(0.95 * (len(rounds_s) - 1))],
         "round_max_s": rounds_s[-1],
-        "store": _store_figures(store, elapsed_s),
+        "store": store_figures(store, elapsed_s),
     }
-
-
-def _store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
-    """Return the requests to the store and their bytes."""
-    total = store.requests.total()
-    return {"requests": dict(store.requests), "requests_per_s": total / elapsed_s, "bytes": store.num_bytes}
-
-
-def broker_load(broker: Broker) -> dict[str, float] | None:
-    """Return what a Redis server has done so far; None for a folder."""
-    if broker.is_folder:
-        return None
-    info = broker.redis_client().info()
-    return {
-        "commands": info["total_commands_processed"],
-        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
-        "cpu_s": info["used_cpu_user"] + info["used_cpu_sys"],
-    }
-
-
-def _broker_figures(
-    before: dict[str, float] | None, after: dict[str, float] | None, elapsed_s: float
-) -> dict[str, float] | None:
-    if before is None or after is None:
-        return None
-    done = {name: after[name] - before[name] for name in before}
-    return {**done, "commands_per_s": done["commands"] / elapsed_s, "cores": done["cpu_s"] / elapsed_s}
 
 
 def _loop(

@@ -20,6 +20,9 @@ RAY_PORT = 6379
 READY_PORT = 6380
 """The head listens here once its own node is in."""
 
+AGENT_PORT = 52365
+"""Ray's agent answers here over HTTP once its node is in the cluster; `deploy.docker.answers` asks it."""
+
 REPLICAS_PER_NODE = 16
 #: Seconds that a node waits for a head that is away before it ends its work.
 HEAD_AWAY_S = 300
@@ -61,9 +64,9 @@ def command(address: str | None, services: Sequence[str], *options: str) -> list
     places = json.dumps(dict.fromkeys(services, REPLICAS_PER_NODE))
     own = [f"--node-ip-address={address}"] if address else []
     port = PlaceSettings.load().metrics_port or METRICS_PORT
-    # For ports that it does not know Ray waits 15 s, and then ends. Its agents need longer on a busy machine.
+    # Fixed, so that health checks and firewalls know them. Ray ends if its agent does not listen within 15 s.
     own += [f"--metrics-export-port={port}", f"--dashboard-agent-grpc-port={port + 1}"]
-    own.append(f"--runtime-env-agent-port={port + 2}")
+    own += [f"--runtime-env-agent-port={port + 2}", f"--dashboard-agent-listen-port={AGENT_PORT}"]
     return [str(_BIN / "ray"), "start", "--block", f"--resources={places}", *own, *_COMMON, *options]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 #: Waiting tasks that a replica compares. The driver keeps about as many waiting as there are replicas.
 LOOK = 32
@@ -17,6 +17,7 @@ PATIENCE_S = 30.0
 #: Pause before a replica looks again if it has left all tasks to others.
 LOOK_AGAIN_S = 0.2
 
+Item = TypeVar("Item")
 Body = Mapping[str, Any]  # a task as it was sent
 
 
@@ -57,6 +58,22 @@ class Affinity:
             if model_of(task) in ("", loaded) or now_s - self._seen_s[task_id] >= self._patience_s:
                 return position
         return None
+
+    def preferred(self, waiting: Sequence[Item], task_of: Callable[[Item], Body | None]) -> list[Item]:
+        """Return the waiting items that may be taken, in this order.
+
+        Args:
+            waiting: All of them, the first one first.
+            task_of: Returns the task of an item; None for what is no task, which is taken at once.
+        """
+        if not self.chooses:
+            return list(waiting)
+        tasks = [task_of(item) for item in waiting[:LOOK]]
+        known = [task for task in tasks if task is not None]
+        if len(known) < len(tasks):
+            return [item for item, task in zip(waiting, tasks, strict=False) if task is None]
+        position = self.choose(known)
+        return [] if position is None else [waiting[position]]
 
 
 def model_of(task: Body) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from kombu.transport import TRANSPORT_ALIASES, filesystem
 from kombu.utils.json import dumps
 
-from poolbench.queue.affinity import LOOK, Affinity
+from poolbench.queue.affinity import Affinity
 from poolbench.queue.envelope import (
     MAX_MESSAGE_BYTES,
     MAX_PAUSE_S,
@@ -148,6 +148,11 @@ def _write(folder: Path, queue: str, raw: bytes, pause_s: float = 0.0) -> None:
     os.replace(partial, folder / name)
 
 
+def _task_of(path: Path) -> dict[str, Any] | None:
+    found = understand(raw) if isinstance(raw := read_file(path, MAX_MESSAGE_BYTES), bytes) else raw
+    return found.task if isinstance(found, Message) else None
+
+
 def _remove(path: Path) -> None:
     with suppress(FileNotFoundError, PermissionError):
         if stat.S_ISDIR(path.lstat().st_mode):
@@ -183,20 +188,9 @@ class Channel(filesystem.Channel):
         raise Empty
 
     def _by_model(self, paths: list[Path]) -> list[Path]:
-        """Return the messages that may be taken, those first that the loaded model suits."""
+        """Return the messages that may be taken, in the order in which they should be."""
         affinity: Affinity | None = self.transport_options.get("affinity")
-        if affinity is None or not affinity.chooses:
-            return paths
-        found = {
-            path: understand(raw)
-            for path in paths[:LOOK]
-            if isinstance(raw := read_file(path, MAX_MESSAGE_BYTES), bytes)
-        }
-        if any(isinstance(each, Misunderstood) for each in found.values()):
-            return paths
-        tasks = {path: each.task for path, each in found.items() if isinstance(each, Message)}
-        position = affinity.choose(list(tasks.values()))
-        return [] if position is None else [list(tasks)[position]]
+        return paths if affinity is None else affinity.preferred(paths, _task_of)
 
     def _pauses(self, path: Path) -> bool:
         """Return whether a message stays in the folder for now, where a consumer that is killed cannot lose it."""

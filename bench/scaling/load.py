@@ -1,0 +1,81 @@
+"""The load of store and broker: requests, bytes, processor time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from poolbench.queue import Broker
+from poolbench.storage import Artifacts
+from poolbench.storage.base import ObjectStore
+from poolbench_driver.run.outcomes import REQUESTS_AT_ONCE, Found, Item, Requests
+from scaling.clock import SimulatedClock
+
+
+class CountingStore:
+    """The driver's view of a store: counts requests, and lets the time pass that each would take over a network."""
+
+    def __init__(self, store: ObjectStore, clock: SimulatedClock, latency_s: float) -> None:
+        self._store, self._clock, self.latency_s = store, clock, latency_s
+        self.together = False  # whether a batch of requests waits as a whole
+        self.requests: Counter[str] = Counter()
+        self.num_bytes = 0  # of contents written and read
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not callable(found):
+            return found
+
+        def counted(*args: Any, **options: Any) -> Any:
+            self.requests[name] += 1
+            if self.latency_s and not self.together:
+                self._clock.sleep(self.latency_s)
+            answer = found(*args, **options)
+            self.num_bytes += sum(len(each) for each in (*args, answer) if isinstance(each, bytes))
+            return answer
+
+        return counted
+
+
+class SimulatedRequests(Requests):
+    """Requests that run at once, each after the other in this thread, and wait as many at a time as in reality."""
+
+    def __init__(self, artifacts: Artifacts, store: CountingStore, clock: SimulatedClock) -> None:
+        super().__init__(artifacts)
+        self._store, self._clock = store, clock
+
+    def each(self, act: Callable[[Item], Found], items: Sequence[Item]) -> list[Found]:
+        self._store.together = True
+        found = [act(item) for item in items]
+        self._store.together = False
+        self._clock.sleep(math.ceil(len(items) / REQUESTS_AT_ONCE) * self._store.latency_s)
+        return found
+
+
+def store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
+    """Return the requests to the store and their bytes."""
+    total = store.requests.total()
+    return {"requests": dict(store.requests), "requests_per_s": total / elapsed_s, "bytes": store.num_bytes}
+
+
+def broker_load(broker: Broker) -> dict[str, float] | None:
+    """Return what a Redis server has done so far; None for a folder."""
+    if broker.is_folder:
+        return None
+    info = broker.redis_client().info()
+    return {
+        "commands": info["total_commands_processed"],
+        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
+        "cpu_s": info["used_cpu_user"] + info["used_cpu_sys"],
+    }
+
+
+def broker_figures(
+    before: dict[str, float] | None, after: dict[str, float] | None, elapsed_s: float
+) -> dict[str, float] | None:
+    if before is None or after is None:
+        return None
+    done = {name: after[name] - before[name] for name in before}
+    return {**done, "commands_per_s": done["commands"] / elapsed_s, "cores": done["cpu_s"] / elapsed_s}
