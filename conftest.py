@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 # Two workers share two cores. Libraries read this when they are imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A program that a shell starts in the background ignores Ctrl-C, and passes this on to the programs that it starts.
+# Tests send SIGINT to commands, which would then never end.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("poolbench", deadline=None)
 hypothesis.settings.load_profile("poolbench")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,60 +49,51 @@ def init(
     typer.echo(f"written to {path}; fill it in, then: poolbench-driver concept check {path}")
 
 
-@app.command()
-def check(
-    name: NameOrFile,
-    positives: File = None,
-    negatives: File = None,
-    pairs: Pairs = None,
-    definition: Text = None,
-    neighbours: Neighbours = None,
-    rewriter: Rewriter = None,
-    seed_words: SeedWords = None,
-    sensitive: Sensitive = None,
-    licence: Licence = None,
-    seed: SplitSeed = None,
-    display: Display = "plain",
-) -> int:
-    """Say what a concept's texts allow to measure; exit code 1 if nothing can be. Nothing is stored."""
-    from poolbench_driver.cluster.session import open_artifacts
+def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
+    """Return a command that reads the texts of a concept and passes it on, and whether JSON is wanted."""
 
-    flags = locals()
-    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
-        open_artifacts()
-    made = _made(name, flags)
-    _show(made, as_json=display == "json")
+    def command(
+        name: NameOrFile,
+        positives: File = None,
+        negatives: File = None,
+        pairs: Pairs = None,
+        definition: Text = None,
+        neighbours: Neighbours = None,
+        rewriter: Rewriter = None,
+        seed_words: SeedWords = None,
+        sensitive: Sensitive = None,
+        licence: Licence = None,
+        seed: SplitSeed = None,
+        display: Display = "plain",
+    ) -> int:
+        made = _made(name, locals())
+        _show(made, as_json=display == "json")
+        return finish(made, display == "json")
+
+    command.__doc__ = finish.__doc__
+    return command
+
+
+def _check(made: Made, as_json: bool) -> int:
+    """Say what a concept's texts allow to measure; exit code 1 if nothing can be. Nothing is stored."""
     return Exit.DONE if made.usable else Exit.FAILURES
 
 
-@app.command()
-def add(
-    name: NameOrFile,
-    positives: File = None,
-    negatives: File = None,
-    pairs: Pairs = None,
-    definition: Text = None,
-    neighbours: Neighbours = None,
-    rewriter: Rewriter = None,
-    seed_words: SeedWords = None,
-    sensitive: Sensitive = None,
-    licence: Licence = None,
-    seed: SplitSeed = None,
-    display: Display = "plain",
-) -> int:
+def _add(made: Made, as_json: bool) -> int:
     """Split and check a concept's texts, and register it: all services know it then."""
     from poolbench.library import Library
     from poolbench_driver.cluster.session import open_artifacts
 
-    store = open_artifacts().store
-    made = _made(name, locals())
-    _show(made, as_json=display == "json")
     if not made.usable:
         typer.echo("not registered: nothing can be measured with these texts", err=True)
         return Exit.FAILURES
-    Library(store).add(made.concept, made.passages)
-    typer.echo(f"registered; measure it: poolbench-driver run --concepts {made.concept.id}", err=display == "json")
+    Library(open_artifacts().store).add(made.concept, made.passages)
+    typer.echo(f"registered; measure it: poolbench-driver run --concepts {made.concept.id}", err=as_json)
     return Exit.DONE
+
+
+app.command("check")(_with_texts(_check))
+app.command("add")(_with_texts(_add))
 
 
 @app.command()
@@ -119,9 +111,12 @@ _LISTS = ("neighbours", "seed_words")
 
 def _made(name: str, flags: dict[str, Any]) -> Made:
     """Return the concept of a name or YAML file; flags that were given replace what the file says."""
+    from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.own import make, read_definition
     from poolbench_driver.own.definition import checked
 
+    with suppress(ConfigError):  # without a cluster, neighbours can only be built-in concepts
+        open_artifacts()
     given = {flag: value for flag, value in flags.items() if value is not None and flag in _flags()}
     given |= {
         flag: [part.strip() for part in given[flag].split(",") if part.strip()] for flag in _LISTS if flag in given
