@@ -68,3 +68,14 @@ def test_a_service_that_is_asleep_is_not_asked(door: Door) -> None:
     assert door.behind.seen == []
     door.behind.asleep.clear()
     wait_until(lambda: json.loads(door.ask(request("/scorer/health")).body) == {"status": "ok"})
+
+
+def test_a_question_that_meets_the_end_of_the_last_replica_is_withdrawn(door: Door) -> None:
+    """It would wait for the next replica, and so start it."""
+    door.behind.held.set()
+    assert door.ask(request("/scorer/health")).status == 503
+    assert len(door.behind.seen) == 1
+    door.behind.asleep.add("scorer")
+    wait_until(lambda: json.loads(door.ask(request("/scorer/health")).body) == {"status": "asleep"})
+    wait_until(lambda: door.behind.ended == ["cancelled"])
+    assert len(door.behind.seen) == 1

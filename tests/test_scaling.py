@@ -14,7 +14,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
 from poolbench.runtime import scaling
-from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK, Demand, QueueLengthPolicy
+from poolbench.runtime.scaling import HOLDS_STATE, REQUESTS, TASKS_IN_WORK, Demand, QueueLengthPolicy
 
 
 @pytest.mark.parametrize(
@@ -43,12 +43,16 @@ def test_more_tasks_per_replica() -> None:
 class Context:
     """What Serve tells a policy."""
 
-    def __init__(self, there: int, *, requests: float = 0.0, in_work: float = 0.0, holding: float = 0.0) -> None:
+    def __init__(
+        self, there: int, *, requests: float = 0.0, queued: float = 0.0, in_work: float = 0.0, holding: float = 0.0
+    ) -> None:
         from ray.serve.config import AutoscalingConfig
 
-        self.target_num_replicas, self.total_num_requests = there, requests
+        self.target_num_replicas, self.running_replicas = there, ["a"] * there
+        self.total_queued_requests = queued
         self.aggregated_metrics: dict[str, dict[str, float]] = {
             TASKS_IN_WORK: {"a": in_work},
+            REQUESTS: {"a": requests},
             HOLDS_STATE: {"a": holding},
         }
         self.config = AutoscalingConfig(min_replicas=0, max_replicas=8)
@@ -113,4 +117,14 @@ def test_a_broker_that_is_away_ends_nothing(tmp_path: Path, monkeypatch: pytest.
     policy = _policy(idle_s=0.001)
     for there in (0, 3):
         assert _ask(policy, Context(there)) == there
-    assert _ask(policy, Context(0, requests=1.0)) == 1
+    assert _ask(policy, Context(0, queued=1.0)) == 1
+
+
+def test_serve_counts_what_waits_for_a_first_replica(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, began_s = _policy(idle_s=1e-9), time.monotonic()
+    assert _ask(_policy(), Context(0, queued=0.02)) == 1
+    assert _ask(policy, Context(1, queued=3.0)) == 0
+    assert _ask(policy, Context(0, queued=0.02)) == 0  # left of questions for `/health`
+    assert _ask(policy, Context(0, queued=0.3)) == 1
+    monkeypatch.setattr(scaling.time, "monotonic", lambda: began_s + 60.0)
+    assert _ask(policy, Context(0, queued=0.02)) == 1

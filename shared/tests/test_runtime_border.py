@@ -229,6 +229,33 @@ def test_verbs_wait_for_their_turn_and_health_does_not() -> None:
     asyncio.run(run())
 
 
+def test_the_load_is_the_mean_number_of_verbs_and_knows_no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(border_module.time, "monotonic", lambda: now[0])
+    load = border_module.Load()
+    with load:
+        now[0] += 1
+        with load:
+            now[0] += 1
+        assert load.take_mean() == pytest.approx(1.5)
+        now[0] += 2
+    now[0] += 6
+    assert load.take_mean() == pytest.approx(0.25)
+    now[0] += 1
+    assert load.take_mean() == 0.0  # exactly: any more would ask for a replica
+    monkeypatch.undo()
+
+    async def run() -> None:
+        client = bordered(Exploding())
+        client.border.load.take_mean()
+        await client.ask("/health", b"", "GET")
+        assert client.border.load.take_mean() == 0.0
+        await client.ask("/parse")
+        assert client.border.load.take_mean() > 0.0
+
+    asyncio.run(run())
+
+
 def test_work_of_another_thread_is_cancelled() -> None:
     work = Work()
     with working(work):

@@ -59,10 +59,15 @@ class Behind:
     async def _wait(self, scope: Any, receive: Any) -> None:
         if scope["path"].endswith(("/hold", "/health")) and self.held.is_set():
             gone = asyncio.create_task(receive())
-            while self.held.is_set() and not gone.done():
-                await asyncio.sleep(0.01)
-            self.ended.append("gone" if gone.done() else "released")
-            gone.cancel()
+            try:
+                while self.held.is_set() and not gone.done():
+                    await asyncio.sleep(0.01)
+                self.ended.append("gone" if gone.done() else "released")
+            except asyncio.CancelledError:
+                self.ended.append("cancelled")
+                raise
+            finally:
+                gone.cancel()
 
     async def _say(self, send: Any, status: int, body: bytes, kind: bytes) -> None:
         headers = [(b"content-type", kind), (b"content-length", str(len(body)).encode())]

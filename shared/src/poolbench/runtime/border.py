@@ -43,6 +43,34 @@ class BorderLimits:
     deadline_s: float = 1800.0  # seconds after which a request is answered with 504 and its work cancelled
 
 
+class Load:
+    """The verbs in progress, with those that wait; `/health` is not among them, or a watcher would count as work."""
+
+    def __init__(self) -> None:
+        self.num = 0
+        self._sum_s = 0.0  # the seconds of all verbs since `_asked_s`, up to `_changed_s`
+        self._changed_s = self._asked_s = time.monotonic()
+
+    def __enter__(self) -> None:
+        self._change(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._change(-1)
+
+    def take_mean(self) -> float:
+        """Return the mean number in progress since the last call: above 0 if there was any, however short."""
+        self._change(0)
+        mean = self._sum_s / max(self._changed_s - self._asked_s, 1e-9)
+        self._sum_s, self._asked_s = 0.0, self._changed_s
+        return mean
+
+    def _change(self, by: int) -> None:
+        now = time.monotonic()
+        self._sum_s += self.num * (now - self._changed_s)
+        self._changed_s = now
+        self.num += by
+
+
 class Border:
     """ASGI middleware around the whole application of a service."""
 
@@ -53,11 +81,7 @@ class Border:
         self._num_waiting = 0
         self._requests: set[asyncio.Task[None]] = set()
         self._began_s: dict[int, float] = {}  # of the verbs that run, by the id of their request
-
-    @property
-    def num_requests(self) -> int:
-        """Return the requests in progress, with those that wait."""
-        return len(self._requests)
+        self.load = Load()
 
     def pause_for_requests(self) -> None:
         """Wait while a verb runs that began less than five seconds ago; a task's thread calls this between two steps.
@@ -120,6 +144,10 @@ class Border:
             said = f"{self._num_waiting} requests are waiting; at most {self._limits.waiting} may: try again later"
             await request.answer(429, Code.BUSY, said)
             return
+        with self.load:
+            await self._run_in_turn(scope, request)
+
+    async def _run_in_turn(self, scope: Scope, request: _Request) -> None:
         self._num_waiting += 1
         try:
             await self._slots.acquire()

@@ -13,7 +13,7 @@ from poolbench.queue.owner import Owner, require_owner
 from poolbench.runtime.about import assigned_gpus
 from poolbench.runtime.border import Border, BorderLimits
 from poolbench.runtime.gpu import shared_gpu
-from poolbench.runtime.scaling import HOLDS_STATE, TASKS_IN_WORK
+from poolbench.runtime.scaling import HOLDS_STATE, REQUESTS, TASKS_IN_WORK
 from poolbench.runtime.senders import Sender
 from poolbench.runtime.service import load_service
 from poolbench.runtime.settings import ClusterSettings
@@ -89,8 +89,8 @@ class Replica:
             gpu.leave_when_idle(self.is_busy, release_memory)
 
     def is_busy(self) -> bool:
-        """Return whether a task is in work or a request in progress."""
-        return self.worker.num_in_work > 0 or (self._border is not None and self._border.num_requests > 0)
+        """Return whether a task is in work or a verb in progress."""
+        return self.worker.num_in_work > 0 or (self._border is not None and self._border.load.num > 0)
 
     def run_task(
         self, task: dict[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
@@ -108,6 +108,7 @@ class Replica:
         holds_state = getattr(self.service, "holds_state", None)
         return {
             TASKS_IN_WORK: float(self.worker.num_in_work),
+            REQUESTS: 0.0 if self._border is None else self._border.load.take_mean(),
             HOLDS_STATE: float(holds_state is not None and holds_state()),
         }
 

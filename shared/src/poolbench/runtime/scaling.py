@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from ray.serve.config import AutoscalingContext
 
 #: Names of the metrics that each replica records.
-TASKS_IN_WORK, HOLDS_STATE = "tasks_in_work", "holds_state"
+TASKS_IN_WORK, REQUESTS, HOLDS_STATE = "tasks_in_work", "requests", "holds_state"
+METRICS = TASKS_IN_WORK, REQUESTS, HOLDS_STATE
+#: A mean number of waiting requests that questions for `/health` do not reach; a verb that waits is beyond it in 3 s.
+_REMAINDER = 0.2
 _LOG = logging.getLogger("poolbench.queue")
 
 
@@ -32,7 +35,7 @@ class Demand:
 
     waiting: int | None  # messages in its queue; None if the broker could not be read
     in_work: float  # tasks in work
-    requests: float  # HTTP requests in progress, or waiting for a replica
+    requests: float  # verbs in progress, or waiting for a replica
     holding_state: float = 0.0  # replicas that hold what a client sent them, and that would be lost with them
 
     def replicas(self, tasks_per_replica: float, requests_per_replica: float, there: int) -> int:
@@ -46,6 +49,9 @@ class Demand:
 
 class QueueLengthPolicy:
     """A Serve autoscaling policy for one service. It runs in Serve's controller, which must not wait for a broker.
+
+    Serve's own number of requests has questions for `/health` in it, so a watcher would keep a service awake for
+    ever. The replicas count their verbs themselves, and Serve's number says only what waits where no replica is.
 
     Replicas that were not needed for `idle_s` are ended. The policy measures this time itself, by the monotonic clock.
     Serve's own delay compares times of day, so a clock that jumps would end replicas.
@@ -65,6 +71,7 @@ class QueueLengthPolicy:
         self._poller: threading.Thread | None = None
         self._polled_s = float("-inf")
         self._needed_s = time.monotonic()
+        self._running_s = float("-inf")
         self._waiting: int | None = None
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
@@ -72,10 +79,25 @@ class QueueLengthPolicy:
         assert context.config is not None  # Serve asks only deployments that have one
         self._start_polling(limit=math.ceil(self._per_replica[0] * context.config.max_replicas))
         recorded = context.aggregated_metrics or {}
-        in_work, holding = (sum(recorded.get(name, {}).values()) for name in (TASKS_IN_WORK, HOLDS_STATE))
-        demand = Demand(self._waiting, in_work, context.total_num_requests, holding)
+        in_work, requests, holding = (sum(recorded.get(name, {}).values()) for name in METRICS)
+        requests += self._waiting_requests(context)
+        demand = Demand(self._waiting, in_work, requests, holding)
         wanted = demand.replicas(*self._per_replica, context.target_num_replicas)
         return self._delayed(wanted, context.target_num_replicas), {"queue_length": self._waiting}
+
+    def _waiting_requests(self, context: AutoscalingContext) -> float:
+        """Return the requests that wait for a first replica: Serve's mean over `look_back_period_s`.
+
+        Just after the end of the last replica, this mean still has questions for `/health` in it that waited for a
+        moment on their way to that replica, or met its end.
+        """
+        assert context.config is not None
+        now = time.monotonic()
+        if context.running_replicas:
+            self._running_s = now
+            return 0.0
+        settled = now - self._running_s > context.config.look_back_period_s
+        return context.total_queued_requests if settled or context.total_queued_requests > _REMAINDER else 0.0
 
     def _delayed(self, wanted: int, there: int) -> int:
         now = time.monotonic()
