@@ -32,6 +32,7 @@ from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites import planted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,11 +113,12 @@ class Job:
 
     def _finish(self, folder: RunFolder, publisher: Publisher, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
         failures, empty = list(loop.failures.values()), why_empty(tables["results"])
+        wrong = planted.conclude(self.config, folder, tables) if self.config.suite == "planted" else ""
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
         digest = results_digest(tables["results"])
-        state = RunState.FAILURES if failures or empty else RunState.DONE
+        state = RunState.FAILURES if failures or empty or wrong else RunState.DONE
         publisher.write_state(state, **_counts(loop), results_digest=digest)
         report = write_report(folder)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
@@ -129,7 +131,9 @@ class Job:
             print(f"{len(failures) - blocked} tasks failed{without}: {where}; the same command tries again")
         if empty:
             print(f"no figure could be computed: {empty}", file=sys.stderr)
-        return Exit.FAILURES if failures or empty else Exit.DONE
+        if wrong:
+            print(f"strategies do not read what they must: {wrong}", file=sys.stderr)
+        return Exit.FAILURES if failures or empty or wrong else Exit.DONE
 
 
 def _counts(loop: RunLoop) -> dict[str, int]:
@@ -147,6 +151,8 @@ def prepare(config: RunConfig, session: Session) -> Job:
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
+    if config.suite == "planted":
+        planted.register(config, session.artifacts.store)
     resolved, strategies = resolve_names(config)
     plan = _planned(resolved, strategies, session)
     if plan.restricted:

@@ -26,6 +26,7 @@ RunName = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
 def run(
     config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
     preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
+    suite: Annotated[str | None, typer.Option(help="poolbench, or planted: check the strategies themselves.")] = None,
     protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
     model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
@@ -50,6 +51,7 @@ def run(
     """Measure pooling strategies; the same command again continues a run."""
     flags: dict[str, Any] = {
         "preset": preset or (None if config else "demo"),
+        "suite": suite,
         "protocol": protocol,
         "model": model,
         "concepts": _names(concepts),
@@ -111,9 +113,11 @@ def _names(text: str | None) -> list[str] | None:
 def _settings(config: Path | None, flags: dict[str, Any], activations: str | None) -> RunConfig:
     """Return the file's settings, overridden by an import's, overridden by the flags that were given."""
     from poolbench.config import load_run_config
+    from poolbench_driver.suites import SETTINGS
 
     given = {name: value for name, value in flags.items() if value is not None}
-    return load_run_config(config, {**_import_settings(activations, given), **given} if activations else given)
+    overrides = {**_import_settings(activations, given), **given} if activations else given
+    return load_run_config(config, overrides, SETTINGS)
 
 
 def _import_settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,19 @@ def preset(name: str) -> dict[str, Any]:
     return settings
 
 
-def load_run_config(path: Path | None, overrides: dict[str, Any]) -> RunConfig:
+def load_run_config(
+    path: Path | None, overrides: dict[str, Any], suites: Mapping[str, dict[str, Any]] | None = None
+) -> RunConfig:
     """Return the run configuration from YAML and command-line overrides.
 
     The key `preset` names the settings to start from; `budget` is a preset name or a mapping. A mapping for a section
-    needs only what differs from the preset or the default. Raise ConfigError, with the file and each wrong field.
+    needs only what differs from the preset or the default. `suites` has the settings that a suite starts from, by its
+    name. Raise ConfigError, with the file and each wrong field.
     """
     values = {} if path is None else _read_yaml(path)
     name = overrides.get("preset") or values.get("preset")
     merged: dict[str, Any] = preset(name) if name else {}
+    merged |= (suites or {}).get(str(overrides.get("suite") or values.get("suite")), {})
     for layer in (values, overrides):
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)

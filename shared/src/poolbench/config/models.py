@@ -33,6 +33,7 @@ MODEL_PRESETS: dict[str, ModelRef] = {
     ref.id: ref
     for ref in (
         ModelRef("demo", "asset:demo_lm", None, "float32", "the demo language model this project trains and ships"),
+        ModelRef("planted", "asset:planted_lm", None, "float32", "the planted suite's model, with weights set by hand"),
         ModelRef("llama-3.1-8b", "meta-llama/Llama-3.1-8B", None, "bfloat16", "card model, 32 blocks, gated"),
         ModelRef("gemma-2-9b", "google/gemma-2-9b", None, "bfloat16", "card model, 42 blocks, gated"),
         ModelRef("mistral-7b-v0.3", "mistralai/Mistral-7B-v0.3", None, "bfloat16", "card model, 32 blocks"),

@@ -59,6 +59,8 @@ class RunConfig(StrictModel):
     """One run. What is not named here has no influence on results.
 
     Attributes:
+        suite: `planted` measures texts and a model where the definitions say which strategies read a signal, and fails
+            if one does not; it names its own model, concepts and layers.
         protocol: `published` also makes rows by the reference's own definitions, beside the corrected ones, in a table
             of their own that is never ranked.
         concepts: Concept ids; neighbours need only their scorer, which the plan adds.
@@ -81,7 +83,7 @@ class RunConfig(StrictModel):
             above.
     """
 
-    suite: Literal["poolbench"] = "poolbench"
+    suite: Literal["poolbench", "planted"] = "poolbench"
     protocol: Literal["corrected", "published"] = "corrected"
     budget: Budget = BUDGETS["demo"]
     model: str = "demo"
