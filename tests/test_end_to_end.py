@@ -325,6 +325,13 @@ def _vectors(artifacts: Artifacts) -> dict[str, pa.Table]:
     return {key: artifacts.read_table(key) for key in {path.split("/")[1] for path in listed}}
 
 
+def test_the_planted_suite_checks_strategies(running: Running) -> None:
+    suite = ["run", "--suite", "planted", "--strategies", "A1_mean,W1_first_k", "--output", str(running.output)]
+    done = running.driver(*suite, "--display", "none")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "18 of 18 expectations hold" in done.stdout and "| start | 0 | W1_first_k | win | 1.000 |" in done.stdout
+
+
 def test_both_ways_to_vectors_agree(running: Running) -> None:
     """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
     artifacts = Artifacts(open_store(running.settings.store_uri))

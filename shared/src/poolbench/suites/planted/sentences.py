@@ -28,12 +28,12 @@ WITH_NAME = "the SUBJECT VERB the OBJECT with NAME near the OBLIQUE ."
 ENDING = "the SUBJECT VERB the OBJECT near the OBLIQUE"
 NOUN_PLACES = ("SUBJECT", "OBJECT", "CONJUNCT", "OBLIQUE")
 _REDRAWN = ("ADJECTIVE", "VERB", "ADVERB")
-_WORDS = {
-    "ADJECTIVE": ADJECTIVES,
-    "VERB": VERBS,
-    "ADVERB": ADVERBS,
-    "DETERMINER": NEUTRAL_DETERMINERS,
-    **dict.fromkeys(NOUN_PLACES, NEUTRAL_NOUNS),
+_WORDS = {  # as arrays: a draw from a tuple makes one each time
+    "ADJECTIVE": np.array(ADJECTIVES),
+    "VERB": np.array(VERBS),
+    "ADVERB": np.array(ADVERBS),
+    "DETERMINER": np.array(NEUTRAL_DETERMINERS),
+    **dict.fromkeys(NOUN_PLACES, np.array(NEUTRAL_NOUNS)),
 }
 
 

@@ -1,0 +1,72 @@
+"""The planted suite in the driver: its settings, its concepts in the store, its conclusion."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import RunConfig, load_run_config
+from poolbench.errors import ConfigError
+from poolbench.library import Library
+from poolbench.storage import open_store
+from poolbench.suites.planted import TEXTS, planted_passages
+from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites import SETTINGS, planted
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """Leave the registry of concepts as it was: the suite attaches its store."""
+    before = CONCEPTS.find
+    yield
+    CONCEPTS.find = before
+
+
+def config(**fields: object) -> RunConfig:
+    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, SETTINGS)
+
+
+def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
+    found = config()
+    assert (found.model, found.metrics, len(found.concepts)) == ("planted", ("d1",), len(TEXTS))
+    file = tmp_path / "run.yaml"
+    file.write_text("suite: planted\nstrategies: [A1_mean]\n")
+    assert load_run_config(file, {"preset": "demo"}, SETTINGS).strategies == ("A1_mean",)
+
+
+@pytest.mark.parametrize("fields", [{"model": "demo"}, {"concepts": ["hedging"]}, {"layers": [0]}])
+def test_other_models_and_concepts_are_refused(fields: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"has its own {next(iter(fields))}"):
+        planted.register(config(**fields), open_store(str(tmp_path / "store")))
+
+
+def test_concepts_of_an_earlier_version_are_replaced(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    planted.register(config(), store)
+    library = Library(store)
+    first = library.all()
+    assert [concept.id for concept in first] == sorted(f"planted_{name}" for name in TEXTS)
+    library.remove("planted_dense")
+    stale = planted_passages("dense", seed=1)
+    library.add(replace(first[0], id="planted_dense", corpus="0" * 16), stale)
+    planted.register(config(), store)
+    assert library.all() == first
+    assert library.passages(next(c for c in first if c.id == "planted_dense")).equals(planted_passages("dense"))
+
+
+def test_what_does_not_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = config(strategies=["P1_last_token"])
+    folder = RunFolder.create(tmp_path, found)
+    row = {"metric": "d1.auroc", "layer": 0, "strategy": "P1_last_token", "status": "ok"}
+    rows = [{**row, "concept": "planted_end", "value": 0.7}, {**row, "concept": "planted_edge", "value": 0.5}]
+    wrong = planted.conclude(found, folder, {"results": pa.Table.from_pylist(rows)})
+    assert "P1_last_token must win on end and has 0.700" in wrong and "on edge" not in wrong
+    assert "| end | 0 | P1_last_token | win | 0.700 | WRONG |" in capsys.readouterr().out
+    listed = json.loads(folder.file("planted.json").read_text())
+    assert {entry["signal"]: entry["holds"] for entry in listed}["edge"]
