@@ -61,6 +61,7 @@ def test_concepts_of_an_earlier_version_are_replaced(tmp_path: Path) -> None:
 
 
 def test_what_does_not_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planted.register(config(), open_store(str(tmp_path / "store")))
     found = config(strategies=["P1_last_token"])
     folder = RunFolder.create(tmp_path, found)
     row = {"metric": "d1.auroc", "layer": 0, "strategy": "P1_last_token", "status": "ok"}
