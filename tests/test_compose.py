@@ -175,6 +175,7 @@ def test_every_image_has_a_target_that_is_not_root_and_says_how_it_is() -> None:
     assert {CONTAINERS[name]["build"]["target"] for name in OURS} == set(OURS) == set(IMAGES)
     compilers = [name for name, text in stages.items() if "g++" in text]
     assert compilers == ["steerer-pins"]
+    assert stages["steerer-pins"].index("Python.h") < stages["steerer-pins"].index("apt-get install"), "checked first"
 
 
 def test_the_state_of_the_head_is_apart_from_the_queue(state: Path) -> None:

@@ -172,10 +172,20 @@ def test_compose_mounts_what_prometheus_and_grafana_read() -> None:
                 assert source in COMPOSE["volumes"]
 
 
+def test_grafana_asks_nobody_outside() -> None:
+    environment = COMPOSE["services"]["grafana"]["environment"]
+    checks = ("REPORTING_ENABLED", "CHECK_FOR_UPDATES", "CHECK_FOR_PLUGIN_UPDATES")
+    assert {environment[f"GF_ANALYTICS_{name}"] for name in checks} == {"false"}
+    assert environment["GF_NEWS_NEWS_FEED_ENABLED"] == "false"
+    assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+
+
 def test_prometheus_scrapes_every_ray_node() -> None:
+    """Discovery through DNS would lose a container that has ended, and nobody would be alerted."""
     (job,) = yaml.safe_load((FOLDER / "prometheus.yaml").read_text("utf-8"))["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
-    assert set(found["names"]) == {"head", *SERVICES} and found["port"] == METRICS_PORT
+    assert job.keys() == {"job_name", "static_configs"}
+    (found,) = job["static_configs"]
+    assert sorted(found["targets"]) == sorted(f"{name}:{METRICS_PORT}" for name in ("head", *SERVICES))
 
 
 @needs_kubectl
