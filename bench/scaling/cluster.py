@@ -164,6 +164,7 @@ class Device:
         self._clock = clock
         self._left_s: dict[Actor, float] = {}
         self._seen_s = 0.0
+        self.num_in_work = 0  # tasks, with those that load a model
 
     def work(self, seconds: float) -> None:
         """Let the calling thread work as long as it would take alone; longer beside others."""
@@ -203,7 +204,8 @@ class Replica:
 
     def serve(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         """Take messages and execute them, until the simulation ends."""
-        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=lambda _: None)  # `wait` does
+        crowded, no_pause = (lambda: self._device.num_in_work > 0), (lambda _: None)  # `Switchboard.wait` pauses
+        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=no_pause, crowded=crowded)
         channel = queue.broker.celery_app(self.service, affinity).connection_for_read().default_channel
         worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:
@@ -213,9 +215,11 @@ class Replica:
                 self._switchboard.wait(self.service)
                 continue
             self._switchboard.taken(self.service)
+            self._device.num_in_work += 1
             try:
                 worker.run(message.payload[1]["task"])
             finally:
+                self._device.num_in_work -= 1
                 message.ack()
 
     def spend(self, task: Task, share: float) -> None:
