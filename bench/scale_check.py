@@ -78,7 +78,6 @@ def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
 def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
     """Run Redis and a Ray with the sleeping services; this process and its children find them by the environment."""
     sys.path.insert(0, str(REPOSITORY))
-    import ray
     from deploy.local import head
     from tests.servers import gated
     from tests.servers.redis import serve as serve_redis
@@ -95,7 +94,6 @@ def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
             _deploy(running.http, given["replicas"])
             yield
         finally:
-            ray.shutdown()  # Ray would report the end of its head as an error to a process that is connected
             head.stop(running, print)
 
 
