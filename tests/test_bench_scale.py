@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.redis import BROKERS, broker
 
 BENCH = Path(__file__).parents[1] / "bench"
 
@@ -84,6 +85,26 @@ def test_an_error_in_a_simulated_thread_ends_the_simulation() -> None:
 
     with pytest.raises(ValueError, match="no disk"):
         clock.run([clock.start("a", fail), clock.start("b", lambda: clock.sleep(5.0))])
+
+
+@pytest.mark.parametrize("kind", BROKERS)
+def test_no_replica_polls_an_empty_queue(tmp_path: Path, kind: str) -> None:
+    from scaling.layouts import shared_layout
+    from scaling.measure import Place, simulate
+    from scaling.plans import card_plan, times_of
+
+    from poolbench.storage.folder import FolderStore
+
+    plan = card_plan("gemma-2-9b", concepts=["contrast"], strategies=["A1_mean"], layers=[0.5])
+    with broker(kind, tmp_path) as url:
+        place = Place(url, FolderStore(tmp_path / "store"))
+        made = simulate([plan], times_of([plan], "h100"), shared_layout(8, {}), 8, place, at_once=True, warm=True)
+    assert made["tasks"] == len(plan.tasks) and not made["executed_twice"]
+    assert (made["broker"] is None) == (kind == "folder")
+    if made["broker"]:
+        commands = made["broker"]["commands"]
+        assert commands["brpop"] == commands["hset"] == commands["hdel"] == len(plan.tasks)  # taken, and acknowledged
+        assert made["broker"]["commands_per_s"] == pytest.approx(sum(commands.values()) / made["elapsed_s"])
 
 
 @pytest.mark.parametrize("at_once", [False, True])

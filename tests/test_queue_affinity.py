@@ -10,7 +10,7 @@ from tests.servers.redis import BROKERS, broker
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.affinity import PATIENCE_S, Affinity
+from poolbench.queue.affinity import CROWDED_PATIENCE_S, PATIENCE_S, Affinity
 from poolbench.queue.envelope import queue_name
 
 
@@ -18,8 +18,9 @@ class Consumer:
     """A replica with a model, and a clock that the test sets."""
 
     def __init__(self, url: str, loaded: str) -> None:
-        self.loaded, self.now_s = loaded, 0.0
-        app = Broker(url).celery_app("steerer", Affinity(lambda: self.loaded, lambda: self.now_s, lambda _: None))
+        self.loaded, self.now_s, self.crowded = loaded, 0.0, False
+        affinity = Affinity(lambda: self.loaded, lambda: self.now_s, sleep=lambda _: None, crowded=lambda: self.crowded)
+        app = Broker(url).celery_app("steerer", affinity)
         self._channel = app.connection_for_read().default_channel
 
     def take(self) -> str:
@@ -70,6 +71,31 @@ def test_without_a_model_the_first_task_is_taken(url: str) -> None:
     ids = send(url, "b", "a")
     consumer = Consumer(url, "")
     assert [consumer.take(), consumer.take()] == ids
+
+
+@pytest.mark.parametrize("loaded", ["", "a"])
+def test_while_another_service_works_on_the_gpu_a_task_is_left_to_others_for_a_moment(url: str, loaded: str) -> None:
+    first, second = send(url, "a", "a")
+    beside, free = Consumer(url, loaded), Consumer(url, "")
+    beside.crowded = True
+    assert [beside.take(), free.take(), beside.take()] == ["", first, ""]
+    beside.now_s = CROWDED_PATIENCE_S
+    assert beside.take() == second
+    (third,) = send(url, "a", number=2)
+    assert beside.take() == ""
+    beside.crowded = False
+    assert beside.take() == third
+
+
+def test_a_task_of_another_model_waits_longer_than_for_a_free_gpu(url: str) -> None:
+    (foreign,) = send(url, "b")
+    consumer = Consumer(url, "a")
+    consumer.crowded = True
+    assert consumer.take() == ""
+    consumer.now_s = 0.9 * PATIENCE_S
+    assert consumer.take() == ""
+    consumer.now_s = PATIENCE_S
+    assert consumer.take() == foreign
 
 
 def test_what_is_no_task_stops_nothing(url: str) -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,8 @@ from tests.waiting import wait_until
 
 from poolbench.cancellation import Work, WorkCancelledError, working
 from poolbench.config import resolve_model
-from poolbench.runtime import gpu
+from poolbench.contracts.tasks import Task
+from poolbench.runtime import gpu, replica
 from poolbench.runtime.gpu import MARGIN_BYTES, DeviceMemory, GpuBusyError, SharedGpu, engine_share
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine.memory import fitted, needed_bytes
@@ -27,6 +28,14 @@ import sys, time
 from pathlib import Path
 from poolbench.runtime.gpu import DeviceMemory, SharedGpu
 SharedGpu("extractor", Path(sys.argv[1]), lambda: DeviceMemory(80 * 2**30, 0)).wait_for(int(sys.argv[2]))
+"""
+
+WORKS = """
+import sys, time
+from pathlib import Path
+from poolbench.runtime.gpu import DeviceMemory, SharedGpu
+with SharedGpu("extractor", Path(sys.argv[1]), lambda: DeviceMemory(80 * 2**30, 0)).working():
+    time.sleep(3600)
 """
 
 
@@ -74,10 +83,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_IDLE_S", 0.1)
 
 
-@contextmanager
-def another_waits(folder: Path, needed_gib: int) -> Iterator[subprocess.Popen[bytes]]:
+def another_waits(folder: Path, needed_gib: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
     """Run a process that waits for memory."""
-    process = subprocess.Popen([sys.executable, "-c", WAITS, str(folder), str(needed_gib * GIB)])
+    return another(WAITS, folder, needed_gib * GIB)
+
+
+@contextmanager
+def another(program: str, folder: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Run another process on the GPU."""
+    process = subprocess.Popen([sys.executable, "-c", program, str(folder), *map(str, arguments)])
     try:
         yield process
     finally:
@@ -94,6 +108,48 @@ def test_a_process_that_waits_is_seen_until_it_ends(tmp_path: Path) -> None:
         process.wait()
         assert shared.claimed() == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_works_is_seen_by_others_until_it_ends(tmp_path: Path) -> None:
+    shared = SharedGpu("steerer", tmp_path, Device(80))
+    with shared.working():
+        assert not shared.others_work()  # its own task is not another's
+    assert not list(tmp_path.iterdir())
+    with another(WORKS, tmp_path) as process:
+        wait_until(shared.others_work)
+        assert shared.claimed() == 0  # it waits for no memory
+        process.kill()
+        process.wait()
+        assert not shared.others_work()
+    assert not list(tmp_path.iterdir())
+
+
+class Looking:
+    """A service without a language model, whose task looks at the files of those that use the GPU."""
+
+    name = "scorer"
+
+    def __init__(self, folder: Path) -> None:
+        self.handlers = {"scorer.gate": lambda task, io: self.seen.extend(path.suffix for path in folder.iterdir())}
+        self.seen: list[str] = []
+
+
+def test_a_replica_on_a_shared_gpu_shows_its_task_and_leaves_tasks_to_others_beside_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"STATE": tmp_path / "state", "STORE": tmp_path / "store", "BROKER": f"filesystem://{tmp_path}/queue"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"POOLBENCH_{name}", str(value))
+    folder, service = tmp_path / "gpu", Looking(tmp_path / "gpu")
+    monkeypatch.setattr(replica, "load_service", lambda *_: service)
+    monkeypatch.setattr(replica, "shared_gpu", lambda name: SharedGpu(name, folder, Device(80)))
+    sharing = replica.Replica("scorer")
+    sharing.run_task(Task(kind="scorer.gate", outputs={"measures": "scorer.gate.00"}).model_dump(mode="json"))
+    assert service.seen == [gpu.WORKING] and not list(folder.iterdir())
+    affinity = sharing.affinity()
+    assert affinity is not None and not affinity.chooses
+    with another(WORKS, folder):
+        wait_until(lambda: affinity.chooses)
 
 
 def test_models_are_unloaded_without_work_when_another_process_waits(tmp_path: Path) -> None:

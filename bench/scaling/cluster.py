@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from queue import Empty
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -15,7 +13,7 @@ from poolbench.contracts.tables import FLUENCY, TEXTS
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, LeaseStore, TaskQueue
 from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
-from poolbench.queue.envelope import Message, queue_name, understand
+from poolbench.queue.envelope import queue_name
 from poolbench.runtime.service import Handler
 from poolbench.runtime.taskio import TaskIO
 from poolbench.runtime.worker import Worker
@@ -59,10 +57,17 @@ class Usage:
         }
 
 
+class Spender(Protocol):
+    """Lets the time of tasks pass: simulated, or real."""
+
+    def spend(self, task: Task, share: float) -> None:
+        """Let a share of the time of a task pass."""
+
+
 class Sleeper:
     """A service that lets the time of a task pass, and writes small outputs."""
 
-    def __init__(self, name: str, replica: Replica) -> None:
+    def __init__(self, name: str, replica: Spender) -> None:
         self.name, self._replica = name, replica
         kinds = [kind for kind in SERVICE_STEPS if kind.startswith(f"{name}.")]
         self.handlers: dict[str, Handler] = dict.fromkeys(kinds, self._work)
@@ -101,17 +106,29 @@ def _table(role: str) -> pa.Table:
 
 
 class Switchboard:
-    """Wakes idle replicas when a message is sent, so that none has to poll in simulated time."""
+    """Counts the waiting messages, and wakes idle replicas when one is sent, so that none polls an empty queue.
+
+    A poll of an empty queue takes a Redis server up to .1 s of real time, however short the timeout of the request is.
+    """
 
     def __init__(self, clock: SimulatedClock) -> None:
         self._clock = clock
         self._idle: dict[str, list[Actor]] = defaultdict(list)
+        self._waiting: Counter[str] = Counter()  # messages by service
 
-    def wait(self, service: str, *, some_left: bool) -> None:
+    def any_waiting(self, service: str) -> bool:
+        """Return whether messages wait for a service."""
+        return self._waiting[service] > 0
+
+    def taken(self, service: str) -> None:
+        """Count a message that a replica took."""
+        self._waiting[service] -= 1
+
+    def wait(self, service: str) -> None:
         """Wait until a message is sent to a service, or for a moment if messages were left to other replicas."""
         me = self._clock.me()
         self._idle[service].append(me)
-        if some_left:
+        if self.any_waiting(service):
             self._clock.sleep(LOOK_AGAIN_S)
         else:
             self._clock.wait()
@@ -119,7 +136,8 @@ class Switchboard:
             self._idle[service].remove(me)
 
     def sent(self, service: str) -> None:
-        """Wake an idle replica of a service; all of them where each may leave the message to others."""
+        """Count a message, and wake an idle replica; all of them where each may leave the message to others."""
+        self._waiting[service] += 1
         idle = self._idle[service]
         woken = idle[:] if service in GPU_SERVICES else idle[:1]
         for each in woken:
@@ -146,6 +164,7 @@ class Device:
         self._clock = clock
         self._left_s: dict[Actor, float] = {}
         self._seen_s = 0.0
+        self.num_in_work = 0  # tasks, with those that load a model
 
     def work(self, seconds: float) -> None:
         """Let the calling thread work as long as it would take alone; longer beside others."""
@@ -185,18 +204,23 @@ class Replica:
 
     def serve(self, queue: TaskQueue, artifacts: Artifacts, leases: LeaseStore) -> None:
         """Take messages and execute them, until the simulation ends."""
-        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=lambda _: None)  # `wait` does
+        crowded, no_pause = (lambda: self._device.num_in_work > 0), (lambda _: None)  # `Switchboard.wait` pauses
+        affinity = Affinity(lambda: self.loaded, self._clock.now_s, sleep=no_pause, crowded=crowded)
         channel = queue.broker.celery_app(self.service, affinity).connection_for_read().default_channel
         worker = Worker(Sleeper(self.service, self), artifacts, leases)
         while True:
-            try:
-                message = channel._get(queue_name(self.service))
-            except Empty:
-                self._switchboard.wait(self.service, some_left=bool(queue.depth(self.service, 1)))
+            waits = self._switchboard.any_waiting(self.service)
+            message = channel.basic_get(queue_name(self.service)) if waits else None
+            if message is None:
+                self._switchboard.wait(self.service)
                 continue
-            found = understand(json.dumps(message).encode())
-            assert isinstance(found, Message)
-            worker.run(found.task)
+            self._switchboard.taken(self.service)
+            self._device.num_in_work += 1
+            try:
+                worker.run(message.payload[1]["task"])
+            finally:
+                self._device.num_in_work -= 1
+                message.ack()
 
     def spend(self, task: Task, share: float) -> None:
         """Let a share of the time of a task pass, and before it the time of loading another model than the last one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from poolbench.queue import Broker
@@ -60,22 +61,37 @@ def store_figures(store: CountingStore, elapsed_s: float) -> dict[str, Any]:
     return {"requests": dict(store.requests), "requests_per_s": total / elapsed_s, "bytes": store.num_bytes}
 
 
-def broker_load(broker: Broker) -> dict[str, float] | None:
+@dataclass(frozen=True)
+class BrokerLoad:
+    """What a Redis server has done so far."""
+
+    commands: Counter[str]  # by name; those that scripts call count too
+    num_bytes: int
+    cpu_s: float
+
+
+def broker_load(broker: Broker) -> BrokerLoad | None:
     """Return what a Redis server has done so far; None for a folder."""
     if broker.is_folder:
         return None
-    info = broker.redis_client().info()
-    return {
-        "commands": info["total_commands_processed"],
-        "bytes": info["total_net_input_bytes"] + info["total_net_output_bytes"],
-        "cpu_s": info["used_cpu_user"] + info["used_cpu_sys"],
-    }
+    client = broker.redis_client()
+    info, by_name = client.info(), client.info("commandstats")
+    commands = Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in by_name.items()})
+    num_bytes = info["total_net_input_bytes"] + info["total_net_output_bytes"]
+    return BrokerLoad(commands, num_bytes, info["used_cpu_user"] + info["used_cpu_sys"])
 
 
-def broker_figures(
-    before: dict[str, float] | None, after: dict[str, float] | None, elapsed_s: float
-) -> dict[str, float] | None:
+def broker_figures(before: BrokerLoad | None, after: BrokerLoad | None, elapsed_s: float) -> dict[str, Any] | None:
+    """Return the load between two moments."""
     if before is None or after is None:
         return None
-    done = {name: after[name] - before[name] for name in before}
-    return {**done, "commands_per_s": done["commands"] / elapsed_s, "cores": done["cpu_s"] / elapsed_s}
+    commands = after.commands - before.commands
+    cpu_s, num_bytes = after.cpu_s - before.cpu_s, after.num_bytes - before.num_bytes
+    return {
+        "commands": dict(commands.most_common()),
+        "commands_per_s": commands.total() / elapsed_s,
+        "bytes": num_bytes,
+        "bytes_per_s": num_bytes / elapsed_s,
+        "cpu_s": cpu_s,
+        "cores": cpu_s / elapsed_s,
+    }

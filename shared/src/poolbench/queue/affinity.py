@@ -1,7 +1,10 @@
-"""Which waiting task a replica takes: rather one for the language model that it has loaded.
+"""Which waiting task a replica takes: rather one for the language model that it has loaded, and rather on a free GPU.
 
 Loading a model takes a replica minutes. Without this, two runs with different models would make every replica load
 models again and again, because all replicas of a service take from one queue.
+
+Services that share a GPU slow each other. While another service works on its GPU, a replica therefore leaves tasks for
+a moment to replicas whose GPU is free.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from typing import Any, TypeVar
 LOOK = 32
 #: Seconds for which a replica leaves a task to replicas that have its model loaded.
 PATIENCE_S = 30.0
+#: Seconds for which a replica leaves a task to replicas with a free GPU: they look every `LOOK_AGAIN_S`.
+CROWDED_PATIENCE_S = 1.0
 #: Pause before a replica looks again if it has left all tasks to others.
 LOOK_AGAIN_S = 0.2
 
@@ -29,6 +34,7 @@ class Affinity:
         now_s: The time in seconds.
         sleep: Called with the seconds of a pause after all tasks were left to others.
         patience_s: Every task is taken at the latest so long after this replica has first seen it.
+        crowded: Returns whether another service works on the GPU of this replica.
     """
 
     def __init__(
@@ -37,25 +43,29 @@ class Affinity:
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         patience_s: float = PATIENCE_S,
+        crowded: Callable[[], bool] = lambda: False,
     ) -> None:
         self._loaded, self._now_s, self.sleep, self._patience_s = loaded, now_s, sleep, patience_s
+        self._crowded = crowded
         self._seen_s: dict[str, float] = {}  # when a task was first left to others, by its id
 
     @property
     def chooses(self) -> bool:
-        """Return whether a model is loaded; without one, the first task is as good as any."""
-        return bool(self._loaded())
+        """Return whether tasks may be left to others; otherwise the first one is as good as any."""
+        return bool(self._loaded()) or self._crowded()
 
     def choose(self, waiting: Sequence[Body]) -> int | None:
         """Return the position of the task to take, the first one first; None to leave all of them for now."""
         loaded, now_s = self._loaded(), self._now_s()
-        if not loaded:
+        least_s = CROWDED_PATIENCE_S if self._crowded() else 0.0
+        if not loaded and not least_s:
             return 0 if waiting else None
         ids = [str(task.get("task_id")) for task in waiting]
         recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * self._patience_s}
         self._seen_s = dict.fromkeys(ids, now_s) | recent
         for position, (task_id, task) in enumerate(zip(ids, waiting, strict=True)):
-            if model_of(task) in ("", loaded) or now_s - self._seen_s[task_id] >= self._patience_s:
+            suits = not loaded or model_of(task) in ("", loaded)
+            if now_s - self._seen_s[task_id] >= (least_s if suits else self._patience_s):
                 return position
         return None
 

@@ -2,7 +2,8 @@
 
 A service that is about to load a model measures the free memory. If that is too little it waits, and holds a locked
 file with the number of bytes meanwhile. A service without work that sees such a file unloads its models. So phases of
-a run follow each other on one GPU, each with all of its memory, and what fits together runs together.
+a run follow each other on one GPU, each with all of its memory, and what fits together runs together. A service with a
+task holds such a file too, so that the others leave tasks to replicas with a free GPU (`poolbench.queue.affinity`).
 
 Decisions are functions of measured numbers. Only `device_memory` asks the driver.
 """
@@ -20,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from poolbench.cancellation import check_cancelled
 from poolbench.errors import PoolbenchError
@@ -32,6 +33,8 @@ _T = TypeVar("_T")
 _GIB = 2**30
 #: Never given away: contexts, fragments, and what changes between a measurement and its use.
 MARGIN_BYTES = 512 * 2**20
+#: Ends of the names of files of processes that wait for memory, and that work on a task.
+WAITING, WORKING = ".waiting", ".working"
 _POLL_S = 1.0
 #: A service leaves after so long without work; a task is usually followed by the next one at once.
 _IDLE_S = 5.0
@@ -132,11 +135,19 @@ class SharedGpu:
 
     def claimed(self) -> int:
         """Return the bytes that other processes wait for."""
-        own, found = f"-{os.getpid()}.", 0
-        for path in self._folder.glob("*.waiting"):
-            if own not in path.name:
-                found += _claimed(path)
-        return found
+        return sum(_claimed(path) for path in self._of_others(WAITING))
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Let the other processes on this GPU see that this one works on a task."""
+        with self._held(WORKING) as file:
+            file.write(self._service)
+            file.flush()
+            yield
+
+    def others_work(self) -> bool:
+        """Return whether another process works on a task on this GPU."""
+        return any(_locked(path) for path in self._of_others(WORKING))
 
     def leave_when_idle(self, busy: Callable[[], bool], release: Callable[[], None]) -> None:
         """Call `release` in a thread whenever this process had no work for a while and another one waits."""
@@ -159,25 +170,42 @@ class SharedGpu:
 
     @contextmanager
     def _claim(self, needed: int) -> Iterator[None]:
-        path = self._folder / f"{self._service}-{os.getpid()}.{threading.get_ident()}.waiting"
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with self._held(WAITING) as file:
             file.write(str(needed))
             file.flush()
+            yield
+
+    @contextmanager
+    def _held(self, sign: str) -> Iterator[TextIO]:
+        """Yield a locked file of this thread, which is removed at the end; the lock ends with this process too."""
+        path = self._folder / f"{self._service}-{os.getpid()}.{threading.get_ident()}{sign}"
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             try:
-                yield
+                yield file
             finally:
                 path.unlink(missing_ok=True)
 
+    def _of_others(self, sign: str) -> list[Path]:
+        own = f"-{os.getpid()}."
+        return [path for path in self._folder.glob(f"*{sign}") if own not in path.name]
 
-def _claimed(path: Path) -> int:
-    """Return the bytes of a claim, or 0 if its process has ended, which frees the lock."""
-    with suppress(OSError, ValueError), path.open() as file:
+
+def _locked(path: Path) -> bool:
+    """Return whether a live process holds a file; remove the file of one that has ended, which freed the lock."""
+    with suppress(OSError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return int(file.read() or 0)
+            return True
         path.unlink(missing_ok=True)
+    return False
+
+
+def _claimed(path: Path) -> int:
+    """Return the bytes of a claim, or 0 if its process has ended."""
+    with suppress(OSError, ValueError):
+        return int(path.read_text() or 0) if _locked(path) else 0
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 from poolbench.errors import BrokerError, ConfigError
@@ -84,9 +85,10 @@ class Replica:
         _require_own_broker(self.settings, own_id)
         self.worker = Worker(self.service, Artifacts(store), leases, own_id)
         self._border: Border | None = None
+        self._shared_gpu = shared_gpu(service)
         release_memory = getattr(self.service, "release_memory", None)
-        if release_memory is not None and (gpu := shared_gpu(service)) is not None:
-            gpu.leave_when_idle(self.is_busy, release_memory)
+        if release_memory is not None and self._shared_gpu is not None:
+            self._shared_gpu.leave_when_idle(self.is_busy, release_memory)
 
     def is_busy(self) -> bool:
         """Return whether a task is in work or a verb in progress."""
@@ -96,11 +98,14 @@ class Replica:
         self, task: dict[str, Any], *, attempt: int = 1, final: bool = True, sender: Sender | None = None
     ) -> TaskOutcome:
         """Execute one task from the queue."""
-        return self.worker.run(task, attempt=attempt, final=final, sender=sender)
+        with self._shared_gpu.working() if self._shared_gpu is not None else nullcontext():
+            return self.worker.run(task, attempt=attempt, final=final, sender=sender)
 
     def affinity(self) -> Affinity | None:
-        """Return this replica's choice among the tasks that wait; None if its service loads no language model."""
+        """Return this replica's choice among the tasks that wait; None without a language model and a shared GPU."""
         loaded = getattr(self.service, "loaded_model", None)
+        if self._shared_gpu is not None:
+            return Affinity(loaded or (lambda: ""), crowded=self._shared_gpu.others_work)
         return None if loaded is None else Affinity(loaded)
 
     def record_autoscaling_stats(self) -> dict[str, float]:

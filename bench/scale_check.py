@@ -1,0 +1,162 @@
+"""Compare `scale.py` with a real cluster: the same plans simulated, and on Ray with replicas whose tasks sleep.
+
+Ray, its replicas, Celery, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the model
+says, divided by `--speed`. Two runs with two models begin together. Needs the Debian package redis-server. `--quick` is
+a smoke test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from common import write_report
+from scaling.cluster import GPU_SERVICES, Times
+from scaling.measure import Place, simulate
+from scaling.plans import CARD_MODELS, card_plan, times_of
+from scaling.real import READY, VARIABLE
+
+from poolbench.contracts.wire import SERVICES
+from poolbench.settings import PlaceSettings
+from poolbench.storage.folder import FolderStore
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+#: The bar: the simulated time differs by at most so much.
+TOLERANCE = 0.1
+#: A real run that takes longer than this many times the simulated one, and a minute, is given up.
+PATIENCE = 3.0
+
+
+def given_runs(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the runs, and the seconds of their tasks and of loading a model."""
+    strategies = ["A1_mean"] if args.quick else ["A1_mean", "P1_last_token", "A2_max", "L5_keyword"]
+    run = {"concepts": ["contrast"] if args.quick else ["contrast", "causation"], "strategies": strategies}
+    models = list(CARD_MODELS)[: 1 if args.quick else 2]
+    times = times_of([card_plan(model, **run) for model in models], "h100", pooler_processes=4)
+    return {
+        "models": models,
+        "run": run,
+        "replicas": dict.fromkeys(SERVICES, 1 if args.quick else 2),
+        "tasks": {name: seconds / args.speed for name, seconds in times.tasks.items()},
+        "loading": {name: seconds / args.speed for name, seconds in times.loading.items()},
+    }
+
+
+def simulated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of the runs, simulated."""
+    plans = [card_plan(model, **given["run"]) for model in given["models"]]
+    layout = [(name,) for name, number in given["replicas"].items() for _ in range(number)]
+    gpus = sum(given["replicas"][name] for name in GPU_SERVICES)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(f"filesystem://{folder}/queue", FolderStore(Path(folder) / "store"))
+        return simulate(plans, Times(given["tasks"], given["loading"]), layout, gpus, place, at_once=True)
+
+
+def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    """Return how long the runs took on a cluster, from the first beginning to the last end; null with a reason."""
+    with tempfile.TemporaryDirectory() as scratch, cluster(Path(scratch), given):
+        try:
+            found = _drive(len(given["models"]), limit_s)
+        except subprocess.TimeoutExpired:
+            return {"elapsed_s": None, "reason": f"the drivers had not ended after {limit_s:.0f} s"}
+    counts = {name: sum(each[name] for each in found) for name in ("failures", "resent", "artifacts")}
+    elapsed_s = max(each["ended_s"] for each in found) - min(each["began_s"] for each in found)
+    return {"elapsed_s": elapsed_s, "load_average": os.getloadavg(), **counts}
+
+
+@contextmanager
+def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
+    """Run Redis and a Ray with the sleeping services; this process and its children find them by the environment."""
+    sys.path.insert(0, str(REPOSITORY))
+    from deploy.local import head
+    from tests.servers import gated
+    from tests.servers.redis import serve as serve_redis
+
+    state, runs = folder / "state", folder / "runs.json"
+    state.mkdir(mode=0o700)
+    runs.write_text(json.dumps(given))
+    with serve_redis(folder) as broker:
+        paths = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "bench"), os.environ.get("PYTHONPATH", "")])
+        names = {PlaceSettings.variable("state"): str(state), PlaceSettings.variable("broker"): broker}
+        os.environ.update(names, **{VARIABLE: str(runs), "PYTHONPATH": paths.rstrip(os.pathsep)})
+        running = gated.start(state)
+        try:
+            _deploy(running.http, given["replicas"])
+            yield
+        finally:
+            head.stop(running, print)
+
+
+def _deploy(http: str, replicas: Mapping[str, int]) -> None:
+    """Start the services, and wait until all replicas run."""
+    from ray import serve
+
+    from poolbench.runtime.serve import build_app
+
+    address = urlsplit(http)
+    serve.start(http_options={"host": address.hostname, "port": address.port, "location": "HeadOnly"})
+    for name, number in replicas.items():
+        app = build_app(name, module="scaling.real", num_replicas=number)
+        serve.run(app, name=name, route_prefix=f"/{name}")
+
+
+def _drive(number: int, limit_s: float) -> list[dict[str, Any]]:
+    """Let the drivers begin together; return what each of them prints. Raise TimeoutExpired, and end them."""
+    with ExitStack() as ending:
+        drivers = [ending.enter_context(_driver(which)) for which in range(number)]
+        _begin(drivers)
+        return [json.loads(each.communicate(timeout=limit_s)[0].splitlines()[-1]) for each in drivers]
+
+
+@contextmanager
+def _driver(number: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "scaling.real", str(number)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _begin(drivers: Sequence[subprocess.Popen[str]]) -> None:
+    for each in drivers:
+        assert each.stdout is not None
+        if READY not in iter(lambda stdout=each.stdout: stdout.readline().strip(), ""):
+            raise SystemExit("a driver ended before its run began")
+    for each in drivers:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+
+
+def main() -> None:
+    """Simulate, run, and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--speed", type=float, default=4.0, help="how much shorter tasks are than on one H100")
+    parser.add_argument("--name", default="scale_check", help="name of the report")
+    parser.add_argument("--quick", action="store_true", help="a smoke test")
+    args = parser.parse_args()
+    logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
+    given = given_runs(args)
+    predicted = simulated(given)
+    measured = real(given, PATIENCE * predicted["elapsed_s"] + 60)
+    ratios: dict[str, float | None] = dict.fromkeys(("scale_check.simulated_vs_real", "scale_check.vs_tolerance"))
+    if measured["elapsed_s"] is not None:
+        ratio = predicted["elapsed_s"] / measured["elapsed_s"]
+        ratios = {"scale_check.simulated_vs_real": ratio, "scale_check.vs_tolerance": abs(ratio - 1) / TOLERANCE}
+    inputs = {name: given[name] for name in ("models", "run", "replicas")}
+    write_report(args.name, ratios, {"real": measured, "simulated": predicted, "speed": args.speed, **inputs})
+
+
+if __name__ == "__main__":
+    main()
