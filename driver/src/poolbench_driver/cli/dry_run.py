@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from poolbench.config import Assignment
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.cli.display import print_table
@@ -30,28 +32,33 @@ def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, repli
     return Cluster(gpus, get_gpu(gpu_type) if gpus else None, price_per_gpu_hour, _replicas(replicas))
 
 
-def show_dry_run(job: Job, cluster: Cluster, *, as_json: bool) -> int:
-    """Print what a run would do and cost, as text or as one JSON object; return the exit code."""
+def show_dry_run(job: Job, cluster: Cluster, named: Sequence[Assignment], *, as_json: bool) -> int:
+    """Print what a run would do and cost, as text or as one JSON object; return the exit code.
+
+    Args:
+        named: The settings that the command line named by `--set`.
+    """
     todo, committed = job.left()
     rates = read_rates(job.session.artifacts, committed, {task.kind for task in todo})
     found = estimate(job.plan, todo, committed, rates, cluster)
     if as_json:
-        typer.echo(json.dumps(_json(job, len(todo), found), indent=1))
+        typer.echo(json.dumps(_json(job, named, len(todo), found), indent=1))
         return Exit.DONE
-    typer.echo("\n".join(_heading(job, len(todo))))
+    typer.echo("\n".join(_heading(job, named, len(todo))))
     if todo:
         print_table(rows(found), COLUMNS)
         typer.echo("\n".join(notes(found)))
     return Exit.DONE
 
 
-def _heading(job: Job, num_todo: int) -> list[str]:
+def _heading(job: Job, named: Sequence[Assignment], num_todo: int) -> list[str]:
     from poolbench_driver.plan.steering import generations
 
     scope = job.plan.scope
     model = scope.model
     return [
         f"protocol {job.config.protocol}, budget {job.config.budget.name}",
+        *([f"set {', '.join(map(str, named))}"] if named else []),
         f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
         f"concepts {', '.join(job.config.concepts)}",
         f"{len(scope.strategies)} strategies, layers {scope.layers}"
@@ -62,11 +69,12 @@ def _heading(job: Job, num_todo: int) -> list[str]:
     ]
 
 
-def _json(job: Job, num_todo: int, found: Estimate) -> dict[str, Any]:
+def _json(job: Job, named: Sequence[Assignment], num_todo: int, found: Estimate) -> dict[str, Any]:
     scope = job.plan.scope
     return {
         "config_hash": job.config.config_hash(),
         "budget": job.config.budget.name,
+        "set": {each.path: each.value for each in named},
         "model": scope.model.ref.id,
         "concepts": list(job.config.concepts),
         "strategies": [spec.id for spec in scope.strategies],

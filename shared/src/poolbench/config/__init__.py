@@ -1,5 +1,6 @@
 """Configuration: models, budgets and runs."""
 
+from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
 from poolbench.config.load import load_run_config
@@ -20,6 +21,7 @@ from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 __all__ = [
     "BUDGETS",
     "MODEL_PRESETS",
+    "Assignment",
     "CorpusConfig",
     "ModelRef",
     "RunConfig",
@@ -32,6 +34,7 @@ __all__ = [
     "layer_at_depth",
     "load_run_config",
     "local_folder",
+    "read_assignments",
     "resolve_layers",
     "resolve_model",
 ]

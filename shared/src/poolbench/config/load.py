@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from poolbench.config.assignments import BESIDE_FIELDS, Assignment
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, limited
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
@@ -43,23 +44,27 @@ def preset(name: str) -> dict[str, Any]:
 
 
 def load_run_config(
-    path: Path | None, overrides: dict[str, Any], suites: Mapping[str, dict[str, Any]] | None = None
+    path: Path | None,
+    overrides: dict[str, Any],
+    suites: Mapping[str, dict[str, Any]] | None = None,
+    assignments: Sequence[Assignment] = (),
 ) -> RunConfig:
-    """Return the run configuration from YAML and command-line overrides.
+    """Return the run configuration from YAML, command-line overrides and single settings; later ones win.
 
     The key `preset` names the settings to start from; `budget` is a preset name or a mapping. A mapping for a section
     needs only what differs from the preset or the default. `suites` has the settings that a suite starts from, by its
     name. Raise ConfigError, with the file and each wrong field.
     """
-    values = {} if path is None else _read_yaml(path)
-    name = overrides.get("preset") or values.get("preset")
+    layers = [{} if path is None else _read_yaml(path), overrides, *(each.settings for each in assignments)]
+    name = next((found for layer in reversed(layers) if (found := layer.get("preset"))), None)
     merged: dict[str, Any] = preset(name) if name else {}
-    merged |= (suites or {}).get(str(overrides.get("suite") or values.get("suite")), {})
-    for layer in (values, overrides):
+    suite = next((found for layer in reversed(layers) if (found := layer.get("suite"))), None)
+    merged |= (suites or {}).get(str(suite), {})
+    for layer in layers:
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)
     merged.pop("preset", None)
-    limit = merged.pop("limit", None)
+    limit = _limit(merged.pop("limit", None))
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -67,6 +72,12 @@ def load_run_config(
         more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
     return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _limit(value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -124,4 +135,4 @@ def _describe(issue: Any) -> str:
 
 def _field_names(section: StrictModel | None, prefix: list[str]) -> list[str]:
     fields = RunConfig.model_fields if section is None else type(section).model_fields
-    return [".".join([*prefix, name]) for name in fields] + ([] if prefix else ["preset", "limit"])
+    return [".".join([*prefix, name]) for name in fields] + ([] if prefix else list(BESIDE_FIELDS))
