@@ -27,7 +27,9 @@ def run(
     preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
     suite: Annotated[str | None, typer.Option(help="poolbench, or planted: check the strategies themselves.")] = None,
     protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
-    model: Annotated[str | None, typer.Option(help="Preset id, folder or Hugging Face id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Preset id, folder or Hugging Face id; several with commas, for one board.")
+    ] = None,
     concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
     strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
     layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
@@ -52,38 +54,42 @@ def run(
     detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
 ) -> int:
     """Measure pooling strategies; the same command again continues a run."""
-    flags: dict[str, Any] = {"protocol": protocol, "model": model, "seed": seed, "limit": limit, "preset": preset}
+    flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
     flags |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
     flags["keep_activations"] = keep_activations or None
-    settings, named = _settings(config, flags, sets or [], activations)
+    configs, named = _configs(config, flags, _models(model), sets or [], activations)
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
 
-        return _dry_run(settings, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), named, display)
-    return _run(settings, output, display, max_failures, detach=detach)
+        return _dry_run(configs, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), named, display)
+    return _run(configs, output, display, max_failures, detach=detach)
 
 
-def _dry_run(settings: RunConfig, cluster: Cluster, named: list[Assignment], display: str | None) -> int:
+def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.job import prepare
     from poolbench_driver.run.progress import open_display
+    from poolbench_driver.series import prepare_all
 
     open_display(display).close()  # a wrong name is refused, as for a run
-    return show_dry_run(prepare(settings, open_session()), cluster, named, as_json=display == "json")
+    return show_dry_run(prepare_all(configs, open_session()), cluster, named, as_json=display == "json")
 
 
-def _run(settings: RunConfig, output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
+def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
     from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.job import prepare
     from poolbench_driver.run.progress import open_display
+    from poolbench_driver.series import prepare_all, run_all
 
     shown = open_display(display)
-    job = prepare(settings, open_session())  # wrong names are reported first, because that needs no cluster
-    folder = _new_folder(job, output)
-    return _detach(folder) if detach else job.run(folder, shown, max_failures)
+    jobs = prepare_all(configs, open_session())  # wrong names are reported first, because that needs no cluster
+    folder = _new_folder(jobs[0], output)
+    if detach:
+        return _detach(folder, num_later=len(jobs) - 1)
+    if len(jobs) > 1:
+        return run_all(jobs, output, lambda: open_display(display), max_failures)
+    return jobs[0].run(folder, shown, max_failures)
 
 
 def _new_folder(job: Job, output: Path) -> RunFolder:
@@ -103,10 +109,22 @@ def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
-def _settings(
-    config: Path | None, flags: Mapping[str, Any], sets: list[str], activations: str | None
-) -> tuple[RunConfig, list[Assignment]]:
-    """Return the file's settings, overridden by an import's, by the flags, and by `--set`, which is returned too."""
+def _models(text: str | None) -> list[str]:
+    """Return the models of a command, each once. A folder may have a comma in its name."""
+    from poolbench.config import local_folder
+
+    if text is None:
+        return []
+    return [text] if local_folder(text) is not None else list(dict.fromkeys(_names(text) or []))
+
+
+def _configs(
+    config: Path | None, flags: Mapping[str, Any], models: list[str], sets: list[str], activations: str | None
+) -> tuple[list[RunConfig], list[Assignment]]:
+    """Return the settings of each model's run: the file's, overridden by an import's, by the flags, and by `--set`.
+
+    The settings that `--set` named are returned too.
+    """
     from poolbench.config import load_run_config, read_assignments
     from poolbench_driver.suites import SETTINGS
 
@@ -114,11 +132,14 @@ def _settings(
     given = {name: value for name, value in flags.items() if value is not None}
     if config is None and not any(each.path == "preset" for each in named):
         given.setdefault("preset", "demo")
+    if models and any(each.path == "model" for each in named):
+        raise typer.BadParameter("--model and --set model name two models; give one of them")
     if activations:
-        if "model" in given or any(each.path == "model" for each in named):
+        if models or any(each.path == "model" for each in named):
             raise typer.BadParameter("--activations and --model name two models; give one")
         given = {**_import_settings(activations), **given}
-    return load_run_config(config, given, SETTINGS, named), named
+    each_given = [{**given, "model": model} for model in models] or [given]
+    return [load_run_config(config, own, SETTINGS, named) for own in each_given], named
 
 
 def _import_settings(name: str) -> dict[str, Any]:
@@ -138,7 +159,7 @@ def _layers(text: str | None) -> list[int | float] | None:
         raise typer.BadParameter(f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0") from None
 
 
-def _detach(folder: RunFolder) -> int:
+def _detach(folder: RunFolder, *, num_later: int) -> int:
     """Start this command without --detach in a session of its own, which outlives the terminal."""
     log = folder.file("driver.log")
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
@@ -153,5 +174,6 @@ def _detach(folder: RunFolder) -> int:
         )
     folder.write_state(RunState.STARTING, pid=process.pid)
     follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
-    typer.echo(f"{folder.id} runs as process {process.pid}; log in {log}; follow it: {follow}")
+    later = f", and {num_later} more models after it" if num_later else ""
+    typer.echo(f"{folder.id} runs as process {process.pid}{later}; log in {log}; follow it: {follow}")
     return Exit.DONE
