@@ -18,6 +18,7 @@ from driver.tests.loop_bench import Bench, Notes, job_of
 from poolbench.config import ModelRef, asset_path, load_run_config
 from poolbench.errors import EndpointError, InputError, LayerError
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.runtime.settings import ClusterSettings
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo
@@ -140,7 +141,8 @@ def test_a_cancelled_run_stops_those_after_it(
 
 def test_an_error_before_the_start_names_the_model(bench: Bench) -> None:
     configs = [load_run_config(None, {"preset": "demo", "model": model, "layers": [9]}) for model in ("demo", "other")]
-    session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
+    settings = ClusterSettings("", "", http_address="http://127.0.0.1:9")
+    session = Session(settings, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
     with pytest.raises(LayerError, match=r"^demo: layer 9 is out of range"):
         prepare_all(configs, session)
 

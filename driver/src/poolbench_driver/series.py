@@ -6,7 +6,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
+from poolbench_driver.imports.record import is_imported
 from poolbench_driver.job import Job, prepare
+from poolbench_driver.missing import Missing, lines, missing_of, require_all, with_stand_ins
+from poolbench_driver.plan.scope import resolve_names
 from poolbench_driver.report.markdown import ranks_markdown
 from poolbench_driver.report.ranks import PRIMARY, build_ranks, ranked_metrics
 from poolbench_driver.run.progress import Display
@@ -27,16 +31,47 @@ BOARDS = "boards"
 
 
 def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
-    """Plan the run of every model before any starts; an error names the model where there are several."""
-    jobs = []
+    """Plan the run of every model before any starts.
+
+    Wrong names are reported first, then everything that is missing, then what only a plan can find; an error names the
+    model where there are several. What is missing and stops no run is printed.
+    """
+    needy = [config for config in configs if not _brings_all(config)]
+    for config in needy:
+        resolve_names(config)
+    found = [each for config in needy for each in missing_of(config, session)]
+    for line in lines([each for each in found if not each.stops]):
+        _say(line)
+    require_all(found)
+    return [_named(partial(prepare, config, session), config, configs) for config in configs]
+
+
+def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Missing]]:
+    """Plan the run of every model to count its work, also where something is missing, which is returned."""
+    jobs, found = [], list[Missing]()
     for config in configs:
-        try:
+        if _brings_all(config):
             jobs.append(prepare(config, session))
-        except PoolbenchError as error:
-            if len(configs) > 1:
-                error.args = (f"{config.model}: {error}",)
-            raise
-    return jobs
+            continue
+        counted, model, absent = with_stand_ins(config, session)
+        job = _named(partial(prepare, counted, session, model), config, configs)
+        found += [*missing_of(config, session), *absent]
+        jobs.append(replace(job, config=job.config.model_copy(update={"corpus": config.corpus})))
+    return jobs, found
+
+
+def _brings_all(config: RunConfig) -> bool:
+    """Return whether a run needs nothing beside what is registered with it: an import's, or the planted suite's."""
+    return is_imported(config.model) or config.suite == "planted"
+
+
+def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:
+    try:
+        return planned()
+    except PoolbenchError as error:
+        if len(configs) > 1:
+            error.args = (f"{config.model}: {error}",)
+        raise
 
 
 def run_all(jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None) -> int:

@@ -18,6 +18,7 @@ from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
+from poolbench_driver.missing import Missing, lines
 from poolbench_driver.plan.steering import Generations, generations
 
 if TYPE_CHECKING:
@@ -35,20 +36,25 @@ def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, repli
     return Cluster(gpus, get_gpu(gpu_type) if gpus else None, price_per_gpu_hour, _replicas(replicas))
 
 
-def show_dry_run(jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], *, as_json: bool) -> int:
+def show_dry_run(
+    jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], missing: Sequence[Missing], *, as_json: bool
+) -> int:
     """Print what the runs would do and cost together, as text or as one JSON object; return the exit code.
 
     Args:
         jobs: One run for each model. Work that two of them share counts once.
         named: The settings that the command line named by `--set`.
+        missing: What the runs lack here.
     """
     parts = _estimated(jobs, cluster)
     found = joined([part.found for part in parts])
     if as_json:
-        typer.echo(json.dumps(_json(parts, named, found), indent=1))
+        typer.echo(json.dumps(_json(parts, named, found) | {"missing": [asdict(each) for each in missing]}, indent=1))
         return Exit.DONE
     for part in parts:
         typer.echo("\n".join(_heading(part, named)))
+    if absent := lines(missing):
+        typer.echo("\n".join(absent))
     if len(parts) > 1:
         typer.echo(f"together: {sum(len(part.todo) for part in parts)} tasks to do, texts to generate: {_texts(parts)}")
     if any(part.todo for part in parts):

@@ -35,6 +35,7 @@ def run(
     layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
+    scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many passages per concept (train and test).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
     activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
@@ -58,7 +59,7 @@ def run(
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
     flags |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
-    flags["keep_activations"] = keep_activations or None
+    flags |= {"keep_activations": keep_activations or None, **_scorers(scorers)}
     configs, named = _configs(config, flags, _models(model), sets or [], activations)
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
@@ -71,10 +72,11 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment]
     from poolbench_driver.cli.dry_run import show_dry_run
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.run.progress import open_display
-    from poolbench_driver.series import prepare_all
+    from poolbench_driver.series import prepare_dry
 
     open_display(display).close()  # a wrong name is refused, as for a run
-    return show_dry_run(prepare_all(configs, open_session()), cluster, named, as_json=display == "json")
+    jobs, missing = prepare_dry(configs, open_session())
+    return show_dry_run(jobs, cluster, named, missing, as_json=display == "json")
 
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
@@ -107,6 +109,15 @@ COMMANDS = (run,)
 
 def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
+
+
+def _scorers(name: str | None) -> dict[str, Any]:
+    from poolbench.config import SCORERS
+    from poolbench.errors import UnknownNameError
+
+    if name is not None and name not in SCORERS:
+        raise UnknownNameError("kind of scorers", name, SCORERS)
+    return SCORERS[name] if name else {}
 
 
 def _models(text: str | None) -> list[str]:

@@ -3,7 +3,7 @@
 from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
-from poolbench.config.load import load_run_config
+from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config
 from poolbench.config.models import (
     MODEL_PRESETS,
     ModelRef,
@@ -21,6 +21,8 @@ from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 __all__ = [
     "BUDGETS",
     "MODEL_PRESETS",
+    "PUBLISHED_CORPUS",
+    "SCORERS",
     "Assignment",
     "CorpusConfig",
     "ModelRef",

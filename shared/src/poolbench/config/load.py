@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from poolbench.config.assignments import BESIDE_FIELDS, Assignment
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, limited
+from poolbench.config.models import MODEL_PRESETS
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 
@@ -24,6 +25,20 @@ DEMO_TEMPERATURE = 0.7
 DEMO_SCORER_LAYERS = 3
 _MAX_VALUES = 100_000
 _MAX_ISSUES = 20
+#: Folder of the published corpus, `nips234678/poolbench`, as `corpus import` writes it.
+PUBLISHED_CORPUS = "corpora/published"
+#: The board of the card leaves out S3, which it has and which costs the states of every head.
+CARD_STRATEGIES = ("card", "S3_iti_probe")
+#: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
+SCORERS: dict[str, dict[str, Any]] = {
+    "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
+    "published": {
+        "scorer_base": "nips234678/poolbench-bert-scorers",
+        "scorer_mode": "import",
+        "scorer_positive_label": "1",  # by index: the reference trains them with 1 for the concept
+    },
+    "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
+}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 
 
@@ -40,7 +55,22 @@ def preset(name: str) -> dict[str, Any]:
             "scorer_mode": "head",
             "scorer_layers": DEMO_SCORER_LAYERS,
         }
+    if name == "card":
+        settings |= {
+            "protocol": "published",
+            "strategies": list(CARD_STRATEGIES),
+            "corpus": {"source": PUBLISHED_CORPUS},
+            "scorer_base": "bert-base-uncased",
+        }
     return settings
+
+
+def _card_layers(model: Any) -> dict[str, Any]:
+    """Return the layers that the reference measured and steered at; of another model none, so the defaults hold."""
+    found = MODEL_PRESETS.get(model) if isinstance(model, str) else None
+    if found is None or not found.card_layers:
+        return {}
+    return {"layers": list(found.card_layers), "steering_layer": found.card_steering_layer}
 
 
 def load_run_config(
@@ -64,6 +94,8 @@ def load_run_config(
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)
     merged.pop("preset", None)
+    if name == "card":
+        merged = {**_card_layers(merged.get("model")), **merged}
     limit = _limit(merged.pop("limit", None))
     try:
         config = RunConfig.model_validate(merged)
