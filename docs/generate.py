@@ -30,6 +30,9 @@ def strategies() -> str:
         "A strategy turns the hidden states of one passage into one vector. A run uses the strategies of the "
         "card by default. Name others with `--strategies`, for example `--strategies card,S3_iti_probe`. "
         "Strategies marked *on request only* must always be named.",
+        "A name may set parameters that are numbers: `W2_last_k:k=32`, with a colon before each parameter. Every "
+        "combination is a strategy of its own, with its own row in results and boards. A parameter at its default "
+        "is left out of the name.",
         "*Needs* says what a strategy reads beside the hidden states: the `annotation` of the pooler, the "
         "`labels`, all `states` of the training passages, or one of these signals per token:",
         "\n".join(f"- `{signal.name}`: {signal.summary}" for signal in SIGNALS.values()),

@@ -23,6 +23,16 @@ from scaling.cluster import GPU_SERVICES, Times
 
 #: The card's models: blocks and width.
 CARD_MODELS = {"llama-3.1-8b": (32, 4096), "gemma-2-9b": (42, 3584), "mistral-7b-v0.3": (32, 4096)}
+#: Settings of the plans: planted passages and the shipped encoder, because no corpus and no weights are needed.
+SIMULATED = {
+    "protocol": "corrected",
+    "strategies": None,
+    "layers": None,
+    "steering_layer": 0.5,
+    "corpus": {"source": "planted", "window": [300, 500]},
+    "scorer_base": "minilm",
+    "scorer_mode": "full",
+}
 #: Times of tasks vary by so much around their estimate, as a share.
 VARIATION = 0.2
 _SMALL = pa.table({"x": [0]})
@@ -31,7 +41,7 @@ _SMALL = pa.table({"x": [0]})
 def card_plan(model: str, preset: str = "card", **settings: object) -> Plan:
     """Return the plan of one of the card's models, with passages of 300 to 500 words."""
     num_blocks, width = CARD_MODELS[model]
-    given = {"preset": preset, "model": model, "corpus": {"window": [300, 500]}, "scorer_mode": "full", **settings}
+    given = {"preset": preset, "model": model, **SIMULATED, **settings}
     config = load_run_config(None, given)
     config, strategies = resolve_names(config)
     info = ModelInfo(ModelRef(model, model, "simulated", "bfloat16"), num_blocks, width)

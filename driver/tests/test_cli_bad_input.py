@@ -45,6 +45,9 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "nowhere.yaml"), 2, "nowhere.yaml"),
         (("run", "--concepts", "contrst"), 2, "did you mean contrast"),
         (("run", "--strategies", "A1_meen"), 2, "did you mean A1_mean"),
+        (("run", "--strategies", "W2_lst_k:k=8"), 2, "did you mean W2_last_k"),
+        (("run", "--strategies", "W4_hierarchical:chunk=8"), 2, "did you mean chunks"),
+        (("run", "--strategies", "A1_mean,W2_last_k:k=0"), 2, "greater than or equal to 1, got 0"),
         (("run", "--model", "dmeo"), 2, "did you mean demo"),
         (("run", "--layers", "9"), 2, "blocks 0..5"),
         (("run", "--corpus", "/nowhere"), 2, "/nowhere"),
@@ -58,6 +61,10 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("frobnicate",), 2, "frobnicate"),
         (("run", "--limit", "many"), 2, "--limit"),
         (("run", "--layers", "2,x"), 2, "block indices"),
+        (("run", "--set", "budget.max_new_tokens=100"), 2, "did you mean budget.max_tokens"),
+        (("run", "--set", "budget.max_tokens=many"), 2, "budget.max_tokens: Input should be a valid integer"),
+        (("run", "--set", "seed"), 2, "write it as path=value"),
+        (("run", "--activations", "x", "--set", "model=demo"), 2, "two models"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -114,3 +121,13 @@ def test_arrays_are_plain_numbers_of_the_right_shape(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="not a readable"):
         load_array(tmp_path / "objects.npy", 1)
     assert load_array(tmp_path / "flat.npy", 1).shape == (3,)
+
+
+def test_a_dry_run_shows_single_settings(driver: Any, environment: dict[str, str]) -> None:
+    arguments = ("run", "--metrics", "d1", "--set", "budget.num_train=100", "--set", "layers=[2, 1.0]", "--dry-run")
+    done = driver(environment, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "set budget.num_train=100, layers=[2, 1.0]" in done.stdout
+    assert "layers [2, 5]" in done.stdout
+    found = json.loads(driver(environment, *arguments, "--display", "json").stdout)
+    assert found["set"] == {"budget.num_train": 100, "layers": [2, 1.0]}

@@ -16,8 +16,18 @@ DEMO = ModelInfo(ModelRef("demo", "/models/demo", "local-0123456789ab"), 6, 256)
 LLAMA = ModelInfo(ModelRef("llama-3.1-8b", "meta-llama/Llama-3.1-8B", "abc", "bfloat16"), 32, 4096)
 NEIGHBOURS = "prober.directions"
 ALL = ["card", "extended", "S3_iti_probe", "X1_learned_query"]
-PUBLISHED = {
+#: What the preset `card` was when the digests were recorded: planted passages, the shipped encoder, default layers.
+PLANTED_CARD = {
     "preset": "card",
+    "protocol": "corrected",
+    "strategies": None,
+    "layers": None,
+    "steering_layer": 0.5,
+    "corpus": {"source": "planted"},
+    "scorer_base": "minilm",
+}
+PUBLISHED = {
+    **PLANTED_CARD,
     "protocol": "published",
     "budget": {
         "alpha_unit": "absolute",
@@ -44,7 +54,7 @@ PLANNED = {
 }
 RUNS: dict[str, tuple[dict[str, Any], ModelInfo]] = {
     "demo": ({"preset": "demo"}, DEMO),
-    "card": ({"preset": "card", "model": "llama-3.1-8b"}, LLAMA),
+    "card": ({**PLANTED_CARD, "model": "llama-3.1-8b"}, LLAMA),
     "full": ({"preset": "full", "model": "llama-3.1-8b", "fold_seeds": [1, 2, 3]}, LLAMA),
     "published": ({**PUBLISHED, "model": "llama-3.1-8b"}, LLAMA),
     "kept": ({"preset": "demo", "keep_activations": True, "strategies": ALL}, DEMO),

@@ -224,7 +224,8 @@ def test_wrong_options_are_named_before_anything_runs(settings: dict[str, Any], 
 def test_the_card_and_full_budgets_generate_what_they_say(
     preset: str, steered_texts: int, nulls: int, unsteered: int
 ) -> None:
-    config = load_run_config(None, {"preset": preset, "concepts": [concept.id for concept in CONCEPTS.all()]})
+    everything = [concept.id for concept in CONCEPTS.all()]
+    config = load_run_config(None, {"preset": preset, "concepts": everything, "corpus": {"source": "planted"}})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
     assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
@@ -243,7 +244,8 @@ def test_the_card_and_full_budgets_generate_what_they_say(
 
 def test_the_example_of_the_published_steering_is_a_plan_of_the_card_s_size() -> None:
     file = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
-    config = load_run_config(file, {"concepts": [concept.id for concept in CONCEPTS.all()]})
+    everything = [concept.id for concept in CONCEPTS.all()]
+    config = load_run_config(file, {"concepts": everything, "corpus": {"source": "planted"}})
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
     assert generations(plan.scope).steered == 38_760

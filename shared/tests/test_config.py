@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from poolbench.config import BUDGETS, RunConfig, load_run_config, resolve_layers, resolve_model
-from poolbench.errors import ConfigError, LayerError, UnknownModelError
+from poolbench.config import BUDGETS, RunConfig, load_run_config, read_assignments, resolve_layers, resolve_model
+from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
@@ -37,6 +37,7 @@ def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
         ("- a list", "expected a mapping"),
         ("a: [", "run.yaml"),
         ("limit: 10", "too small"),
+        ("limit: many", "a whole number of passages is needed, got 'many'"),
     ],
 )
 def test_wrong_settings_are_named(tmp_path: Path, text: str, expected: str) -> None:
@@ -86,3 +87,48 @@ def test_models_are_presets_folders_or_hub_ids(tmp_path: Path) -> None:
     assert local.is_local and (local.revision or "").startswith("local-")
     with pytest.raises(UnknownModelError, match="did you mean demo"):
         resolve_model("dmeo")
+
+
+def _set(*texts: str, **overrides: Any) -> RunConfig:
+    return load_run_config(None, overrides, assignments=read_assignments(texts))
+
+
+def test_single_settings_say_what_a_file_can_say(tmp_path: Path) -> None:
+    text = "preset: card\nlayers: [20, .5]\nbudget: {max_tokens: 100}\ndtype: null\nlimit: 100\nsaes: []"
+    named = ["layers=[20, .5]", "budget.max_tokens=100", "dtype=", "limit=100", "saes=[]", "preset=card"]
+    assert _set(*named) == _load(tmp_path, text)
+    sae = "saes=[{layer: 20, path: /models/sae=x, num_features: 5}]"  # only the first `=` divides
+    assert _set(sae).saes[0].path == "/models/sae=x"
+
+
+def test_single_settings_win_over_flags_and_the_file(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("preset: full\nseed: 3\ncorpus: {source: real, seed: 9}")
+    named = read_assignments(["seed=5", "corpus.seed=1", "preset=card", "budget.num_openings=12"])
+    config = load_run_config(tmp_path / "run.yaml", {"seed": 4, "preset": "demo"}, assignments=named)
+    assert (config.seed, config.corpus.source, config.corpus.seed) == (5, "real", 1)
+    assert (config.budget.name, config.budget.num_openings, config.budget.max_tokens) == ("card", 12, 200)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "expected"),
+    [
+        ("budget.max_new_tokens=100", UnknownNameError, "did you mean budget.max_tokens"),
+        ("max_tokens=100", UnknownNameError, "did you mean budget.max_tokens"),
+        ("concpts=[contrast]", UnknownNameError, "did you mean concepts"),
+        ("model.name=x", UnknownNameError, "unknown setting 'model.name'"),
+        ("budget", ConfigError, "write it as path=value"),
+        ("layers=[1", ConfigError, "the value is not YAML"),
+        ("budget.max_tokens=many", ConfigError, "budget.max_tokens: Input should be a valid integer.*got 'many'"),
+        ("budget.reference_strength=0.3", ConfigError, "must be among null_strengths"),
+        ("preset=crd", UnknownNameError, "did you mean card"),
+        ("limit=5", ConfigError, "too small"),
+    ],
+)
+def test_a_wrong_single_setting_is_named(text: str, error: type, expected: str) -> None:
+    with pytest.raises(error, match=expected):
+        _set(text)
+
+
+def test_a_single_setting_is_given_once() -> None:
+    with pytest.raises(ConfigError, match="--set seed is given twice"):
+        _set("seed=1", "seed=2")

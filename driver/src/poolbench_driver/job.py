@@ -22,7 +22,7 @@ from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.estimate.order import chains_of
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
-from poolbench_driver.models import annotator_version, describe_model
+from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
 from poolbench_driver.records import Publisher
@@ -142,8 +142,11 @@ def _counts(loop: RunLoop) -> dict[str, int]:
     return {"tasks": total, "tasks_done": done, "failures": failed, "resent": loop.resent}
 
 
-def prepare(config: RunConfig, session: Session) -> Job:
+def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None) -> Job:
     """Check every name of a configuration and plan it.
+
+    Args:
+        model: The model's properties; None asks for them.
 
     Raises:
         UnknownNameError, LayerError: With the nearest valid names.
@@ -154,17 +157,19 @@ def prepare(config: RunConfig, session: Session) -> Job:
     if config.suite == "planted":
         planted.register(config, session.artifacts.store)
     resolved, strategies = resolve_names(config)
-    plan = _planned(resolved, strategies, session)
+    plan = _planned(resolved, strategies, session, model)
     if plan.restricted:
         session.artifacts.require_restricted()
     named = "" if config.strategies is not None else left_out(strategies)
     return Job(resolved, plan, session, named)
 
 
-def _planned(config: RunConfig, strategies: Sequence[StrategySpec], session: Session) -> PoolBenchPlan:
+def _planned(
+    config: RunConfig, strategies: Sequence[StrategySpec], session: Session, model: ModelInfo | None
+) -> PoolBenchPlan:
     if is_imported(config.model):
         model = imported_model(config, session.artifacts)
-    else:
+    elif model is None:
         model = describe_model(config, session.services)
     concepts = [CONCEPTS.get(name) for name in config.concepts]
     require_one_kind(config, concepts)

@@ -28,6 +28,7 @@ from poolbench_driver.cli import (
     listing,
     planning,
     reproduce,
+    run,
     runs,
     status,
     steer,
@@ -43,7 +44,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (runs, status, attach, comparing, reproduce, planning, listing, embed, adhoc, steer, upkeep, doctor):
+for module in (run, runs, status, attach, comparing, reproduce, planning, listing, embed, adhoc, steer, upkeep, doctor):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")

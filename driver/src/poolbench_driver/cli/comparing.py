@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from poolbench.contracts.wire import Exit
-from poolbench.errors import ConfigError, InputError, UnknownNameError
+from poolbench.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from poolbench_driver.rundir import RunFolder
@@ -35,7 +35,7 @@ def compare(
     """Tell what changed between two runs, paired by cell, with intervals over concepts."""
     if form not in FORMATS:
         raise UnknownNameError("format", form, FORMATS)
-    from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
+    from poolbench_driver.comparison import as_markdown, as_tables, compare_runs, read_results
 
     folders = [find_run(output, name) for name in (first, second)]
     rows = [read_results(folder) for folder in folders]
@@ -64,7 +64,7 @@ def ranks(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
-    from poolbench_driver.comparison import join_rows
+    from poolbench_driver.comparison import join_rows, read_results
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
@@ -87,19 +87,6 @@ def find_run(output: Path, name: str) -> RunFolder:
     if (folder / "config.resolved.yaml").is_file():
         return RunFolder(folder.resolve())
     return records.find_run(output, name)
-
-
-def read_results(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return a run's result rows; raise IntegrityError if the file is damaged, InputError if it has no result rows."""
-    from poolbench.contracts.results import RESULT_SCHEMA
-
-    where = f"{folder.id}/results.parquet"
-    table = folder.read_table("results")
-    if lacking := [name for name in RESULT_SCHEMA.names if name not in table.column_names]:
-        raise InputError(f"{where} lacks the columns {', '.join(lacking[:5])}; another version wrote it")
-    if table.num_rows == 0:
-        raise InputError(f"{where} has no rows: nothing was measured")
-    return table.to_pylist()
 
 
 def _require_measured(metric: str, runs: list[list[dict[str, object]]]) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from poolbench.config import Assignment
+from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.cli.display import print_table
-from poolbench_driver.estimate import Cluster, Estimate, estimate, read_rates
+from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
+from poolbench_driver.missing import Missing, lines
+from poolbench_driver.plan.steering import Generations, generations
 
 if TYPE_CHECKING:
     from poolbench_driver.job import Job
@@ -30,28 +36,65 @@ def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, repli
     return Cluster(gpus, get_gpu(gpu_type) if gpus else None, price_per_gpu_hour, _replicas(replicas))
 
 
-def show_dry_run(job: Job, cluster: Cluster, *, as_json: bool) -> int:
-    """Print what a run would do and cost, as text or as one JSON object; return the exit code."""
-    todo, committed = job.left()
-    rates = read_rates(job.session.artifacts, committed, {task.kind for task in todo})
-    found = estimate(job.plan, todo, committed, rates, cluster)
+def show_dry_run(
+    jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], missing: Sequence[Missing], *, as_json: bool
+) -> int:
+    """Print what the runs would do and cost together, as text or as one JSON object; return the exit code.
+
+    Args:
+        jobs: One run for each model. Work that two of them share counts once.
+        named: The settings that the command line named by `--set`.
+        missing: What the runs lack here.
+    """
+    parts = _estimated(jobs, cluster)
+    found = joined([part.found for part in parts])
     if as_json:
-        typer.echo(json.dumps(_json(job, len(todo), found), indent=1))
+        typer.echo(json.dumps(_json(parts, named, found) | {"missing": [asdict(each) for each in missing]}, indent=1))
         return Exit.DONE
-    typer.echo("\n".join(_heading(job, len(todo))))
-    if todo:
+    for part in parts:
+        typer.echo("\n".join(_heading(part, named)))
+    if absent := lines(missing):
+        typer.echo("\n".join(absent))
+    if len(parts) > 1:
+        typer.echo(f"together: {sum(len(part.todo) for part in parts)} tasks to do, texts to generate: {_texts(parts)}")
+    if any(part.todo for part in parts):
         print_table(rows(found), COLUMNS)
         typer.echo("\n".join(notes(found)))
     return Exit.DONE
 
 
-def _heading(job: Job, num_todo: int) -> list[str]:
-    from poolbench_driver.plan.steering import generations
+@dataclass(frozen=True)
+class _Part:
+    """One run: what is left of it, without what the runs before it do, and the estimate of that."""
 
+    job: Job
+    todo: list[Task]
+    found: Estimate
+
+
+def _estimated(jobs: Sequence[Job], cluster: Cluster) -> list[_Part]:
+    parts: list[_Part] = []
+    before = set[str]()  # keys that the runs before make
+    for job in jobs:
+        left, committed = job.left()
+        todo = [task for task in left if not before.issuperset(task.outputs.values())]
+        rates = read_rates(job.session.artifacts, committed, {task.kind for task in todo})
+        parts.append(_Part(job, todo, estimate(job.plan, todo, committed | before, rates, cluster)))
+        before |= job.plan.keys
+    return parts
+
+
+def _texts(parts: Iterable[_Part]) -> Generations:
+    return sum((generations(part.job.plan.scope) for part in parts), start=Generations(0, 0, 0))
+
+
+def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
+    job, num_todo = part.job, len(part.todo)
     scope = job.plan.scope
     model = scope.model
     return [
         f"protocol {job.config.protocol}, budget {job.config.budget.name}",
+        *([f"set {', '.join(map(str, named))}"] if named else []),
         f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
         f"concepts {', '.join(job.config.concepts)}",
         f"{len(scope.strategies)} strategies, layers {scope.layers}"
@@ -62,17 +105,32 @@ def _heading(job: Job, num_todo: int) -> list[str]:
     ]
 
 
-def _json(job: Job, num_todo: int, found: Estimate) -> dict[str, Any]:
-    scope = job.plan.scope
+def _json(parts: Sequence[_Part], named: Sequence[Assignment], found: Estimate) -> dict[str, Any]:
+    """Return one object: of one run its settings and estimate; of several those of each, and the sum."""
+    common = {"set": {each.path: each.value for each in named}}
+    if len(parts) == 1:
+        return {**_own_json(parts[0]), **common, "estimate": estimate_as_json(found)}
+    return {
+        **common,
+        "runs": [{**_own_json(part), "estimate": estimate_as_json(part.found)} for part in parts],
+        "tasks_to_do": sum(len(part.todo) for part in parts),
+        "texts": asdict(_texts(parts)),
+        "estimate": estimate_as_json(found),
+    }
+
+
+def _own_json(part: _Part) -> dict[str, Any]:
+    job, scope = part.job, part.job.plan.scope
     return {
         "config_hash": job.config.config_hash(),
         "budget": job.config.budget.name,
         "model": scope.model.ref.id,
         "concepts": list(job.config.concepts),
         "strategies": [spec.id for spec in scope.strategies],
+        "layers": scope.layers,
         "tasks": len(job.plan.tasks),
-        "tasks_to_do": num_todo,
-        "estimate": estimate_as_json(found),
+        "tasks_to_do": len(part.todo),
+        "texts": asdict(generations(scope)),
     }
 
 

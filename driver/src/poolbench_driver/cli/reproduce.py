@@ -110,7 +110,7 @@ def _models(table: OfficialTable) -> str:
 
 
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
-    from poolbench_driver.cli.comparing import read_results
+    from poolbench_driver.comparison import read_results
     from poolbench_driver.reproduction import (
         RunRows,
         cell_rows,

@@ -135,6 +135,9 @@ class Generations:
     null: int
     unsteered: int  # at strength 0, once for all concepts
 
+    def __add__(self, other: Generations) -> Generations:
+        return Generations(self.steered + other.steered, self.null + other.null, self.unsteered + other.unsteered)
+
     def __str__(self) -> str:
         total = self.steered + self.null + self.unsteered
         parts = f"{self.steered:,} steered, {self.null:,} along null directions, {self.unsteered:,} unsteered"

@@ -12,7 +12,7 @@ from poolbench.runtime.settings import ClusterSettings
 from poolbench.suites.official import OfficialModel
 
 #: The driver of NVIDIA makes this file.
-_GPU_DEVICE = Path("/dev/nvidiactl")
+GPU_DEVICE = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Need:
 def needs_of(model: OfficialModel, corpus: str) -> list[Need]:
     """Return what a run of a model needs, in the order in which it would fail."""
     reference = MODEL_PRESETS[model.preset]
-    weights = _hub_cache() / ("models--" + reference.source.replace("/", "--"))
+    weights = hub_cache() / ("models--" + reference.source.replace("/", "--"))
     gated = " (gated: accept its licence there first)" if "gated" in reference.summary else ""
     return [
         Need("cluster", _has_cluster(), "make cluster-up PROFILE=gpu"),
-        Need("GPU on this machine", _GPU_DEVICE.exists(), "a cluster on other machines may have one"),
+        Need("GPU on this machine", GPU_DEVICE.exists(), "a cluster on other machines may have one"),
         Need(f"weights of {reference.source}", weights.is_dir(), f"from the Hugging Face hub into its cache{gated}"),
         Need(
             f"published corpus in {corpus}",
@@ -49,7 +49,7 @@ def _has_cluster() -> bool:
     return True
 
 
-def _hub_cache() -> Path:
+def hub_cache() -> Path:
     """Return the folder in which the Hugging Face libraries keep models."""
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()

@@ -1,8 +1,9 @@
 """Configuration: models, budgets and runs."""
 
+from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
-from poolbench.config.load import load_run_config
+from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config
 from poolbench.config.models import (
     MODEL_PRESETS,
     ModelRef,
@@ -20,6 +21,9 @@ from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 __all__ = [
     "BUDGETS",
     "MODEL_PRESETS",
+    "PUBLISHED_CORPUS",
+    "SCORERS",
+    "Assignment",
     "CorpusConfig",
     "ModelRef",
     "RunConfig",
@@ -32,6 +36,7 @@ __all__ = [
     "layer_at_depth",
     "load_run_config",
     "local_folder",
+    "read_assignments",
     "resolve_layers",
     "resolve_model",
 ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from poolbench.config.assignments import BESIDE_FIELDS, Assignment
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, limited
+from poolbench.config.models import MODEL_PRESETS
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 
@@ -23,6 +25,20 @@ DEMO_TEMPERATURE = 0.7
 DEMO_SCORER_LAYERS = 3
 _MAX_VALUES = 100_000
 _MAX_ISSUES = 20
+#: Folder of the published corpus, `nips234678/poolbench`, as `corpus import` writes it.
+PUBLISHED_CORPUS = "corpora/published"
+#: The board of the card leaves out S3, which it has and which costs the states of every head.
+CARD_STRATEGIES = ("card", "S3_iti_probe")
+#: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
+SCORERS: dict[str, dict[str, Any]] = {
+    "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
+    "published": {
+        "scorer_base": "nips234678/poolbench-bert-scorers",
+        "scorer_mode": "import",
+        "scorer_positive_label": "1",  # by index: the reference trains them with 1 for the concept
+    },
+    "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
+}
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 
 
@@ -39,27 +55,48 @@ def preset(name: str) -> dict[str, Any]:
             "scorer_mode": "head",
             "scorer_layers": DEMO_SCORER_LAYERS,
         }
+    if name == "card":
+        settings |= {
+            "protocol": "published",
+            "strategies": list(CARD_STRATEGIES),
+            "corpus": {"source": PUBLISHED_CORPUS},
+            "scorer_base": "bert-base-uncased",
+        }
     return settings
 
 
+def _card_layers(model: Any) -> dict[str, Any]:
+    """Return the layers that the reference measured and steered at; of another model none, so the defaults hold."""
+    found = MODEL_PRESETS.get(model) if isinstance(model, str) else None
+    if found is None or not found.card_layers:
+        return {}
+    return {"layers": list(found.card_layers), "steering_layer": found.card_steering_layer}
+
+
 def load_run_config(
-    path: Path | None, overrides: dict[str, Any], suites: Mapping[str, dict[str, Any]] | None = None
+    path: Path | None,
+    overrides: dict[str, Any],
+    suites: Mapping[str, dict[str, Any]] | None = None,
+    assignments: Sequence[Assignment] = (),
 ) -> RunConfig:
-    """Return the run configuration from YAML and command-line overrides.
+    """Return the run configuration from YAML, command-line overrides and single settings; later ones win.
 
     The key `preset` names the settings to start from; `budget` is a preset name or a mapping. A mapping for a section
     needs only what differs from the preset or the default. `suites` has the settings that a suite starts from, by its
     name. Raise ConfigError, with the file and each wrong field.
     """
-    values = {} if path is None else _read_yaml(path)
-    name = overrides.get("preset") or values.get("preset")
+    layers = [{} if path is None else _read_yaml(path), overrides, *(each.settings for each in assignments)]
+    name = next((found for layer in reversed(layers) if (found := layer.get("preset"))), None)
     merged: dict[str, Any] = preset(name) if name else {}
-    merged |= (suites or {}).get(str(overrides.get("suite") or values.get("suite")), {})
-    for layer in (values, overrides):
+    suite = next((found for layer in reversed(layers) if (found := layer.get("suite"))), None)
+    merged |= (suites or {}).get(str(suite), {})
+    for layer in layers:
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)
     merged.pop("preset", None)
-    limit = merged.pop("limit", None)
+    if name == "card":
+        merged = {**_card_layers(merged.get("model")), **merged}
+    limit = _limit(merged.pop("limit", None))
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -67,6 +104,12 @@ def load_run_config(
         more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
         raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
     return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _limit(value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -124,4 +167,4 @@ def _describe(issue: Any) -> str:
 
 def _field_names(section: StrictModel | None, prefix: list[str]) -> list[str]:
     fields = RunConfig.model_fields if section is None else type(section).model_fields
-    return [".".join([*prefix, name]) for name in fields] + ([] if prefix else ["preset", "limit"])
+    return [".".join([*prefix, name]) for name in fields] + ([] if prefix else list(BESIDE_FIELDS))

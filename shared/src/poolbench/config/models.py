@@ -22,6 +22,9 @@ class ModelRef:
     revision: str | None = None  # hub revision; None resolves to the newest and is recorded
     dtype: str = "float32"
     summary: str = ""
+    shape: tuple[int, int] | None = None  # blocks and width, where they are known without reading the model
+    card_layers: tuple[int, ...] = ()  # blocks that the reference measured, if it measured this model
+    card_steering_layer: int | None = None  # block that the reference steered at
 
     @property
     def is_local(self) -> bool:
@@ -34,11 +37,20 @@ MODEL_PRESETS: dict[str, ModelRef] = {
     for ref in (
         ModelRef("demo", "asset:demo_lm", None, "float32", "the demo language model this project trains and ships"),
         ModelRef("planted", "asset:planted_lm", None, "float32", "the planted suite's model, with weights set by hand"),
-        ModelRef("llama-3.1-8b", "meta-llama/Llama-3.1-8B", None, "bfloat16", "card model, 32 blocks, gated"),
-        ModelRef("gemma-2-9b", "google/gemma-2-9b", None, "bfloat16", "card model, 42 blocks, gated"),
-        ModelRef("mistral-7b-v0.3", "mistralai/Mistral-7B-v0.3", None, "bfloat16", "card model, 32 blocks"),
+        ModelRef(
+            "llama-3.1-8b", "meta-llama/Llama-3.1-8B", None, "bfloat16", "card model, 32 blocks, gated",
+            (32, 4096), (16, 24, 31), 31,
+        ),
+        ModelRef(
+            "gemma-2-9b", "google/gemma-2-9b", None, "bfloat16", "card model, 42 blocks, gated",
+            (42, 3584), (14, 28, 41), 28,
+        ),
+        ModelRef(
+            "mistral-7b-v0.3", "mistralai/Mistral-7B-v0.3", None, "bfloat16", "card model, 32 blocks",
+            (32, 4096), (8, 16, 24), 16,
+        ),
     )
-}
+}  # fmt: skip
 
 
 def assets_folder() -> Path:

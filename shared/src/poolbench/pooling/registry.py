@@ -2,15 +2,15 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from poolbench.contracts.bounds import MAX_NAME
-from poolbench.errors import CellError, ConfigError, UnknownStrategyError, shown
+from poolbench.errors import CellError, ConfigError, UnknownNameError, UnknownStrategyError, shown
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.signals import KEPT_SIGNALS, SIGNALS, from_source
 from poolbench.registry import Registry
@@ -50,6 +50,7 @@ class StrategySpec:
     readout: str | None = None  # readout of its parts, out of `poolbench.readouts`; None for weights or a reduction
     on_request: bool = False  # whether it runs only if it is named, because of its cost
     common_component: bool = False  # whether the prober first removes the common component of all train vectors
+    base: str = ""  # id of the strategy that this one is with other parameters, such as `W2_last_k`; else empty
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.needs) - set(NEEDS))
@@ -59,6 +60,11 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id} uses the concept's words; give it a parameter 'triggers'")
         if self.common_component and self.readout is not None:
             raise ConfigError(f"strategy {self.id}: the common component is taken out of vectors, not of parts")
+
+    @property
+    def settable(self) -> tuple[str, ...]:
+        """Return the parameters that a name may set, as in `W2_last_k:k=32`: the numbers among its parameters."""
+        return tuple(name for name, value in self.params.items() if type(value) in (int, float))
 
     @property
     def per_layer(self) -> bool:
@@ -95,8 +101,8 @@ class StrategySpec:
         return {"triggers": list(triggers)} if self.uses_concept_lexicon else {}
 
     def identity(self, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the part that enters artifact keys: id, version and the resolved parameters."""
-        return {"id": self.id, "version": self.version, "params": self.resolve(params)}
+        """Return the part that enters artifact keys: id (without parameters), version and the resolved parameters."""
+        return {"id": self.base or self.id, "version": self.version, "params": self.resolve(params)}
 
     @cached_property
     def params_model(self) -> type[BaseModel]:
@@ -115,7 +121,10 @@ class StrategySpec:
             raise ConfigError(f"strategy {self.id} has no parameter {shown(unknown[0])}; allowed: {allowed}")
         if params:
             self._check(params)
-        return {**self.params, **(params or {})}
+        resolved = {**self.params, **(params or {})}
+        if self.base and resolved != self.params:
+            raise ConfigError(f"strategy {self.id} fixes its parameters; to choose them, name {self.base}")
+        return resolved
 
     def _check(self, params: Mapping[str, Any]) -> None:
         try:
@@ -156,10 +165,68 @@ STRATEGIES = Registry(
 )
 
 
+@lru_cache(maxsize=1024)
+def _with_parameters(name: str) -> StrategySpec | None:
+    """Return the strategy that a name such as `W2_last_k:k=32` means; None for a name without parameters.
+
+    Parameters at their default are no part of the id, so that each strategy has one name.
+
+    Raises:
+        UnknownNameError: The strategy or the parameter is unknown; the message has the nearest ones.
+        ConfigError: A value has the wrong type or is out of bounds.
+    """
+    base, *texts = name.split(":")
+    if not texts:
+        return None
+    spec, given = STRATEGIES.get(base), dict[str, Any]()
+    for text in texts:
+        parameter, equals, value = text.partition("=")
+        if not equals or parameter in given:
+            wrong = "is given twice" if equals else "has no value"
+            raise ConfigError(f"strategy {shown(name)}: {shown(parameter)} {wrong}; write {base}:parameter=value")
+        if parameter not in spec.settable:
+            _refuse_parameter(spec, parameter)
+        given[parameter] = _number(value)
+    spec._check(given)
+    checked = spec.params_model.model_validate(given)
+    changed = {each: getattr(checked, each) for each in spec.settable if getattr(checked, each) != spec.params[each]}
+    if not changed:
+        return spec
+    written = ", ".join(f"{each} = {value}" for each, value in changed.items())
+    return replace(
+        spec,
+        id=spec.id + "".join(f":{each}={value}" for each, value in changed.items()),
+        summary=f"{spec.summary}; {written}",
+        params={**spec.params, **changed},
+        base=spec.id,
+    )
+
+
+def _refuse_parameter(spec: StrategySpec, parameter: str) -> None:
+    if spec.settable:
+        raise UnknownNameError(f"parameter of strategy {spec.id}", parameter, spec.settable)
+    others = ", ".join(other.id for other in STRATEGIES.all() if other.settable)
+    raise ConfigError(f"strategy {spec.id} has no parameter to set, got {shown(parameter)}; those with some: {others}")
+
+
+def _number(text: str) -> int | float | str:
+    """Return the number that a text means; the text itself, which no parameter accepts, if it means none."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+STRATEGIES.find = _with_parameters
+
+
 def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
     """Return the strategies to run, once each, in order; `card` and `extended` omit what runs on request only.
 
-    Raise UnknownStrategyError with the nearest valid ids.
+    A name may have parameters, such as `W2_last_k:k=32`; each combination is a strategy of its own. Raise
+    UnknownNameError with the nearest valid names, or ConfigError for a wrong value.
     """
     chosen: dict[str, StrategySpec] = {}
     for name in ("card",) if names is None else names:

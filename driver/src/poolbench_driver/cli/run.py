@@ -1,0 +1,190 @@
+"""run: measure pooling strategies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from poolbench.contracts.wire import Exit
+from poolbench.statuses import RunState
+from poolbench_driver.cli.runs import Output
+
+if TYPE_CHECKING:
+    from poolbench.config import Assignment, RunConfig
+    from poolbench_driver.estimate import Cluster
+    from poolbench_driver.job import Job
+    from poolbench_driver.rundir import RunFolder
+
+
+def run(
+    config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
+    preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
+    suite: Annotated[str | None, typer.Option(help="poolbench, or planted: check the strategies themselves.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Preset id, folder or Hugging Face id; several with commas, for one board.")
+    ] = None,
+    concepts: Annotated[str | None, typer.Option(help="Comma-separated concept ids, or 'all'.")] = None,
+    strategies: Annotated[str | None, typer.Option(help="Comma-separated ids or boards; default: card.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Comma-separated block indices or depths such as .5,1.0.")] = None,
+    metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
+    scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many passages per concept (train and test).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
+    activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
+    keep_activations: Annotated[bool, typer.Option(help="Store the per-token hidden states too.")] = False,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Any setting, such as budget.max_tokens=100; repeatable."),
+    ] = None,
+    output: Output = Path("runs"),
+    display: Annotated[str | None, typer.Option(help="rich, plain, json or none.")] = None,
+    max_failures: Annotated[int | None, typer.Option(help="Stop after more failed tasks than this.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Say what would be done and what it costs, and stop.")] = False,
+    gpus: Annotated[int, typer.Option(help="With --dry-run: GPUs of the cluster.")] = 0,
+    gpu_type: Annotated[str, typer.Option(help="With --dry-run: a100, b200, h100, h200 or l40s.")] = "h100",
+    price_per_gpu_hour: Annotated[float | None, typer.Option(help="With --dry-run: price of one GPU hour.")] = None,
+    replicas: Annotated[str | None, typer.Option(help="With --dry-run: such as prober=8,scorer=2.")] = None,
+    detach: Annotated[bool, typer.Option(help="Run in the background; follow it with watch.")] = False,
+) -> int:
+    """Measure pooling strategies; the same command again continues a run."""
+    flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
+    flags["suite"] = suite
+    flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
+    flags |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
+    flags |= {"keep_activations": keep_activations or None, **_scorers(scorers)}
+    configs, named = _configs(config, flags, _models(model), sets or [], activations)
+    if dry_run:
+        from poolbench_driver.cli.dry_run import cluster_of
+
+        return _dry_run(configs, cluster_of(gpus, gpu_type, price_per_gpu_hour, replicas), named, display)
+    return _run(configs, output, display, max_failures, detach=detach)
+
+
+def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
+    from poolbench_driver.cli.dry_run import show_dry_run
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.series import prepare_dry
+
+    open_display(display).close()  # a wrong name is refused, as for a run
+    jobs, missing = prepare_dry(configs, open_session())
+    return show_dry_run(jobs, cluster, named, missing, as_json=display == "json")
+
+
+def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.series import prepare_all, run_all
+
+    shown = open_display(display)
+    jobs = prepare_all(configs, open_session())  # wrong names are reported first, because that needs no cluster
+    folder = _new_folder(jobs[0], output)
+    if detach:
+        return _detach(folder, num_later=len(jobs) - 1)
+    if len(jobs) > 1:
+        return run_all(jobs, output, lambda: open_display(display), max_failures)
+    return jobs[0].run(folder, shown, max_failures)
+
+
+def _new_folder(job: Job, output: Path) -> RunFolder:
+    """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
+    from poolbench_driver.cluster.fitness import check_session
+    from poolbench_driver.rundir import RunFolder
+
+    for note in check_session(job.session):
+        typer.echo(note, err=True)
+    return RunFolder.create(output, job.config)
+
+
+COMMANDS = (run,)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [part.strip() for part in text.split(",") if part.strip()] if text else None
+
+
+def _scorers(name: str | None) -> dict[str, Any]:
+    from poolbench.config import SCORERS
+    from poolbench.errors import UnknownNameError
+
+    if name is not None and name not in SCORERS:
+        raise UnknownNameError("kind of scorers", name, SCORERS)
+    return SCORERS[name] if name else {}
+
+
+def _models(text: str | None) -> list[str]:
+    """Return the models of a command, each once. A folder may have a comma in its name."""
+    from poolbench.config import local_folder
+
+    if text is None:
+        return []
+    return [text] if local_folder(text) is not None else list(dict.fromkeys(_names(text) or []))
+
+
+def _configs(
+    config: Path | None, flags: Mapping[str, Any], models: list[str], sets: list[str], activations: str | None
+) -> tuple[list[RunConfig], list[Assignment]]:
+    """Return the settings of each model's run: the file's, overridden by an import's, by the flags, and by `--set`.
+
+    The settings that `--set` named are returned too.
+    """
+    from poolbench.config import load_run_config, read_assignments
+    from poolbench_driver.suites import SETTINGS
+
+    named = read_assignments(sets)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if config is None and not any(each.path == "preset" for each in named):
+        given.setdefault("preset", "demo")
+    if models and any(each.path == "model" for each in named):
+        raise typer.BadParameter("--model and --set model name two models; give one of them")
+    if activations:
+        if models or any(each.path == "model" for each in named):
+            raise typer.BadParameter("--activations and --model name two models; give one")
+        given = {**_import_settings(activations), **given}
+    each_given = [{**given, "model": model} for model in models] or [given]
+    return [load_run_config(config, own, SETTINGS, named) for own in each_given], named
+
+
+def _import_settings(name: str) -> dict[str, Any]:
+    """Return the settings that measure all of an import; flags may still narrow them."""
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.imports.record import load_import
+
+    return load_import(open_session().artifacts, name).settings()
+
+
+def _layers(text: str | None) -> list[int | float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) if "." in part else int(part) for part in _names(text) or []]
+    except ValueError:
+        raise typer.BadParameter(f"--layers {text}: use block indices such as 2,4 or depths such as .5,1.0") from None
+
+
+def _detach(folder: RunFolder, *, num_later: int) -> int:
+    """Start this command without --detach in a session of its own, which outlives the terminal."""
+    log = folder.file("driver.log")
+    arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "poolbench_driver.cli", *arguments, "--display", "plain"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+    folder.write_state(RunState.STARTING, pid=process.pid)
+    follow = f"poolbench-driver watch {folder.id} --output {folder.path.parent}"
+    later = f", and {num_later} more models after it" if num_later else ""
+    typer.echo(f"{folder.id} runs as process {process.pid}{later}; log in {log}; follow it: {follow}")
+    return Exit.DONE

@@ -1,0 +1,177 @@
+"""The runs of one command: one for each model, in turn, and a board over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from poolbench.config import RunConfig
+from poolbench.contracts.wire import Exit
+from poolbench.errors import PoolbenchError
+from poolbench.statuses import RunState
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.comparison import join_rows, read_results
+from poolbench_driver.imports.record import is_imported
+from poolbench_driver.job import Job, prepare
+from poolbench_driver.missing import Missing, lines, missing_of, require_all, with_stand_ins
+from poolbench_driver.plan.scope import resolve_names
+from poolbench_driver.report.markdown import ranks_markdown
+from poolbench_driver.report.ranks import PRIMARY, build_ranks, ranked_metrics
+from poolbench_driver.run.progress import Display
+from poolbench_driver.rundir import RunFolder, run_id
+
+#: Folder of the boards below the folder of the runs.
+BOARDS = "boards"
+
+
+def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
+    """Plan the run of every model before any starts.
+
+    Wrong names are reported first, then everything that is missing, then what only a plan can find; an error names the
+    model where there are several. What is missing and stops no run is printed.
+    """
+    needy = [config for config in configs if not _brings_all(config)]
+    for config in needy:
+        resolve_names(config)
+    found = [each for config in needy for each in missing_of(config, session)]
+    for line in lines([each for each in found if not each.stops]):
+        _say(line)
+    require_all(found)
+    return [_named(partial(prepare, config, session), config, configs) for config in configs]
+
+
+def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Missing]]:
+    """Plan the run of every model to count its work, also where something is missing, which is returned."""
+    jobs, found = [], list[Missing]()
+    for config in configs:
+        if _brings_all(config):
+            jobs.append(prepare(config, session))
+            continue
+        counted, model, absent = with_stand_ins(config, session)
+        job = _named(partial(prepare, counted, session, model), config, configs)
+        found += [*missing_of(config, session), *absent]
+        jobs.append(replace(job, config=job.config.model_copy(update={"corpus": config.corpus})))
+    return jobs, found
+
+
+def _brings_all(config: RunConfig) -> bool:
+    """Return whether a run needs nothing beside what is registered with it: an import's, or the planted suite's."""
+    return is_imported(config.model) or config.suite == "planted"
+
+
+def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:
+    try:
+        return planned()
+    except PoolbenchError as error:
+        if len(configs) > 1:
+            error.args = (f"{config.model}: {error}",)
+        raise
+
+
+def run_all(jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None) -> int:
+    """Run each job, then write the board over all of them; return the worst exit code.
+
+    The model of a job that fails does not stop the others. A lost cluster, a cancellation and Ctrl-C do. The same
+    command continues: runs that are complete send nothing.
+    """
+    worst: int = Exit.DONE
+    for number, job in enumerate(jobs, start=1):
+        folder = RunFolder.create(output, job.config)
+        _say(f"model {number} of {len(jobs)}: {job.config.model}, run {folder.id}")
+        try:
+            code = job.run(folder, open_display(), max_failures)
+        except PoolbenchError as error:
+            if error.retryable:
+                raise
+            _say(f"error: {job.config.model}: {error}")
+            code = Exit.FAILURES
+        worst = max(worst, code)
+        if folder.read_state().get("state") == RunState.CANCELLED:
+            _say(f"{folder.id} was cancelled, so the models after it are not run; the same command continues")
+            return worst
+    return max(worst, _show_board(jobs, output))
+
+
+def _show_board(jobs: Sequence[Job], output: Path) -> int:
+    """Write and print the board; return the exit code, which is 1 if a model is missing from it."""
+    folders = [RunFolder(output / run_id(job.config)) for job in jobs]
+    there = [folder for folder in folders if folder.file("results.parquet").is_file()]
+    for job, folder in zip(jobs, folders, strict=True):
+        if folder not in there:
+            _say(f"the board is without {job.config.model}: {folder.id} has no results")
+    if not there:
+        return Exit.FAILURES
+    board = Board.of(there)
+    file = board.write(output / BOARDS)
+    print("\n".join(board.section(PRIMARY)).lstrip() or f"nothing was ranked on {PRIMARY}")
+    print(f"board: {file}")
+    return Exit.DONE if len(there) == len(folders) else Exit.FAILURES
+
+
+@dataclass(frozen=True)
+class Board:
+    """The ranks over the runs of several models."""
+
+    runs: list[dict[str, Any]]  # one entry per run: model, revision, layers, digest
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, folders: Sequence[RunFolder]) -> Board:
+        """Return the board over some runs; raise ConfigError if their figures are not comparable."""
+        found = [read_results(folder) for folder in folders]
+        runs = [
+            {
+                "run": folder.id,
+                "model": rows[0]["model"],
+                "revision": rows[0]["model_revision"],
+                "layers": sorted(
+                    {row["layer"] for row in rows if row["metric"] == PRIMARY and row["layer"] is not None}
+                ),
+                "results_digest": folder.read_state().get("results_digest"),
+            }
+            for folder, rows in zip(folders, found, strict=True)
+        ]
+        return cls(runs, join_rows(found))
+
+    @property
+    def id(self) -> str:
+        """Return a name for the board, which depends on its runs alone."""
+        return "board-" + hashlib.sha256(json.dumps(sorted(run["run"] for run in self.runs)).encode()).hexdigest()[:8]
+
+    def section(self, metric: str) -> list[str]:
+        """Return the ranks on one metric as Markdown: overall, by family, concept family and model."""
+        return ranks_markdown(build_ranks(self.rows, metric))
+
+    def write(self, folder: Path) -> Path:
+        """Write the board as Markdown and JSON; return the path of the former."""
+        folder.mkdir(parents=True, exist_ok=True)
+        metrics = ranked_metrics(self.rows)
+        ranks = {metric: build_ranks(self.rows, metric).to_json() for metric in metrics}
+        _replace(folder / f"{self.id}.json", json.dumps({"runs": self.runs, "ranks": ranks}, indent=1))
+        parts = [f"# Ranks over {len(self.runs)} models\n", *(_line(run) for run in self.runs)]
+        for metric in metrics:
+            parts += self.section(metric)
+        return _replace(folder / f"{self.id}.md", "\n".join(parts) + "\n")
+
+
+def _line(run: dict[str, Any]) -> str:
+    layers = ", ".join(map(str, run["layers"])) or "none"
+    where = f"run {run['run']}, D1 at layers {layers}, results digest {run['results_digest']}"
+    return f"- {run['model']} at {run['revision']}: {where}"
+
+
+def _replace(file: Path, text: str) -> Path:
+    partial = file.with_name(f".{file.name}")
+    partial.write_text(text, "utf-8")
+    partial.replace(file)
+    return file
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,153 @@
+"""The preset `card`: its settings and numbers, and what a run says that cannot have all of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver.tests.conftest import Driver
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import MODEL_PRESETS, load_run_config
+from poolbench.pooling.registry import card_ids
+from poolbench.suites.official import official_table
+from poolbench_driver.plan.scope import resolve_names
+
+MODELS = official_table("official").models
+SCORERS = ("bert", "published", "minilm")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster on this machine of which only the folders exist, and an empty cache of the Hugging Face libraries."""
+    folders = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "none"}
+
+
+def dry_run(driver: Driver, environment: dict[str, str], *arguments: str) -> dict[str, Any]:
+    done = driver(environment, "run", "--preset", "card", *arguments, "--dry-run", "--display", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_preset_is_the_card() -> None:
+    config, strategies = resolve_names(load_run_config(None, {"preset": "card", "model": "gemma-2-9b"}))
+    assert {spec.id for spec in strategies} == set(card_ids()) and len(strategies) == 19
+    assert len(config.concepts) == 17
+    assert (config.protocol, config.corpus.source) == ("published", "corpora/published")
+    assert (config.scorer_base, config.scorer_mode, config.scorer_layers) == ("bert-base-uncased", "full", None)
+    budget = config.budget
+    assert (len(budget.strengths), budget.num_openings, budget.max_tokens) == (12, 10, 200)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.preset)
+def test_its_layers_are_those_of_the_reference(model: Any) -> None:
+    config = load_run_config(None, {"preset": "card", "model": model.preset})
+    assert (config.layers, config.steering_layer) == (model.layers, model.best_layer)
+    num_blocks, _ = MODEL_PRESETS[model.preset].shape or (0, 0)
+    assert max(model.layers) < num_blocks
+
+
+def test_layers_that_are_given_win_and_other_models_have_the_default() -> None:
+    given = load_run_config(None, {"preset": "card", "model": "gemma-2-9b", "layers": [7]})
+    assert (given.layers, given.steering_layer) == ((7,), 28)
+    other = load_run_config(None, {"preset": "card", "model": "owner/other"})
+    assert (other.layers, other.steering_layer) == (None, 0.5)
+    assert load_run_config(None, {"preset": "full", "model": "gemma-2-9b"}).layers is None
+
+
+def test_a_dry_run_shows_the_numbers_of_the_card(driver: Driver, environment: dict[str, str]) -> None:
+    done = driver(environment, "run", "--preset", "card", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "(38,760 steered, 10,200 along null directions, 10 unsteered)" in done.stdout
+    assert "protocol published, budget card" in done.stdout and "19 strategies" in done.stdout
+    found = dry_run(driver, environment)
+    assert (len(found["concepts"]), len(found["strategies"])) == (17, 19)
+    assert found["texts"] == {"steered": 38_760, "null": 10_200, "unsteered": 10}
+
+
+def test_a_dry_run_of_the_three_models_sums_them(driver: Driver, environment: dict[str, str]) -> None:
+    found = dry_run(driver, environment, "--model", ",".join(model.preset for model in MODELS), "--gpus", "4")
+    assert [run["layers"] for run in found["runs"]] == [list(model.layers) for model in MODELS]
+    assert found["texts"]["steered"] == 3 * 38_760
+    assert found["estimate"]["total"]["gpu_hours"]["expected"] > 0
+    missing = [each["what"] for each in found["missing"]]
+    assert any(what.startswith("google/gemma-2-9b (") for what in missing)
+
+
+def test_what_is_missing_is_said_before_the_start_with_its_flag(driver: Driver, environment: dict[str, str]) -> None:
+    done = driver(environment, "run", "--preset", "card")
+    assert done.returncode == 2
+    assert "the run cannot start, 2 missing: no corpus in corpora/published" in done.stderr
+    assert "bert-base-uncased is not in the Hugging Face cache" in done.stderr
+    for flag in ("--corpus", "--scorers published", "--scorers minilm", "--model llama-3.1-8b"):
+        assert flag in done.stderr
+    assert "corpus import" in done.stderr
+
+
+def test_a_wrong_name_is_reported_before_what_is_missing(driver: Driver, environment: dict[str, str]) -> None:
+    done = driver(environment, "run", "--preset", "card", "--strategies", "A1_meen")
+    assert done.returncode == 2 and "did you mean A1_mean" in done.stderr and "missing" not in done.stderr
+
+
+def corpus(folder: Path, *names: str) -> str:
+    """A corpus folder that has files of some concepts, without passages for scorers."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for part in ("train_pos", "train_neg", "test_pos", "test_neg"):
+            (folder / name / f"{part}.jsonl").write_text("{}\n")
+    return str(folder)
+
+
+def test_concepts_that_the_corpus_lacks_are_named(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "corpus", "hedging", "contrast")
+    asked = ("--corpus", folder, "--concepts", "hedging,toxicity,contrast")
+    done = driver(environment, "run", "--preset", "card", "--scorers", "minilm", *asked)
+    assert done.returncode == 2
+    assert f"no passages of toxicity in {folder}; use --concepts hedging,contrast" in done.stderr
+    note = f"note: no passages to train scorers of hedging, contrast in {folder}: their D2 and D3 will be null"
+    assert note in done.stderr and "--scorers published" in done.stderr
+
+
+@pytest.mark.parametrize(("scorers", "is_missing"), zip(SCORERS, (True, True, False), strict=True))
+def test_scorers_are_looked_for_where_they_would_be(
+    driver: Driver, environment: dict[str, str], tmp_path: Path, scorers: str, is_missing: bool
+) -> None:
+    def missing() -> list[str]:
+        found = dry_run(driver, environment, "--corpus", "planted", "--scorers", scorers)
+        return [each["what"] for each in found["missing"] if each["what"].startswith("scorers: ")]
+
+    assert bool(missing()) == is_missing
+    for name in ("bert-base-uncased", "nips234678--poolbench-bert-scorers"):
+        (tmp_path / "hub" / f"models--{name}" / "snapshots" / "0").mkdir(parents=True)
+    assert missing() == []
+
+
+def test_a_cluster_elsewhere_may_have_what_this_machine_lacks(driver: Driver, environment: dict[str, str]) -> None:
+    away = {**environment, "POOLBENCH_HTTP": "http://192.0.2.1:9"}
+    found = dry_run(driver, away, "--corpus", "planted")
+    assert [each["stops"] for each in found["missing"] if each["what"].startswith("scorers: ")] == [False]
+
+
+def test_kinds_of_scorers_are_checked(driver: Driver, environment: dict[str, str]) -> None:
+    done = driver(environment, "run", "--scorers", "brt")
+    assert done.returncode == 2 and "did you mean bert" in done.stderr
+
+
+def test_d1_needs_no_scorers(driver: Driver, environment: dict[str, str]) -> None:
+    found = dry_run(driver, environment, "--corpus", "planted", "--metrics", "d1")
+    assert [each["what"] for each in found["missing"]] == ["model demo is not a model of the card"]
+
+
+def test_every_concept_is_asked_for_by_default() -> None:
+    config, _ = resolve_names(load_run_config(None, {"preset": "card"}))
+    assert list(config.concepts) == [concept.id for concept in CONCEPTS.all()]

@@ -1,0 +1,208 @@
+"""One command for several models: a run for each, in turn, and a board over all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from driver.tests.conftest import BUDGET, WIDTH, Driver, SteeredArtifacts
+from driver.tests.loop_bench import Bench, Notes, job_of
+
+from poolbench.config import ModelRef, asset_path, load_run_config
+from poolbench.errors import EndpointError, InputError, LayerError
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.runtime.settings import ClusterSettings
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.job import Job
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.plan import Scope, make_plan
+from poolbench_driver.records import RunRecords
+from poolbench_driver.run.progress import Display
+from poolbench_driver.rundir import run_id
+from poolbench_driver.series import BOARDS, prepare_all, run_all
+
+MODELS = {"first": 6, "second": 8}
+NAMES = ("A1_mean", "L5_keyword")
+
+
+class Watched(Notes):
+    """A display that calls a function when its run starts."""
+
+    def __init__(self, at_start: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.at_start = at_start
+
+    def start(self, totals: Counter[str]) -> None:
+        self.at_start()
+
+
+@pytest.fixture
+def jobs(bench: Bench) -> list[Job]:
+    """The runs of two models of different depth, with all artifacts of both."""
+    found = []
+    for model, num_blocks in MODELS.items():
+        settings = {"model": model, "concepts": ["contrast", "hedging"], "layers": [1, 1.0], "budget": BUDGET}
+        config = load_run_config(None, {"preset": "demo", "steering": {"temperature": 0.0}, **settings})
+        info = ModelInfo(ModelRef(model, "somewhere", f"local-{model}", "float32"), num_blocks, WIDTH)
+        plan = make_plan(Scope(config, info, tuple(STRATEGIES.get(name) for name in NAMES)))
+        made = SteeredArtifacts(bench.root / "store", plan)
+        made.artifacts = bench.artifacts
+        made.write(lambda key, opening, strength, scorer: 0.3 + 0.1 * strength)
+        for key in plan.keys:
+            if not bench.artifacts.exists(key):
+                bench.artifacts.write_table(key, pa.table({"unread": [1]}))
+        found.append(job_of(bench, plan))
+    return found
+
+
+def boards(output: Path) -> list[Path]:
+    return sorted((output / BOARDS).glob("*"))
+
+
+def test_the_board_holds_every_model(jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_all(jobs, tmp_path, Watched, None) == 0
+    as_json, as_markdown = boards(tmp_path)
+    found = json.loads(as_json.read_text())
+    assert [(run["model"], run["layers"]) for run in found["runs"]] == [("first", [1, 5]), ("second", [1, 7])]
+    assert [run["run"] for run in found["runs"]] == [run_id(job.config) for job in jobs]
+    (best, other) = found["ranks"]["d1.auroc"]["standings"]
+    assert (best["strategy"], other["strategy"]) == NAMES
+    text = as_markdown.read_text()
+    assert "# Ranks over 2 models" in text and "| strategy | first (2) | second (2) |" in text
+    assert "## Ranks on d2.scp" in text
+    printed = capsys.readouterr()
+    assert "## Ranks on d1.auroc: 2 concepts" in printed.out and f"board: {as_markdown}" in printed.out
+    assert "model 2 of 2: second" in printed.err
+
+
+def test_the_same_command_writes_the_same_board(jobs: list[Job], tmp_path: Path) -> None:
+    run_all(jobs, tmp_path, Watched, None)
+    before = [file.read_bytes() for file in boards(tmp_path)]
+    assert run_all(jobs, tmp_path, Watched, None) == 0
+    assert [file.read_bytes() for file in boards(tmp_path)] == before
+
+
+def stopping(error: BaseException) -> Callable[[], Display]:
+    """Displays of which the second raises an error."""
+    calls = []
+
+    def raised() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise error
+
+    return lambda: Watched(raised)
+
+
+def test_an_interrupted_command_continues(jobs: list[Job], tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run_all(jobs, tmp_path, stopping(KeyboardInterrupt()), None)
+    assert boards(tmp_path) == []
+    assert run_all(jobs, tmp_path, Watched, None) == 0
+    assert len(boards(tmp_path)) == 2
+
+
+def test_a_model_that_fails_is_named_and_missing_from_the_board(
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_all(jobs, tmp_path, stopping(InputError("its window is too short")), None) == 1
+    printed = capsys.readouterr().err
+    assert "error: second: its window is too short" in printed and "the board is without second" in printed
+    assert len(json.loads(boards(tmp_path)[0].read_text())["runs"]) == 1
+
+
+def test_a_model_that_fails_does_not_stop_those_after_it(jobs: list[Job], tmp_path: Path) -> None:
+    assert run_all([jobs[1], jobs[0]], tmp_path, stopping(InputError("x")), None) == 1
+    assert [run["model"] for run in json.loads(boards(tmp_path)[0].read_text())["runs"]] == ["second"]
+
+
+def test_a_lost_cluster_stops_the_command(jobs: list[Job], tmp_path: Path) -> None:
+    with pytest.raises(EndpointError):
+        run_all(jobs, tmp_path, stopping(EndpointError("the store is gone")), None)
+
+
+def test_a_cancelled_run_stops_those_after_it(
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifacts = jobs[0].session.artifacts
+    artifacts.delete(next(iter(jobs[0].plan.probes.concepts["contrast"].measures.values())))
+    records = RunRecords(artifacts.store)
+    assert run_all(jobs, tmp_path, lambda: Watched(lambda: records.cancel(run_id(jobs[0].config))), None) == 1
+    assert "was cancelled, so the models after it are not run" in capsys.readouterr().err
+    assert not (tmp_path / run_id(jobs[1].config)).exists()
+
+
+def test_an_error_before_the_start_names_the_model(bench: Bench) -> None:
+    configs = [load_run_config(None, {"preset": "demo", "model": model, "layers": [9]}) for model in ("demo", "other")]
+    settings = ClusterSettings("", "", http_address="http://127.0.0.1:9")
+    session = Session(settings, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
+    with pytest.raises(LayerError, match=r"^demo: layer 9 is out of range"):
+        prepare_all(configs, session)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster of which only the folders exist."""
+    folders = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+    }
+    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "none"}
+
+
+@pytest.fixture
+def other_model(tmp_path: Path) -> str:
+    """A model of four blocks: what planning reads of it."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(asset_path("demo_lm") / name, folder)
+    config = json.loads((asset_path("demo_lm") / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    return str(folder)
+
+
+def test_a_dry_run_sums_the_models(driver: Driver, environment: dict[str, str], other_model: str) -> None:
+    def found(models: str) -> dict[str, Any]:
+        arguments = ("run", "--model", models, "--concepts", "contrast,hedging", "--dry-run", "--gpus", "1")
+        done = driver(environment, *arguments, "--display", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    demo, other, both = found("demo"), found(other_model), found(f"demo,{other_model}, demo")
+    assert [run["layers"] for run in both["runs"]] == [[2, 4, 5], [1, 2, 3]]
+    assert {name: 2 * demo["texts"][name] for name in demo["texts"]} == both["texts"]
+    shared = demo["tasks_to_do"] + other["tasks_to_do"] - both["tasks_to_do"]
+    tasks = {stage["kind"]: stage["tasks"] for stage in demo["estimate"]["stages"]}
+    assert shared == tasks["pooler.annotate"] + tasks["scorer.train"]  # they do not depend on the model
+    totals = [each["estimate"]["total"]["gpu_hours"]["expected"] for each in (*both["runs"], both)]
+    assert totals[2] == pytest.approx(sum(totals[:2]), rel=1e-3)
+
+
+def test_a_dry_run_shows_each_model_and_all(driver: Driver, environment: dict[str, str], other_model: str) -> None:
+    done = driver(environment, "run", "--model", f"demo,{other_model}", "--concepts", "contrast", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "model demo (6 blocks" in done.stdout and "(4 blocks" in done.stdout
+    assert "together: " in done.stdout and done.stdout.count("stage") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--model", "demo,dmeo"), "did you mean demo"),
+        (("--model", "demo", "--set", "model=demo"), "two models"),
+    ],
+)
+def test_wrong_models_are_refused(
+    driver: Driver, environment: dict[str, str], arguments: tuple[str, ...], expected: str
+) -> None:
+    done = driver(environment, "run", *arguments)
+    assert done.returncode == 2 and expected in done.stderr
