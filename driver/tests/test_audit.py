@@ -18,6 +18,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
+from poolbench.corpora.groups import infer_documents
 from poolbench.corpora.planted import build_planted
 from poolbench.corpora.surface import TEXT_FEATURES
 from poolbench.statuses import Status
@@ -104,6 +105,15 @@ def test_a_document_that_swallows_a_corpus_is_found(clean: list[Row]) -> None:
     found = audited([{**row, "doc_id": "d/one"} if row["passage_id"] in swallowed else row for row in clean])
     assert found.verdict is Verdict.SHORT
     assert found.reasons == ("one document, or chain of pairs, has 30% of the train passages; at most 20% may be",)
+
+
+def test_boilerplate_does_not_make_one_document_of_a_corpus(clean: list[Row]) -> None:
+    footer = " This page was made by the town library and may be copied by all readers for their own use."
+    rows = [{**row, "text": row["text"] + footer, "doc_id": None} for row in clean if row["split"] == "train"]
+    inferred = infer_documents(pa.Table.from_pylist(rows, PASSAGES))
+    found = audit(CONCEPTS.get(CLEAN), inferred, num_bootstrap=200)
+    assert found.training.largest_group < 0.05
+    assert (found.verdict, found.reasons) == (Verdict.PASS, ())
 
 
 def test_few_documents_are_short(clean: list[Row]) -> None:
