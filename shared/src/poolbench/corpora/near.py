@@ -15,6 +15,8 @@ NEAR_DUPLICATE = 0.2
 FREQUENT = 20
 #: Rows that are compared with all others at once; bounds the memory of the comparison.
 _BLOCK = 4096
+#: Parts that the 8-grams are sorted in; bounds the memory of sorting.
+_PARTS = 16
 _WORD = re.compile(r"\w+")
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -29,7 +31,7 @@ def near_duplicates(texts: Sequence[str], share: float = NEAR_DUPLICATE) -> tupl
         share: Smallest share of the 8-grams of the shorter text, above 0.
     """
     grams, sizes = _shingles(texts)
-    rows = np.repeat(np.arange(len(texts)), sizes)
+    rows = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
     links, chains = _links(grams, rows, len(texts))
     found = [*_similar(links, chains, sizes, share)]
     if not found:
@@ -67,6 +69,24 @@ def _mixed(values: np.ndarray) -> np.ndarray:
 
 def _links(grams: np.ndarray, rows: np.ndarray, num_texts: int) -> tuple[csr_array, csr_array]:
     """Return which texts hold which rarer 8-grams [n, g], and how many frequent ones neighbours share [n, n]."""
+    held_by, columns, ends = [], [], []
+    num_columns = 0
+    for part in range(_PARTS):  # equal 8-grams are in one part
+        inside = np.flatnonzero(grams % np.uint64(_PARTS) == part)
+        own_rows, own_columns, own_ends = _links_of_part(grams[inside], rows[inside])
+        held_by.append(own_rows)
+        columns.append(own_columns + num_columns)
+        ends.append(own_ends)
+        num_columns += int(own_columns.max(initial=-1)) + 1
+    rare = np.concatenate(held_by), np.concatenate(columns)
+    links = csr_array((np.ones(len(rare[0]), dtype=np.int32), rare), shape=(num_texts, max(1, num_columns)))
+    first, second = np.concatenate(ends, axis=1)
+    ones = np.ones(len(first), dtype=np.int32)
+    return links, csr_array(coo_array((ones, (first, second)), shape=(num_texts, num_texts)))
+
+
+def _links_of_part(grams: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return text and number of each rarer 8-gram, and the neighbours [2, e] that share a frequent one."""
     order = np.argsort(grams, kind="stable")  # stable: the texts of one 8-gram stay in their order
     grams, rows = grams[order], rows[order]
     starts = np.flatnonzero(np.r_[True, grams[1:] != grams[:-1]]) if len(grams) else np.zeros(0, dtype=int)
@@ -74,12 +94,8 @@ def _links(grams: np.ndarray, rows: np.ndarray, num_texts: int) -> tuple[csr_arr
     held = np.repeat(holders, holders)
     rare = (held > 1) & (held <= FREQUENT)
     columns = np.unique(np.repeat(np.arange(len(starts)), holders)[rare], return_inverse=True)[1]
-    shape = (num_texts, int(columns.max(initial=0)) + 1)
-    links = csr_array((np.ones(len(columns), dtype=np.int32), (rows[rare], columns)), shape=shape)
     follows = (held > FREQUENT)[1:] & (grams[1:] == grams[:-1])
-    ends = rows[:-1][follows], rows[1:][follows]
-    chains = coo_array((np.ones(len(ends[0]), dtype=np.int32), ends), shape=(num_texts, num_texts))
-    return links, csr_array(chains)
+    return rows[rare], columns, np.stack([rows[:-1][follows], rows[1:][follows]])
 
 
 def _similar(
