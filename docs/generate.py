@@ -14,7 +14,7 @@ from types import ModuleType
 import yaml
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.contracts.results import COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
+from poolbench.contracts.results import AUDIT_SCHEMA, COSINE_SCHEMA, IDENTITY, RESULT_SCHEMA, RESULTS_VERSION, VOLATILE
 from poolbench.pooling.registry import StrategySpec, strategies_of
 from poolbench.pooling.signals import SIGNALS
 
@@ -96,9 +96,9 @@ def _concept_row(concept: Concept) -> Sequence[str]:
 
 
 def results() -> str:
-    """Return the page with the columns of results.parquet and cosines.parquet."""
+    """Return the page with the columns of results.parquet, cosines.parquet and audit.parquet."""
     texts = yaml.safe_load((FOLDER / "columns.yaml").read_text("utf-8"))
-    columns, cosines = texts["results.parquet"], texts["cosines.parquet"]
+    columns, cosines, audit = (texts[f"{name}.parquet"] for name in ("results", "cosines", "audit"))
     rows = [(f"`{field.name}`", str(field.type), _role(field.name), columns[field.name]) for field in RESULT_SCHEMA]
     return _page(
         [
@@ -113,6 +113,13 @@ def results() -> str:
             _table(
                 ("column", "type", "holds"),
                 [(f"`{field.name}`", str(field.type), cosines[field.name]) for field in COSINE_SCHEMA],
+            ),
+            "## Columns of audit.parquet",
+            "The table has one row per concept and check of its passages ([metrics.md](metrics.md#confounds)). A "
+            "concept that could not be audited has one row, without check.",
+            _table(
+                ("column", "type", "holds"),
+                [(f"`{field.name}`", str(field.type), audit[field.name]) for field in AUDIT_SCHEMA],
             ),
         ]
     )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from poolbench.corpora.groups import connected_groups
 from poolbench.errors import CellError
-from poolbench_prober.inputs.corpus import grouped_folds
+from poolbench.statistics import grouped_folds
 
 
 def test_groups_are_connected_components():

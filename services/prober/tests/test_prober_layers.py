@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from poolbench.errors import CellError
+from poolbench.statistics import grouped_folds
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.d1.cell import ProbedCell
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.nested import best_layer, nested_measures
-from poolbench_prober.inputs.corpus import Passages, grouped_folds
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 
 

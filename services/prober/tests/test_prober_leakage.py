@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from poolbench.statistics import auroc
-from poolbench_prober.inputs.corpus import grouped_folds
+from poolbench.statistics import auroc, grouped_folds
 from poolbench_prober.solver import fit_probes
 
 

@@ -13,6 +13,7 @@ from poolbench import __version__
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts
 from poolbench.suites import RankBoard, concept_check_rows, layer_stability, metric_info, rank_board, to_rows
+from poolbench_driver.assemble.confounds import Confounds
 from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
 from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
@@ -38,6 +39,8 @@ def assemble(
     rows = [row for own in probes for row in d1_rows(plan.scope, own, source)]
     rows += [row for own in probes for row in nested_rows(own, source)]
     rows += concept_check_rows(rows)
+    confounds = Confounds.of(plan, source)
+    rows += [row for own in probes for row in confounds.rows(own)]
     rows += to_rows(layer_stability(rows, "d1.auroc", seed=plan.scope.config.seed))
     tables: dict[str, list[Row]] = {"curves": [], "text_scores": []}
     if plan.steering:
@@ -65,6 +68,7 @@ def assemble(
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
         "cosines": cosine_table(plan, source),
+        "audit": confounds.table(),
         "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
         **{name: pa.Table.from_pylist(content) for name, content in tables.items()},
         **published,

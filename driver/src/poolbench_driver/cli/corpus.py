@@ -29,11 +29,15 @@ def build(
 
 
 @app.command()
-def validate(folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")], concepts: Concepts = None) -> int:
-    """Check every construction rule; exit code 1 when one is broken."""
-    from poolbench_driver.corpora.folders import validate_folder
+def validate(
+    folder: Annotated[Path, typer.Argument(help="Folder of JSONL files.")],
+    concepts: Concepts = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> int:
+    """Check every construction rule and audit confounds; exit code 1 if a rule is broken or a verdict is not pass."""
+    from poolbench_driver.corpora.validation import validate_folder
 
-    return validate_folder(folder, concepts)
+    return validate_folder(folder, concepts, as_json=as_json)
 
 
 @app.command("import")

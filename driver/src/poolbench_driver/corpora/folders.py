@@ -1,4 +1,4 @@
-"""Corpora as folders of JSONL files: build, validate and import them."""
+"""Corpora as folders of JSONL files: build and import them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import typer
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.groups import has_inferred_documents
-from poolbench.corpora.io import CorpusManifest, read_concept, read_manifest, write_corpus
-from poolbench.corpora.validate import validate_corpus
+from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
 from poolbench.errors import CorpusError, UnknownNameError
 from poolbench_driver.corpora.sources import concept_table, dataset_identity, folder_digest
 
@@ -38,19 +37,6 @@ def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str
     write_corpus(pa.concat_tables([table.replace_schema_metadata(None) for table in made]), output, manifest)
     typer.echo(f"written to {output}")
     return 1 if required and len(made) < len(concepts) else 0
-
-
-def validate_folder(folder: Path, concepts: str | None) -> int:
-    """Check the construction rules; return 1 if one is broken."""
-    names = concepts_in(folder, concepts)
-    broken, manifest = 0, read_manifest(folder)
-    for name in names:
-        findings = validate_corpus(read_concept(folder, name), window=manifest.window if manifest else None)
-        broken += len(findings)
-        typer.echo(f"{name}: {f'{len(findings)} findings' if findings else 'ok'}")
-        for finding in findings:
-            typer.echo(f"  {finding.rule}: {finding.message} {' '.join(finding.passages)}")
-    return 1 if broken else 0
 
 
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from poolbench_driver.report.audit import AuditView
 from poolbench_driver.report.cosines import CosinesView
 from poolbench_driver.report.means import MeansTable
 from poolbench_driver.report.ranks import RanksView, rank_text
@@ -20,6 +21,7 @@ def leaderboard_markdown(folder: RunFolder) -> str:
         "## Leaderboard\n",
         _table(["strategy", "mean rank (D1)", *view.columns], board),
     ]
+    parts += audit_markdown(view.audit)
     parts += means_markdown("D1 in detail, means over concepts and layers", view.d1)
     parts += ranks_markdown(view.ranks)
     for heat_map in view.heat_maps:
@@ -33,6 +35,16 @@ def leaderboard_markdown(folder: RunFolder) -> str:
     nulls = [[row["family"], row["status"], str(row["count"])] for row in view.nulls]
     parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], nulls)]
     return "\n".join(parts)
+
+
+def audit_markdown(audit: AuditView) -> list[str]:
+    """Return the verdict on the passages of each concept, with the figures behind it."""
+    header = ["concept", "verdict", *audit.checks, "reason"]
+    lines = [
+        [line["concept"], line["verdict"], *(line["cells"][name] for name in audit.checks), line["reason"]]
+        for line in audit.lines
+    ]
+    return ["\n## Verdict on the passages\n", _table(header, lines)]
 
 
 def _rank(row: Row | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.report.audit import AuditView, build_audit
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons
 from poolbench_driver.report.cosines import CosinesView, build_cosines
 from poolbench_driver.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
@@ -18,7 +19,9 @@ from poolbench_driver.rundir import RunFolder
 
 Row = dict[str, Any]
 
-LEADERBOARD = ("d1.auroc", "d1.auroc_test", "d2.best_gain", "d2.scp", "d3.robust_ld", "d3.robust_lc")
+LEADERBOARD = (
+    "d1.auroc", "d1.auroc_test", "d1.excess_over_confound", "d2.best_gain", "d2.scp", "d3.robust_ld", "d3.robust_lc",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class View:
     planted: bool
     facts: list[tuple[str, str]]
     leaderboard: list[Row]
+    audit: AuditView
     columns: Sequence[str]
     heat_maps: list[HeatMap]
     checks: list[Row]
@@ -58,6 +62,7 @@ def build_view(folder: RunFolder) -> View:
         planted=first["dataset"] == "planted",
         facts=_facts(folder, first, results_digest(table)),
         leaderboard=_leaderboard(rows, order),
+        audit=build_audit(_optional(folder, "audit"), sorted(_measured(rows))),
         columns=LEADERBOARD,
         heat_maps=[each for each in maps if each.rows],
         checks=concept_checks(rows),
@@ -73,6 +78,10 @@ def build_view(folder: RunFolder) -> View:
         config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
         num_rows=len(rows),
     )
+
+
+def _measured(rows: Iterable[Row]) -> set[str]:
+    return {row["concept"] for row in rows if row["metric"] == "d1.auroc" and row["concept"]}
 
 
 def _cosines(folder: RunFolder, rows: Iterable[Row]) -> CosinesView:

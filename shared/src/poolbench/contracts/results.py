@@ -72,6 +72,23 @@ COSINE_SCHEMA = pa.schema(
     ]
 )
 
+#: What else than the concept separates the classes of a run's corpora: one row per concept and check.
+AUDIT_SCHEMA = pa.schema(
+    [
+        ("concept", pa.string()),
+        ("verdict", pa.string()),
+        ("verdict_reason", pa.string()),
+        ("check", pa.string()),
+        ("kind", pa.string()),
+        ("value", pa.float64()),
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("limit", pa.float64()),
+        ("status", pa.string()),
+        ("reason", pa.string()),
+    ]
+)
+
 #: What identifies a cell; everything else describes how its value came about.
 IDENTITY = (
     "suite", "protocol", "budget", "model", "model_revision", "dataset_revision", "split", "layer", "strategy",

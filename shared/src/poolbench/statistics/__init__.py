@@ -3,6 +3,7 @@
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples, t_interval
 from poolbench.statistics.correlation import spearman
+from poolbench.statistics.folds import grouped_folds
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.multiple import holm
@@ -22,6 +23,7 @@ __all__ = [
     "group_mean_interval",
     "group_mean_resamples",
     "group_weights",
+    "grouped_folds",
     "holm",
     "iman_davenport_test",
     "mcnemar_power",

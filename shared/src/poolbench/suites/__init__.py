@@ -20,6 +20,7 @@ from poolbench.suites.boards import (
     winning_rates,
 )
 from poolbench.suites.concept_checks import concept_check_rows
+from poolbench.suites.confounds import excess_over_confound
 from poolbench.suites.cosines import CosineBoard, cosine_board, cosine_rows, d3_rep_measure
 from poolbench.suites.curves import curve_rows
 from poolbench.suites.disentangle import blank_d3, d3_measures
@@ -55,6 +56,7 @@ __all__ = [
     "d2_measures",
     "d3_measures",
     "d3_rep_measure",
+    "excess_over_confound",
     "family_ranks",
     "layer_stability",
     "metric_info",

@@ -30,6 +30,7 @@ _METRICS = (
     MetricInfo("d1.saturation", "share of the strategies with d1.auroc of .99 or more", None, 0, 1),
     MetricInfo("d1.alarms", "share of the strategies below .5 by more than two standard errors", None, 0, 1),
     MetricInfo("d1.collapses", "share of the strategies whose vectors are all the same", None, 0, 1),
+    MetricInfo("d1.excess_over_confound", "d1.auroc minus AUROC of the best confound of the corpus", True, -1, 1),
     MetricInfo("d1.direction", "out-of-fold AUROC of the projection on one direction", True, 0, 1),
     MetricInfo("d2.scp", "Spearman correlation of strength and prompt-mean score, 0 included", True, -1, 1),
     MetricInfo("d2.scp_1", "score at the reference strength minus score unsteered", True, -1, 1),

@@ -9,9 +9,9 @@ import numpy as np
 
 from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights
+from poolbench.statistics import group_weights, grouped_folds
 from poolbench.steps.prober import ProbeParams
-from poolbench_prober.inputs.corpus import Passages, control_labels, grouped_folds
+from poolbench_prober.inputs.corpus import Passages, control_labels
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from poolbench.errors import CellError
-from poolbench.statistics import auroc
+from poolbench.statistics import auroc, grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
 from poolbench.suites import Measure
@@ -16,7 +16,6 @@ from poolbench_prober.d1.cell import ProbedCell, common_fields
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import test_split
 from poolbench_prober.d1.metrics import auroc_measure
-from poolbench_prober.inputs.corpus import grouped_folds
 from poolbench_prober.inputs.vectors import PooledVectors
 
 #: Folds inside the training rows of an outer fold.

@@ -14,7 +14,8 @@ import numpy as np
 
 from poolbench.errors import CellError
 from poolbench.readouts import READOUTS, FittedReadout, Training
-from poolbench_prober.inputs.corpus import Passages, grouped_folds
+from poolbench.statistics import grouped_folds
+from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.solver import fit_probes
 
 #: Inner folds of a readout. With two, every training row is scored at the least cost, which grows with the cube of

@@ -1,17 +1,15 @@
 """The construction rules of concept corpora: counts, pairs, documents, provenance, and the texts themselves."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Iterator
 
 from poolbench.concepts import Concept
 from poolbench.corpora.checks.base import Corpus, Finding, Row, grouped, rule
+from poolbench.corpora.near import NEAR_DUPLICATE
+from poolbench.corpora.near import near_duplicates as near_duplicates_of
 from poolbench.corpora.partition import SOURCE_SHARES, split_of
-from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, shingles, token_difference, words_of
-
-NEAR_DUPLICATE = 0.2
-"""Two passages are near-duplicates when this share of the shorter one's 8-grams is in the other."""
+from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, token_difference, words_of
 
 NEGATORS = re.compile(r"\b(not|no|never|without|cannot|nobody|nothing|neither|none|nor|nowhere)\b|n['’]t\b", re.I)
 NUMBER = re.compile(r"(?<!\w)\d[\d.,:/]*")
@@ -44,11 +42,10 @@ def duplicates(corpus: Corpus) -> Iterator[Finding]:
 @rule
 def near_duplicates(corpus: Corpus) -> Iterator[Finding]:
     """Check that no two passages share many 8-grams, members of a pair excepted."""
-    texts = [shingles(row["text"]) for row in corpus.rows]
-    for (first, second), number in sorted(_shared_shingles(texts).items()):
+    pairs, shares = near_duplicates_of([row["text"] for row in corpus.rows])
+    for (first, second), share in zip(pairs.tolist(), shares.tolist(), strict=True):
         rows = corpus.rows[first], corpus.rows[second]
-        share = number / min(len(texts[first]), len(texts[second]))
-        if share >= NEAR_DUPLICATE and not _are_a_pair(*rows):
+        if not _are_a_pair(*rows):
             message = f"{share:.0%} of the 8-grams of one are in the other; under {NEAR_DUPLICATE:.0%} may be"
             yield corpus.finding("near_duplicates", message, rows)
 
@@ -99,15 +96,6 @@ def seed_pattern(concept: Concept) -> re.Pattern[str]:
     """Return a pattern of the seed words at word boundaries, in either case and with either apostrophe."""
     words = (re.escape(word).replace("'", "['’]").replace(r"\ ", r"\s+") for word in concept.seed_words)
     return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.I)
-
-
-def _shared_shingles(texts: Sequence[frozenset[int]]) -> Counter[tuple[int, int]]:
-    """Count the shingles that each two texts share, by their indices; pairs without any are left out."""
-    holders: dict[int, list[int]] = defaultdict(list)
-    for index, grams in enumerate(texts):
-        for gram in grams:
-            holders[gram].append(index)
-    return Counter(pair for indices in holders.values() for pair in combinations(indices, 2))
 
 
 def _are_a_pair(first: Row, second: Row) -> bool:

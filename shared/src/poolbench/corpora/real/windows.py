@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from random import Random
 
-from poolbench.corpora.checks.rules import NEAR_DUPLICATE
+from poolbench.corpora.near import NEAR_DUPLICATE
 from poolbench.corpora.text import TokenCounter, shingles
 
 # A sentence ends at its mark and closing quotes, before white space and what can start a sentence; a paragraph

@@ -1,0 +1,59 @@
+"""The verdicts of the audit, as the report and the leaderboard show them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+
+NOT_AUDITED = "not audited"
+#: Checks of the audit in the order of their columns.
+CHECKS = (
+    "length", "domain", "punctuation", "casing", "readability", "words", "words_without_seeds", "near_duplicates",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AuditView:
+    """One line per concept: verdict, reason and the figure of each check."""
+
+    lines: list[Row]
+    checks: Sequence[str] = CHECKS
+
+    @property
+    def text(self) -> str:
+        """Return the verdicts in one line."""
+        return ", ".join(f"{line['concept']} {line['verdict']}" for line in self.lines)
+
+
+def build_audit(rows: Iterable[Row] | None, concepts: Iterable[str]) -> AuditView:
+    """Return the verdict on each concept; runs that an earlier version finished have no rows."""
+    found: dict[str, dict[str | None, Row]] = defaultdict(dict)
+    for row in rows or ():
+        found[row["concept"]][row["check"]] = row
+    return AuditView([_line(name, found.get(name, {})) for name in dict.fromkeys(concepts)])
+
+
+def _line(concept: str, checks: dict[str | None, Row]) -> Row:
+    first = next(iter(checks.values()), None)
+    if first is None:
+        return _without_audit(concept, "the run has no audit: an earlier version finished it; run it again")
+    if first["verdict"] is None:
+        return _without_audit(concept, first["reason"])
+    cells = {name: _cell(name, checks.get(name)) for name in CHECKS}
+    return {"concept": concept, "verdict": first["verdict"], "reason": first["verdict_reason"], "cells": cells}
+
+
+def _without_audit(concept: str, reason: str) -> Row:
+    return {"concept": concept, "verdict": NOT_AUDITED, "reason": reason, "cells": dict.fromkeys(CHECKS, "")}
+
+
+def _cell(name: str, row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row["value"] is None:
+        return str(row["status"])
+    return f"{row['value']:.0%}" if name == "near_duplicates" else f"{row['value']:z.2f}"

@@ -1,0 +1,38 @@
+"""Cross-validation folds that keep groups whole."""
+
+import numpy as np
+
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statuses import Status
+
+
+def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+    """Return the fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
+
+    Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
+    of squared class shares least.
+
+    Raises:
+        StatisticError: `one_class`; `too_few` where a class has fewer groups than folds, or is absent from a fold.
+    """
+    present = np.unique(labels)
+    if len(present) < 2:
+        raise StatisticError(Status.ONE_CLASS, f"all {len(labels)} passages have the label {present.tolist()}")
+    counts_GC = np.zeros((int(groups.max()) + 1, 2))
+    np.add.at(counts_GC, (groups, labels.astype(int)), 1)
+    fewest = int((counts_GC > 0).sum(axis=0).min())
+    if fewest < num_folds:
+        raise StatisticError(Status.TOO_FEW, f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
+    shares_GC = counts_GC / counts_GC.sum(axis=0)
+    order = np.random.default_rng(seed).permutation(len(shares_GC))
+    order = order[np.argsort(-shares_GC[order].sum(axis=1), kind="stable")]
+    fold_of_group = np.empty(len(shares_GC), dtype=int)
+    totals_FC = np.zeros((num_folds, 2))
+    for group in order:
+        cost = totals_FC @ shares_GC[group]
+        fold = int(np.lexsort((totals_FC.sum(axis=1), cost))[0])
+        fold_of_group[group] = fold
+        totals_FC[fold] += shares_GC[group]
+    if (totals_FC == 0).any():
+        raise StatisticError(Status.TOO_FEW, f"groups are too unequal: a class is absent from one of {num_folds} folds")
+    return fold_of_group[groups]
