@@ -16,16 +16,19 @@ BudgetName = Annotated[str, typer.Option(help="Sizes: demo, card or full.")]
 
 @app.command()
 def build(
-    output: Output,
+    what: Annotated[str, typer.Argument(help="all, concept ids with commas, or the folder to write.")],
     source: Annotated[str, typer.Option(help="planted or real.")] = "real",
     concepts: Concepts = None,
+    output: Annotated[Path | None, typer.Option(help="Folder to write; default: corpora/<source>.")] = None,
     budget: BudgetName = "demo",
     seed: int = 0,
 ) -> int:
-    """Make corpora from the planted grammar or from the real-text archives."""
-    from poolbench_driver.corpora.folders import build_folder, writable_concepts
+    """Make corpora from the planted grammar or the real-text archives; the same command again goes on."""
+    from poolbench_driver.corpora.building import build_folder, what_to_build
+    from poolbench_driver.corpora.folders import writable_concepts
 
-    return build_folder(output, source, writable_concepts(concepts), budget, seed, required=concepts is not None)
+    named, folder = what_to_build(what, output, concepts, source)
+    return build_folder(folder, source, writable_concepts(named), budget, seed, required=named is not None)
 
 
 @app.command()
@@ -56,4 +59,7 @@ def import_(
 @app.command()
 def export(output: Output, concepts: Concepts = None, budget: BudgetName = "demo") -> int:
     """Write the planted corpora in the published layout; sensitive concepts are refused."""
-    return build(output, source="planted", concepts=concepts, budget=budget)
+    from poolbench_driver.corpora.building import build_folder
+    from poolbench_driver.corpora.folders import writable_concepts
+
+    return build_folder(output, "planted", writable_concepts(concepts), budget, 0, required=concepts is not None)

@@ -1,42 +1,18 @@
-"""Corpora as folders of JSONL files: build and import them."""
+"""Corpora as folders of JSONL files: which concepts they have, and how they are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import typer
 
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
-from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.groups import has_inferred_documents
 from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
-from poolbench.errors import CorpusError, UnknownNameError
-from poolbench_driver.corpora.sources import concept_table, dataset_identity, folder_digest
-
-SOURCES = ("planted", "real")
-
-
-def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str, seed: int, *, required: bool) -> int:
-    """Build the corpora of some concepts; return 1 if one that is `required` could not be built."""
-    if budget not in BUDGETS:
-        raise UnknownNameError("budget", budget, BUDGETS)
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
-    config = RunConfig(budget=BUDGETS[budget], corpus=CorpusConfig(source=source, seed=seed))
-    made = [table for name in concepts if (table := _made(config, name)) is not None]
-    if not made:
-        raise CorpusError(f"no concept could be made from source {source!r}")
-    manifest = CorpusManifest(
-        revision=str(dataset_identity(config)["revision"]),
-        tokenizer=(made[0].schema.metadata or {}).get(b"tokenizer", b"words").decode(),
-        window=_window(made),
-        recipe=f"poolbench-driver corpus build --source {source} --budget {budget} --seed {seed}",
-    )
-    write_corpus(pa.concat_tables([table.replace_schema_metadata(None) for table in made]), output, manifest)
-    typer.echo(f"written to {output}")
-    return 1 if required and len(made) < len(concepts) else 0
+from poolbench.errors import CorpusError
+from poolbench_driver.corpora.building import window_of
+from poolbench_driver.corpora.sources import folder_digest
 
 
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
@@ -46,7 +22,7 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
     manifest = CorpusManifest(
         revision=folder_digest(folder),
         tokenizer=tokenizer,
-        window=_window(tables),
+        window=window_of(tables),
         partition_version=0,
         inferred_documents=has_inferred_documents(passages),
         recipe="poolbench-driver corpus import",
@@ -77,20 +53,5 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
     return names
 
 
-def _made(config: RunConfig, name: str) -> pa.Table | None:
-    try:
-        table = concept_table(config, name)
-    except CorpusError as error:
-        typer.echo(f"{name} ... none: {error}")
-        return None
-    typer.echo(f"{name} ... {table.num_rows} passages")
-    return table
-
-
 def _split(text: str) -> list[str]:
     return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _window(tables: Sequence[pa.Table]) -> tuple[int, int]:
-    counts = [count for table in tables for count in table["token_count"].to_pylist() if count is not None]
-    return (min(counts), max(counts)) if counts else (0, 0)

@@ -1,0 +1,103 @@
+"""`corpus build`: what it takes, concepts that fail, and interruptions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from poolbench.corpora.io import read_concept, read_manifest
+from poolbench.errors import ConfigError, CorpusError, UnknownNameError
+from poolbench_driver.corpora import building
+from poolbench_driver.corpora.building import build_folder, what_to_build
+
+REAL = building.concept_table
+
+
+def build(output: Path, *concepts: str, required: bool = False, seed: int = 0) -> int:
+    return build_folder(output, "planted", concepts, "demo", seed, required=required)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_a_command_names() -> None:
+    assert what_to_build("all", None, None, "real") == (None, Path("corpora/real"))
+    assert what_to_build("hedging,contrast", Path("x"), None, "real") == ("hedging,contrast", Path("x"))
+    assert what_to_build("corpora/mine", None, "hedging", "real") == ("hedging", Path("corpora/mine"))
+    assert what_to_build("mine", None, None, "planted") == (None, Path("mine"))
+    with pytest.raises(ConfigError, match="both name concepts"):
+        what_to_build("all", None, "hedging", "real")
+    with pytest.raises(ConfigError, match="names the folder"):
+        what_to_build("corpora/mine", Path("other"), None, "real")
+    for wrong in ("hedgin", "contrast,hedgin", "al"):
+        with pytest.raises(UnknownNameError, match="did you mean"):
+            what_to_build(wrong, None, None, "real")
+
+
+def test_a_concept_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one_fails(config: object, name: str) -> pa.Table:
+        if name == "frustration":
+            raise CorpusError("no source has it")
+        return REAL(config, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(building, "concept_table", one_fails)
+    assert build(tmp_path, "hedging", "frustration", "contrast") == 0
+    assert build(tmp_path, "hedging", "frustration", required=True) == 1
+    said = capsys.readouterr().out
+    assert "frustration (2 of 3) ... none: no source has it" in said
+    assert f"2 concepts written to {tmp_path}; 1 could not be made" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["contrast", "hedging", "manifest.json"]
+
+
+def test_an_interrupted_build_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    build(whole, "hedging", "contrast")
+
+    def interrupted(config: object, name: str) -> pa.Table:
+        if name == "contrast":
+            raise KeyboardInterrupt
+        return REAL(config, name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(building, "concept_table", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build(broken, "hedging", "contrast")
+    assert not (broken / "hedging").exists() and not (broken / "manifest.json").exists()
+    monkeypatch.setattr(building, "concept_table", REAL)
+    capsys.readouterr()
+    build(broken, "hedging", "contrast")
+    assert "hedging (1 of 2) ... there already" in capsys.readouterr().out
+    assert files(broken) == files(whole)
+
+
+def test_an_interruption_while_folders_are_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    build(whole, "hedging", "contrast")
+    real = Path.rename
+
+    def stops(self: Path, target: Path) -> Path:
+        if Path(target) == broken / "contrast":
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "rename", stops)
+    with pytest.raises(KeyboardInterrupt):
+        build(broken, "hedging", "contrast")
+    monkeypatch.undo()
+    build(broken, "hedging", "contrast")
+    assert files(broken) == files(whole)
+
+
+def test_another_seed_replaces_the_corpus(tmp_path: Path) -> None:
+    build(tmp_path, "hedging")
+    before = read_concept(tmp_path, "hedging")
+    build(tmp_path, "hedging", seed=1)
+    assert not read_concept(tmp_path, "hedging").equals(before)
+    found = read_manifest(tmp_path)
+    assert found is not None and found.recipe.endswith("--seed 1")
