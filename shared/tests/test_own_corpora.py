@@ -65,7 +65,7 @@ def test_pairs_are_read(tmp_path: Path) -> None:
         ("a.csv", b"body\nhello\n", "line 2: no 'text'; the record has body"),
         ("a.csv", b"text,domain\nhello\n", "line 2: another number of fields than the 2 columns"),
         ("a.csv", b'text\n"hello\n', "unexpected end of data"),
-        ("a.txt", b"hello\n", "ends in .jsonl or .csv"),
+        ("a.txt", b"hello\n", "ends in .jsonl, .csv, .parquet or .arrow"),
     ],
 )
 def test_wrong_files_are_named_with_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -45,15 +45,27 @@ def validate(
 
 @app.command("import")
 def import_(
-    folder: Annotated[Path, typer.Argument(help="Folder in the published layout.")],
+    source: Annotated[Path, typer.Argument(help="Folder in the published layout; with --concept a table.")],
     output: Output,
     concepts: Concepts = None,
     tokenizer: Annotated[str, typer.Option(help="Tokenizer that measured the token counts.")] = "unknown",
+    concept: Annotated[str | None, typer.Option(help="Concept of a table (CSV, JSONL, Parquet, Arrow).")] = None,
+    columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,label=stars.")] = "",
+    positive: Annotated[str | None, typer.Option(help="Label of the positives; default: 1 or true.")] = None,
+    licence: Annotated[str, typer.Option(help="Licence of the texts of a table.")] = "",
 ) -> None:
-    """Read JSONL files in the published layout, check them, and write them with our extension fields."""
-    from poolbench_driver.corpora.folders import import_folder
+    """Read the published layout, or a table or saved dataset, check it, and write it with our extension fields."""
+    from poolbench.corpora.own import parse_columns, read_labelled
+    from poolbench_driver.corpora.folders import import_folder, import_table
 
-    import_folder(folder, output, concepts, tokenizer)
+    if concept is not None:
+        if concepts is not None:
+            raise typer.BadParameter("--concept is for a table, --concepts for the published layout; give one")
+        import_table(output, concept, read_labelled(source, parse_columns(columns), positive, licence))
+        return
+    if columns or positive or licence:
+        raise typer.BadParameter("--columns, --positive and --licence are for a table: name its --concept")
+    import_folder(source, output, concepts, tokenizer)
 
 
 @app.command()

@@ -10,14 +10,27 @@ import typer
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.corpora.groups import has_inferred_documents
 from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
+from poolbench.corpora.own import OwnTexts, build_own, revision_of
 from poolbench.errors import CorpusError
 from poolbench_driver.corpora.building import window_of
 from poolbench_driver.corpora.sources import folder_digest
 
 
 def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
-    """Read the published layout and write it with documents and manifest."""
-    tables = [read_concept(folder, name) for name in concepts_in(folder, concepts)]
+    """Read the published layout and write it with documents and manifest.
+
+    Sensitive concepts are left out where none are named, and refused where they are.
+    """
+    names = concepts_in(folder, concepts)
+    if concepts is None:
+        kept = exportable(names)
+        if withheld := [name for name in names if name not in kept]:
+            typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+        names = kept
+    require_exportable(names)
+    tables = [read_concept(folder, name) for name in names]
+    if not tables:
+        raise CorpusError(f"corpus {folder} has no concept that may be imported")
     passages = pa.concat_tables(tables)
     manifest = CorpusManifest(
         revision=folder_digest(folder),
@@ -29,6 +42,24 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
     )
     write_corpus(passages, output, manifest)
     typer.echo(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
+
+
+def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
+    """Write the texts of a table as the corpus of one concept, split by document where they name no split."""
+    name = CONCEPTS.get(concept).id
+    require_exportable([name])
+    passages = build_own(name, texts)
+    manifest = CorpusManifest(
+        revision=revision_of(passages),
+        tokenizer="words",
+        window=window_of([passages]),
+        partition_version=0,
+        inferred_documents=any(not text.document for text in (*texts.positives, *texts.negatives)),
+        recipe="poolbench-driver corpus import",
+    )
+    write_corpus(passages, output, manifest)
+    repeated = f"; {len(texts.repeated)} repeated texts left out" if texts.repeated else ""
+    typer.echo(f"{passages.num_rows} passages of {name} written to {output}{repeated}")
 
 
 def writable_concepts(text: str | None) -> list[str]:

@@ -49,8 +49,18 @@ def build_own(concept: str, texts: OwnTexts, *, seed: int = 0) -> pa.Table:
     if labels != {0, 1}:
         missing = "negatives" if 0 not in labels else "positives"
         raise CorpusError(f"concept {concept} has no {missing}; give a file of them, or pairs")
-    splits = _splits(table, seed)
+    splits = _given_splits(concept, rows, table) or _splits(table, seed)
     return table.set_column(table.schema.get_field_index("split"), "split", pa.array(splits, pa.string()))
+
+
+def _given_splits(concept: str, rows: Sequence[dict[str, Any]], table: pa.Table) -> list[str]:
+    """Return the splits that the files name; none where they name none. Raise CorpusError for some without."""
+    named = {row["passage_id"]: row["split"] for row in rows}
+    if not any(named.values()):
+        return []
+    if missing := next((row["where"] for row in rows if not row["split"]), None):
+        raise CorpusError(f"{missing} names no split, and other records of {concept} do; name it in all or in none")
+    return [named[name] for name in table["passage_id"].to_pylist()]
 
 
 def revision_of(passages: pa.Table) -> str:
@@ -77,7 +87,7 @@ def _rows(concept: str, texts: OwnTexts) -> Iterable[dict[str, Any]]:
         yield {
             "passage_id": name if seen[name] == 1 else f"{name}-{seen[name]}",
             "concept": concept,
-            "split": "train",
+            "split": text.split,
             "label": label,
             "text": text.text,
             "domain": text.domain,

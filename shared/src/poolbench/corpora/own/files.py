@@ -1,19 +1,23 @@
-"""Read texts from JSONL and CSV files; errors name the file and the line."""
+"""Read texts from JSONL, CSV, Parquet and Arrow files; errors name the file and the line."""
 
 from __future__ import annotations
 
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from poolbench.errors import CorpusError
 
 #: Longest line in characters. A passage of 500 tokens has about 3,000; a file without line ends is one line.
 MAX_LINE = 1_000_000
+_BATCH = 1000  # rows of a Parquet file at once
 _FIELDS = {
     "id": ("id", "passage_id"),
     "text": ("text", "passage"),
@@ -36,10 +40,11 @@ class Text:
     document: str = ""  # source document, empty where the file names none
     source: str = ""
     licence: str = ""
+    split: str = ""  # train, test or scorer; empty where the file names none
 
 
 def read_texts(path: Path) -> list[Text]:
-    """Return the texts of a JSONL or CSV file with a column `text`.
+    """Return the texts of a file with a column `text`.
 
     Further columns, all optional: `id`, `domain`, `doc_id`, `source`, `licence`.
 
@@ -47,34 +52,41 @@ def read_texts(path: Path) -> list[Text]:
         CorpusError: With file and line: not UTF-8, no JSON or CSV, a missing or empty text, HTML, a line of more than
             1,000,000 characters.
     """
-    return [
-        Text(where=where, text=_text(values, _FIELDS["text"], where), **_optional(values, where))
-        for where, values in _records(path)
-    ]
+    return [text_of(values, where) for where, values in records(path)]
 
 
 def read_pairs(path: Path) -> list[tuple[Text, Text]]:
-    """Return the matched pairs of a JSONL or CSV file with the columns `positive` and `negative`.
+    """Return the matched pairs of a file with the columns `positive` and `negative`.
 
     Further columns as `read_texts`; they hold for both members. Raises CorpusError likewise.
     """
     pairs = []
-    for where, values in _records(path):
+    for where, values in records(path):
         members = (_text(values, (name,), where) for name in ("positive", "negative"))
         positive, negative = (Text(where=where, text=text, **_optional(values, where)) for text in members)
         pairs.append((positive, negative))
     return pairs
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each record with its file and line; raise CorpusError for a file without any."""
-    readers = {".jsonl": _json_records, ".ndjson": _json_records, ".csv": _csv_records}
-    if path.suffix.lower() not in readers:
-        raise CorpusError(f"{path}: expected a file that ends in .jsonl or .csv")
-    empty = True
+def text_of(values: dict[str, Any], where: str) -> Text:
+    """Return the text of a record. Raise CorpusError as `read_texts`."""
+    return Text(where=where, text=_text(values, _FIELDS["text"], where), **_optional(values, where))
+
+
+def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each record with its file and line (row, in Parquet and Arrow); raise CorpusError for a file without any.
+
+    Arrow files are those that `datasets` saves.
+    """
+    text = {".jsonl": _json_records, ".ndjson": _json_records, ".csv": _csv_records}
+    columns = {".parquet": _parquet_records, ".arrow": _arrow_records}
+    kind, empty = path.suffix.lower(), True
+    if kind not in text | columns:
+        raise CorpusError(f"{path}: expected a file that ends in .jsonl, .csv, .parquet or .arrow")
     try:
-        with path.open("r", encoding="utf-8-sig", newline="") as file:
-            for record in readers[path.suffix.lower()](file, path):
+        file: IO[Any]
+        with path.open("rb") if kind in columns else path.open("r", encoding="utf-8-sig", newline="") as file:
+            for record in (text | columns)[kind](file, path):
                 empty = False
                 yield record
     except FileNotFoundError:
@@ -122,6 +134,28 @@ def _csv_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, Any
             yield where, values
     except csv.Error as error:
         raise CorpusError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _parquet_records(file: IO[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        yield from _rows_of(pq.ParquetFile(file).iter_batches(_BATCH), path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorpusError(f"{path} is no whole Parquet file: {error}") from None
+
+
+def _arrow_records(file: IO[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        yield from _rows_of(pa.ipc.open_stream(file), path)
+    except (pa.ArrowException, OSError) as error:
+        raise CorpusError(f"{path} is no whole Arrow stream: {error}") from None
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    number = 0
+    for batch in batches:
+        for values in batch.to_pylist():
+            number += 1
+            yield f"{path}, row {number}", values
 
 
 def _text(values: dict[str, Any], names: Sequence[str], where: str) -> str:
