@@ -69,9 +69,21 @@ def import_(
 
 
 @app.command()
-def export(output: Output, concepts: Concepts = None, budget: BudgetName = "demo") -> int:
-    """Write the planted corpora in the published layout; sensitive concepts are refused."""
+def export(
+    output: Output,
+    corpus: Annotated[str, typer.Option(help="planted, or a folder of JSONL files.")] = "planted",
+    concepts: Concepts = None,
+    budget: BudgetName = "demo",
+) -> int:
+    """Write a corpus in the published layout, with card, Croissant metadata and checksums; never sensitive concepts."""
     from poolbench_driver.corpora.building import build_folder
     from poolbench_driver.corpora.folders import writable_concepts
+    from poolbench_driver.corpora.publishing import describe_folder, export_folder
 
-    return build_folder(output, "planted", writable_concepts(concepts), budget, 0, required=concepts is not None)
+    if corpus != "planted":
+        export_folder(Path(corpus), output, concepts)
+        return 0
+    named = writable_concepts(concepts)
+    code = build_folder(output, "planted", named, budget, 0, required=concepts is not None)
+    describe_folder(output, named)
+    return code

@@ -21,16 +21,7 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
 
     Sensitive concepts are left out where none are named, and refused where they are.
     """
-    names = concepts_in(folder, concepts)
-    if concepts is None:
-        kept = exportable(names)
-        if withheld := [name for name in names if name not in kept]:
-            typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-        names = kept
-    require_exportable(names)
-    tables = [read_concept(folder, name) for name in names]
-    if not tables:
-        raise CorpusError(f"corpus {folder} has no concept that may be imported")
+    tables = [read_concept(folder, name) for name in importable_concepts(folder, concepts)]
     passages = pa.concat_tables(tables)
     manifest = CorpusManifest(
         revision=folder_digest(folder),
@@ -42,6 +33,25 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
     )
     write_corpus(passages, output, manifest)
     typer.echo(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
+
+
+def importable_concepts(folder: Path, text: str | None) -> list[str]:
+    """Return the requested concepts, or those in a corpus folder but the sensitive ones, which are named.
+
+    Raises:
+        RestrictedError: A sensitive one is requested.
+        CorpusError: There is none.
+    """
+    names = concepts_in(folder, text)
+    if text is None:
+        kept = exportable(names)
+        if withheld := [name for name in names if name not in kept]:
+            typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+        names = kept
+    require_exportable(names)
+    if not names:
+        raise CorpusError(f"corpus {folder} has no concept that may leave it")
+    return names
 
 
 def import_table(output: Path, concept: str, texts: OwnTexts) -> None:

@@ -1,0 +1,210 @@
+"""What makes a corpus folder a dataset: a card, Croissant metadata and checksums.
+
+Croissant is the metadata format of MLCommons (https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import typer
+
+from poolbench import __version__
+from poolbench.concepts import CONCEPTS
+from poolbench.corpora.io import CORPUS_SPLITS, CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench.errors import ConfigError, CorpusError
+from poolbench_driver.corpora.folders import importable_concepts
+
+CARD, CROISSANT, CHECKSUMS = "README.md", "croissant.json", "SHA256SUMS"
+#: Fields of a record: the type in Croissant, and what it says.
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "id": ("sc:Text", "id of the passage, unique in its concept"),
+    "text": ("sc:Text", "the passage"),
+    "label": ("sc:Integer", "1 if it expresses the concept, 0 if not"),
+    "domain": ("sc:Text", "kind of text"),
+    "token_count": ("sc:Integer", "length in tokens of the tokenizer that the manifest names"),
+    "matched_pair_id": ("sc:Text", "the same for a positive and the negative made of it; null without pairs"),
+    "split": ("sc:Text", "train, test or scorer"),
+    "doc_id": ("sc:Text", "source document; all passages of one are in one split"),
+    "source": ("sc:Text", "where the text comes from"),
+    "licence": ("sc:Text", "licence of the text"),
+}
+_TERMS = (
+    *("citeAs", "column", "equivalentProperty", "extract", "field", "fileObject", "fileProperty", "fileSet", "format"),
+    *("includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
+)
+
+
+def export_folder(source: Path, output: Path, concepts: str | None) -> None:
+    """Write a corpus folder again in the published layout, with card, metadata and checksums.
+
+    Raises:
+        ConfigError: Both are the same folder.
+        RestrictedError: A sensitive concept is named.
+    """
+    if source.resolve() == output.resolve():
+        raise ConfigError(f"{output} is the corpus itself; name another folder to export to")
+    names = importable_concepts(source, concepts)
+    passages = pa.concat_tables([read_concept(source, name) for name in names])
+    manifest = read_manifest(source) or CorpusManifest(revision="unknown", tokenizer="unknown", window=(0, 0))
+    write_corpus(passages, output, manifest)
+    describe(output, passages, manifest)
+    typer.echo(f"{passages.num_rows} passages of {len(names)} concepts written to {output}")
+
+
+def describe_folder(folder: Path, concepts: Sequence[str]) -> None:
+    """Write card, metadata and checksums of concepts that lie in a corpus folder. Raise CorpusError without them."""
+    manifest = read_manifest(folder)
+    if manifest is None:
+        raise CorpusError(f"{folder} has no manifest; build or import the corpus again")
+    describe(folder, pa.concat_tables([read_concept(folder, name) for name in concepts]), manifest)
+
+
+def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None:
+    """Write card, Croissant metadata and checksums beside the JSONL files of PASSAGES. The same corpus gives the same.
+
+    Raise CorpusError if the folder holds no such files.
+    """
+    concepts = sorted(set(passages["concept"].to_pylist()))
+    files = [path for name in concepts for path in sorted((folder / name).glob("*.jsonl"))]
+    if not files:
+        raise CorpusError(f"{folder} holds no corpus of {', '.join(concepts)}")
+    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    licences = sorted({licence or "unknown" for licence in passages["licence"].to_pylist()})
+    written = {
+        CARD: _card(passages, manifest, licences),
+        CROISSANT: json.dumps(croissant(sums, manifest, licences), indent=1) + "\n",
+    }
+    for name, content in written.items():
+        (folder / name).write_text(content, "utf-8")
+        sums[name] = hashlib.sha256(content.encode()).hexdigest()
+    (folder / CHECKSUMS).write_text("".join(f"{found}  {name}\n" for name, found in sums.items()), "utf-8")
+
+
+def croissant(sums: Mapping[str, str], manifest: CorpusManifest, licences: Sequence[str]) -> dict[str, Any]:
+    """Return the Croissant 1.0 metadata of files, given the SHA-256 of each by its path."""
+    return {
+        "@context": _context(),
+        "@type": "sc:Dataset",
+        "name": "poolbench-corpus",
+        "description": "Passages with and without concepts, to probe the hidden states of language models.",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "license": list(licences),
+        "version": f"1.0.0+{_plain(manifest.revision)}",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": name,
+                "encodingFormat": "application/jsonlines",
+                "sha256": found,
+            }
+            for name, found in sums.items()
+        ],
+        "recordSet": [_record_set(name) for name in sums],
+    }
+
+
+def _record_set(file: str) -> dict[str, Any]:
+    own = file.removesuffix(".jsonl")
+    return {
+        "@type": "cr:RecordSet",
+        "@id": own,
+        "name": own,
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{own}/{name}",
+                "name": name,
+                "description": said,
+                "dataType": kind,
+                "source": {"fileObject": {"@id": file}, "extract": {"column": name}},
+            }
+            for name, (kind, said) in FIELDS.items()
+        ],
+    }
+
+
+def _context() -> dict[str, Any]:
+    """Return the context that the specification gives for JSON-LD."""
+    return {
+        "@language": "en",
+        "@vocab": "https://schema.org/",
+        "cr": "http://mlcommons.org/croissant/",
+        "rai": "http://mlcommons.org/croissant/RAI/",
+        "dct": "http://purl.org/dc/terms/",
+        "sc": "https://schema.org/",
+        **{term: f"cr:{term}" for term in _TERMS},
+        "conformsTo": "dct:conformsTo",
+        "data": {"@id": "cr:data", "@type": "@json"},
+        "examples": {"@id": "cr:examples", "@type": "@json"},
+        "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    }
+
+
+def _plain(revision: str) -> str:
+    """Return a revision as the build part of a semantic version."""
+    return "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in revision)
+
+
+def _card(passages: pa.Table, manifest: CorpusManifest, licences: Sequence[str]) -> str:
+    names = ", ".join(licences)
+    lines = [
+        *_header(passages, licences),
+        "# PoolBench corpus",
+        "",
+        "Passages with and without concepts, to probe the hidden states of language models. Sensitive concepts are "
+        "not part of an export.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| revision | {manifest.revision} |",
+        f"| tokens counted by | {manifest.tokenizer} |",
+        f"| made by | `{manifest.recipe or 'unknown'}` |",
+        f"| exported by | PoolBench {__version__}, `poolbench-driver corpus export` |",
+        f"| licences | {names} |",
+        "",
+        "## Passages (positive / negative)",
+        "",
+        f"| concept | {' | '.join(CORPUS_SPLITS)} | sources |",
+        f"|---|{'---|' * (len(CORPUS_SPLITS) + 1)}",
+        *_sizes(passages),
+        "",
+        "## Fields",
+        "",
+        "| field | content |",
+        "|---|---|",
+        *(f"| `{name}` | {said} |" for name, (_, said) in FIELDS.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _header(passages: pa.Table, licences: Sequence[str]) -> list[str]:
+    """Return the header that dataset hubs read."""
+    of_all = licences[0].lower() if len(licences) == 1 else "other"
+    lines = ["---", f"license: {of_all}", "language: en", "configs:"]
+    for concept in sorted(set(passages["concept"].to_pylist())):
+        lines += [f"- config_name: {concept}", "  data_files:"]
+        own = passages.filter(pa.compute.equal(passages["concept"], concept))
+        there = set(own["split"].to_pylist())
+        for split in (split for split in CORPUS_SPLITS if split in there):
+            lines += [f"  - split: {split}", f"    path: {concept}/{split}_*.jsonl"]
+    return [*lines, "---"]
+
+
+def _sizes(passages: pa.Table) -> Iterable[str]:
+    rows = passages.select(["concept", "split", "label", "source"]).to_pylist()
+    counts = Counter((row["concept"], row["split"], row["label"]) for row in rows)
+    for concept in sorted({row["concept"] for row in rows}):
+        sizes = [f"{counts[concept, split, 1]} / {counts[concept, split, 0]}" for split in CORPUS_SPLITS]
+        sources = ", ".join(sorted({row["source"] or "unknown" for row in rows if row["concept"] == concept}))
+        name = CONCEPTS.get(concept).summary.rstrip(".")
+        yield f"| {concept}: {name} | {' | '.join(sizes)} | {sources} |"

@@ -1,0 +1,85 @@
+"""`corpus export`: the published layout with card, Croissant metadata and checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
+from poolbench.corpora.planted import build_planted
+from poolbench.errors import ConfigError, RestrictedError
+from poolbench_driver.corpora.publishing import CARD, CHECKSUMS, CROISSANT, FIELDS, export_folder
+
+MANIFEST = CorpusManifest(revision="r 1", tokenizer="words", window=(1, 500), recipe="by hand")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    names = ("hedging", "narrative", "toxicity")
+    tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=6) for name in names]
+    write_corpus(pa.concat_tables(tables), tmp_path / "in", MANIFEST, allow_sensitive=True)
+    return tmp_path / "in"
+
+
+def test_an_export_is_the_corpus_without_sensitive_concepts(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_folder(corpus, out, None)
+    for name in ("hedging", "narrative"):
+        assert read_concept(out, name).equals(read_concept(corpus, name))
+    assert not (out / "toxicity").exists()
+    for line in (out / CHECKSUMS).read_text().splitlines():
+        found, name = line.split("  ")
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == found
+    listed = {line.split("  ")[1] for line in (out / CHECKSUMS).read_text().splitlines()}
+    assert listed == {str(path.relative_to(out)) for path in out.rglob("*.jsonl")} | {CARD, CROISSANT}
+
+
+def test_the_card_says_what_is_in_it(corpus: Path, tmp_path: Path) -> None:
+    export_folder(corpus, tmp_path / "out", "hedging")
+    _, header, body = (tmp_path / "out" / CARD).read_text().split("---\n", 2)
+    found = yaml.safe_load(header)
+    assert found["license"] == "apache-2.0"
+    (config,) = found["configs"]
+    assert config["config_name"] == "hedging"
+    assert {each["split"] for each in config["data_files"]} == {"train", "test", "scorer"}
+    assert "| hedging: Claims weakened by words of uncertainty | 4 / 4 | 2 / 2 | 3 / 3 |" in body
+    assert "| revision | r 1 |" in body and "`by hand`" in body
+
+
+def test_croissant_names_every_file_and_field(corpus: Path, tmp_path: Path) -> None:
+    """The validator of the format accepts such a file and loads its records; it is not installed here."""
+    out = tmp_path / "out"
+    export_folder(corpus, out, "hedging")
+    found = json.loads((out / CROISSANT).read_text())
+    assert found["conformsTo"] == "http://mlcommons.org/croissant/1.0" and found["version"] == "1.0.0+r-1"
+    files = {each["@id"]: each for each in found["distribution"]}
+    assert set(files) == {str(path.relative_to(out)) for path in out.rglob("*.jsonl")}
+    for name, each in files.items():
+        assert each["sha256"] == hashlib.sha256((out / name).read_bytes()).hexdigest()
+    for records in found["recordSet"]:
+        first = json.loads((out / f"{records['@id']}.jsonl").read_text().splitlines()[0])
+        for field in records["field"]:
+            assert field["source"]["fileObject"]["@id"] in files
+            kind = {"sc:Text": str, "sc:Integer": int}[field["dataType"]]
+            assert isinstance(first[field["source"]["extract"]["column"]], kind | None)
+        assert [field["name"] for field in records["field"]] == list(FIELDS)
+
+
+def test_the_same_corpus_is_exported_alike(corpus: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        export_folder(corpus, tmp_path / name, None)
+    one, two = ((tmp_path / name / CHECKSUMS).read_text() for name in ("one", "two"))
+    assert one == two
+
+
+def test_what_cannot_be_exported_is_refused(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(RestrictedError, match="toxicity"):
+        export_folder(corpus, tmp_path / "out", "toxicity")
+    with pytest.raises(ConfigError, match="the corpus itself"):
+        export_folder(corpus, corpus, None)
+    assert not (tmp_path / "out").exists()
