@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -176,6 +177,17 @@ def steered(steered_in: Callable[..., SteeredArtifacts], tmp_path: Path) -> Call
 
 
 Driver = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A cluster of which only the folders exist: store and broker work, no service answers."""
+    folders = {
+        "POOLBENCH_STATE": str(tmp_path / "state"),
+        "POOLBENCH_STORE": str(tmp_path / "store"),
+        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
+    }
+    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,9 @@ SCORERS = ("bert", "published", "minilm")
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A cluster on this machine of which only the folders exist, and an empty cache of the Hugging Face libraries."""
-    folders = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-        "HF_HUB_CACHE": str(tmp_path / "hub"),
-        "HF_HUB_OFFLINE": "1",
-    }
-    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "none"}
+def environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The cluster of the other tests, with an empty cache of the Hugging Face libraries."""
+    return {**environment, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
 
 
 def dry_run(driver: Driver, environment: dict[str, str], *arguments: str) -> dict[str, Any]:

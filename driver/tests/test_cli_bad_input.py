@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,19 +13,6 @@ import pytest
 from tests.waiting import PATIENCE_S
 
 from poolbench_driver.cli.adhoc import load_array
-
-AWAY = {"POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "secret-token"}
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A cluster of which only the folders exist: store and broker work, no service answers."""
-    folders = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-    }
-    return {**os.environ, **folders, **AWAY}
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from driver.tests.conftest import Driver
@@ -202,14 +200,3 @@ def test_wrong_options_are_refused(
 ) -> None:
     found = driver(environment, "run", "--preset", "demo", "--dry-run", *arguments)
     assert found.returncode == 2 and expected in found.stderr
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A cluster of which only the folders exist."""
-    folders = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-    }
-    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "none"}

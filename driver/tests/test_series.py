@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -145,17 +144,6 @@ def test_an_error_before_the_start_names_the_model(bench: Bench) -> None:
     session = Session(settings, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
     with pytest.raises(LayerError, match=r"^demo: layer 9 is out of range"):
         prepare_all(configs, session)
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """A cluster of which only the folders exist."""
-    folders = {
-        "POOLBENCH_STATE": str(tmp_path / "state"),
-        "POOLBENCH_STORE": str(tmp_path / "store"),
-        "POOLBENCH_BROKER": f"filesystem://{tmp_path}/queue",
-    }
-    return {**os.environ, **folders, "POOLBENCH_HTTP": "http://127.0.0.1:9", "POOLBENCH_TOKEN": "none"}
 
 
 @pytest.fixture
