@@ -18,7 +18,7 @@ from poolbench.corpora.real.documents import Document, read_documents
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
 from poolbench.corpora.real.windows import ChosenPassages, windows
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
-from poolbench.errors import CorpusError, UnknownConceptError
+from poolbench.errors import CorpusError
 
 T = TypeVar("T")
 
@@ -52,12 +52,11 @@ def build_real(
         count_tokens: Measures the window; words and punctuation by default.
 
     Raises:
-        UnknownConceptError: The archives cannot serve the concept.
-        CorpusError: An odd number of passages, or more than the archives hold.
+        CorpusError: The archives cannot serve the concept; an odd number of passages, or more than they hold.
     """
     rules = weak_labels()
     if concept not in rules:
-        raise UnknownConceptError(concept, rules)
+        raise CorpusError(f"the archives have no texts of {concept}; they serve {', '.join(sorted(rules))}")
     length = window or CONCEPTS.get(concept).token_window
     builder = _CorpusBuilder(concept, rules[concept], archives, length, seed, count_tokens)
     wanted: dict[Split, int] = {"train": num_train, "test": num_test, "scorer": num_scorer}
