@@ -52,7 +52,6 @@ def test_the_card_says_what_is_in_it(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_croissant_names_every_file_and_field(corpus: Path, tmp_path: Path) -> None:
-    """The validator of the format accepts such a file and loads its records; it is not installed here."""
     out = tmp_path / "out"
     export_folder(corpus, out, "hedging")
     found = json.loads((out / CROISSANT).read_text())

@@ -32,7 +32,7 @@ from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites import planted
+from poolbench_driver.suites import SUITES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +113,7 @@ class Job:
 
     def _finish(self, folder: RunFolder, publisher: Publisher, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
         failures, empty = list(loop.failures.values()), why_empty(tables["results"])
-        wrong = planted.conclude(self.config, folder, tables) if self.config.suite == "planted" else ""
+        wrong = SUITES[self.config.suite].conclude(self.config, folder, tables)
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
@@ -132,7 +132,7 @@ class Job:
         if empty:
             print(f"no figure could be computed: {empty}", file=sys.stderr)
         if wrong:
-            print(f"strategies do not read what they must: {wrong}", file=sys.stderr)
+            print(f"not as the suite {self.config.suite} expects: {wrong}", file=sys.stderr)
         return Exit.FAILURES if failures or empty or wrong else Exit.DONE
 
 
@@ -154,8 +154,7 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
-    if config.suite == "planted":
-        planted.register(config, session.artifacts.store)
+    SUITES[config.suite].register(config, session.artifacts.store)
     resolved, strategies = resolve_names(config)
     plan = _planned(resolved, strategies, session, model)
     if plan.restricted:

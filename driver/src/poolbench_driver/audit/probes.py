@@ -26,7 +26,9 @@ def surface_scores(features_nD: np.ndarray, labels: np.ndarray, folds: np.ndarra
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    probe = LogisticRegression(C=DENSE_C, solver="newton-cholesky", max_iter=1000)
+    # Not a Newton solver: where the classes have the same features, as pairs have the same domain, it finds no step and
+    # reports that it did not converge. This one starts at the optimum there.
+    probe = LogisticRegression(C=DENSE_C, solver="lbfgs", tol=1e-6, max_iter=1000)
     return _out_of_fold(make_pipeline(StandardScaler(), probe), features_nD, labels, folds)
 
 

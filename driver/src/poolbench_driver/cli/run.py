@@ -137,7 +137,7 @@ def _configs(
     The settings that `--set` named are returned too.
     """
     from poolbench.config import load_run_config, read_assignments
-    from poolbench_driver.suites import SETTINGS
+    from poolbench_driver.suites import SUITES
 
     named = read_assignments(sets)
     given = {name: value for name, value in flags.items() if value is not None}
@@ -150,7 +150,8 @@ def _configs(
             raise typer.BadParameter("--activations and --model name two models; give one")
         given = {**_import_settings(activations), **given}
     each_given = [{**given, "model": model} for model in models] or [given]
-    return [load_run_config(config, own, SETTINGS, named) for own in each_given], named
+    settings = {name: dict(suite.settings) for name, suite in SUITES.items()}
+    return [load_run_config(config, own, settings, named) for own in each_given], named
 
 
 def _import_settings(name: str) -> dict[str, Any]:

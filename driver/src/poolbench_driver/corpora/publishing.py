@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from poolbench import __version__
@@ -193,7 +194,7 @@ def _header(passages: pa.Table, licences: Sequence[str]) -> list[str]:
     lines = ["---", f"license: {of_all}", "language: en", "configs:"]
     for concept in sorted(set(passages["concept"].to_pylist())):
         lines += [f"- config_name: {concept}", "  data_files:"]
-        own = passages.filter(pa.compute.equal(passages["concept"], concept))
+        own = passages.filter(pc.equal(passages["concept"], concept))
         there = set(own["split"].to_pylist())
         for split in (split for split in CORPUS_SPLITS if split in there):
             lines += [f"  - split: {split}", f"    path: {concept}/{split}_*.jsonl"]

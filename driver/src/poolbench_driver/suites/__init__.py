@@ -1,7 +1,9 @@
-"""What a suite adds to a run: the settings that it starts from."""
-
-from typing import Any
+"""The suites: what each adds to a run."""
 
 from poolbench_driver.suites import planted
+from poolbench_driver.suites.suite import Suite
 
-SETTINGS: dict[str, dict[str, Any]] = {"planted": planted.SETTINGS}
+SUITES: dict[str, Suite] = {
+    "poolbench": Suite(),
+    "planted": Suite(planted.SETTINGS, planted.register, planted.conclude, brings_all=True),
+}
