@@ -20,10 +20,11 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import infer_documents
 from poolbench.corpora.planted import build_planted
-from poolbench.corpora.surface import TEXT_FEATURES
+from poolbench.corpora.surface import TEXT_FEATURES, one_hot
 from poolbench.statuses import Status
 from poolbench_driver.audit import Audit, Verdict, audit
 from poolbench_driver.audit.confounds import CONFOUNDS
+from poolbench_driver.audit.probes import surface_scores
 
 Row = dict[str, Any]
 #: A planted concept whose markers replace words of the same kind, so that nothing else differs between the classes.
@@ -176,3 +177,14 @@ def test_json_and_rows_name_no_passage(clean: list[Row]) -> None:
         "fewest_groups",
         "largest_group",
     ]
+
+
+@pytest.mark.parametrize("num_domains", [3, 4, 5, 6])
+def test_pairs_that_share_their_domain_cannot_be_told_apart_by_it(num_domains: int) -> None:
+    """The optimum of such a probe is where it starts; a Newton solver then fails in some of these draws."""
+    labels, folds = np.tile([1, 0], 80), np.repeat(np.arange(80) % 5, 2)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        domains = rng.choice(num_domains, size=80, p=rng.dirichlet(np.ones(num_domains)))
+        features = one_hot([f"d{number}" for number in np.repeat(domains, 2)])
+        np.testing.assert_allclose(surface_scores(features, labels, folds), 0.0, atol=1e-9)
