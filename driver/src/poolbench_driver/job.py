@@ -154,7 +154,9 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
-    SUITES[config.suite].register(config, session.artifacts.store)
+    suite = SUITES[config.suite]
+    if suite.register is not None:
+        suite.register(config, session.artifacts.store)
     resolved, strategies = resolve_names(config)
     plan = _planned(resolved, strategies, session, model)
     if plan.restricted:

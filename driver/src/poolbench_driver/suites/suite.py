@@ -13,10 +13,6 @@ from poolbench.storage.base import ObjectStore
 from poolbench_driver.rundir import RunFolder
 
 
-def _nothing_to_register(config: RunConfig, store: ObjectStore) -> None:
-    """Register nothing."""
-
-
 def _nothing_to_say(config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> str:
     """Return that nothing is wrong."""
     return ""
@@ -28,12 +24,13 @@ class Suite:
 
     Attributes:
         settings: Settings that its runs start from.
-        register: Called before names are resolved; puts what the suite brings into the store, or raises ConfigError.
+        register: Called before names are resolved; puts what the suite brings into the store, or raises ConfigError;
+            None where a suite brings nothing.
         conclude: Called with the tables of a run; returns what is wrong with them, "" for nothing.
         brings_all: Whether its runs need no corpus, scorers or model from outside.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    register: Callable[[RunConfig, ObjectStore], None] = _nothing_to_register
+    register: Callable[[RunConfig, ObjectStore], None] | None = None
     conclude: Callable[[RunConfig, RunFolder, Mapping[str, pa.Table]], str] = _nothing_to_say
     brings_all: bool = False
