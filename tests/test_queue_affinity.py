@@ -10,7 +10,7 @@ from tests.servers.redis import BROKERS, broker
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, TaskQueue
-from poolbench.queue.affinity import CROWDED_PATIENCE_S, PATIENCE_S, Affinity
+from poolbench.queue.affinity import CROWDED_PATIENCE_S, PATIENCE_S, TURN_S, Affinity
 from poolbench.queue.envelope import queue_name
 
 
@@ -55,16 +55,35 @@ def test_tasks_of_the_loaded_model_come_first(url: str) -> None:
     assert TaskQueue(Broker(url)).waiting("steerer") == {b2}
 
 
-def test_a_task_of_another_model_waits_for_some_time_only(url: str) -> None:
+def test_a_task_of_another_model_waits_until_the_replica_has_had_no_work_for_some_time(url: str) -> None:
     (foreign,) = send(url, "b")
     consumer = Consumer(url, "a")
     assert consumer.take() == "" and TaskQueue(Broker(url)).waiting("steerer") == {foreign}
     consumer.now_s = 0.9 * PATIENCE_S
-    assert consumer.take() == ""
-    consumer.now_s = PATIENCE_S
-    own = send(url, "a", number=1)[0]
-    assert consumer.take() == foreign  # before its own: no other replica has taken it
+    (own,) = send(url, "a", number=1)
     assert consumer.take() == own
+    consumer.now_s = 3 * PATIENCE_S  # its own task ends
+    assert consumer.take() == ""
+    consumer.now_s = 3.9 * PATIENCE_S
+    assert consumer.take() == ""
+    consumer.now_s = 4 * PATIENCE_S
+    assert consumer.take() == foreign
+
+
+def test_a_task_of_another_model_waits_for_some_time_only_while_there_is_work(url: str) -> None:
+    (foreign,) = send(url, "b")
+    own = send(url, "a", "a", "a", number=1)
+    consumer = Consumer(url, "a")
+    assert consumer.take() == own[0]
+    consumer.now_s = 0.9 * TURN_S
+    assert consumer.take() == own[1]
+    consumer.now_s = TURN_S
+    assert consumer.take() == foreign
+    consumer.loaded = "b"  # its turn begins: the tasks of the model before wait in their turn
+    (next_foreign,) = send(url, "b", number=4)
+    consumer.now_s = 1.9 * TURN_S
+    assert consumer.take() == next_foreign
+    assert consumer.take() == ""
 
 
 def test_without_a_model_the_first_task_is_taken(url: str) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 #: Waiting tasks that a replica compares. The driver keeps about as many waiting as there are replicas.
 LOOK = 32
-#: Seconds for which a replica leaves a task to replicas that have its model loaded.
+#: Seconds without work for its model after which a replica takes a task of another model.
 PATIENCE_S = 30.0
+#: Seconds after which it takes one although there is work for its model: several times what loading a model takes, so
+#: that a few GPUs that serve several models work for most of the time.
+TURN_S = 900.0
 #: Seconds for which a replica leaves a task to replicas with a free GPU: they look every `LOOK_AGAIN_S`.
 CROWDED_PATIENCE_S = 1.0
 #: Pause before a replica looks again if it has left all tasks to others.
@@ -33,7 +37,6 @@ class Affinity:
         loaded: Returns the id of the model that is loaded; empty if none is.
         now_s: The time in seconds.
         sleep: Called with the seconds of a pause after all tasks were left to others.
-        patience_s: Every task is taken at the latest so long after this replica has first seen it.
         crowded: Returns whether another service works on the GPU of this replica.
     """
 
@@ -42,12 +45,12 @@ class Affinity:
         loaded: Callable[[], str],
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
-        patience_s: float = PATIENCE_S,
         crowded: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._loaded, self._now_s, self.sleep, self._patience_s = loaded, now_s, sleep, patience_s
-        self._crowded = crowded
-        self._seen_s: dict[str, float] = {}  # when a task was first left to others, by its id
+        self._loaded, self._now_s, self.sleep, self._crowded = loaded, now_s, sleep, crowded
+        self._model = ""  # the loaded one when this replica last chose
+        self._seen_s: dict[str, float] = {}  # when this replica first saw a task with that model loaded, by task id
+        self._busy_s, self._took = -inf, False  # when there last was work for that model; whether a task was taken then
 
     @property
     def chooses(self) -> bool:
@@ -60,14 +63,28 @@ class Affinity:
         least_s = CROWDED_PATIENCE_S if self._crowded() else 0.0
         if not loaded and not least_s:
             return 0 if waiting else None
-        ids = [str(task.get("task_id")) for task in waiting]
-        recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * self._patience_s}
+        suits = [not loaded or model_of(task) in ("", loaded) for task in waiting]
+        waited_s = self._waited_s([str(task.get("task_id")) for task in waiting], loaded, now_s)
+        if any(suits) or self._took:
+            self._busy_s = now_s
+        idle = now_s - self._busy_s >= PATIENCE_S
+        others = (
+            position
+            for position, seconds in enumerate(waited_s)
+            if not suits[position] and (seconds >= TURN_S or (idle and seconds >= PATIENCE_S))
+        )
+        own = (position for position, seconds in enumerate(waited_s) if suits[position] and seconds >= least_s)
+        chosen = next(others, next(own, None))
+        self._took = chosen is not None
+        return chosen
+
+    def _waited_s(self, ids: Sequence[str], loaded: str, now_s: float) -> list[float]:
+        """Return how long this replica has seen each task, with its present model loaded."""
+        if loaded != self._model:
+            self._model, self._seen_s = loaded, {}
+        recent = {name: seen_s for name, seen_s in self._seen_s.items() if now_s - seen_s < 2 * TURN_S}
         self._seen_s = dict.fromkeys(ids, now_s) | recent
-        for position, (task_id, task) in enumerate(zip(ids, waiting, strict=True)):
-            suits = not loaded or model_of(task) in ("", loaded)
-            if now_s - self._seen_s[task_id] >= (least_s if suits else self._patience_s):
-                return position
-        return None
+        return [now_s - self._seen_s[name] for name in ids]
 
     def preferred(self, waiting: Sequence[Item], task_of: Callable[[Item], Body | None]) -> list[Item]:
         """Return the waiting items that may be taken, in this order.
