@@ -15,7 +15,7 @@ BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster \
+.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster \
 	test-all test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
@@ -103,6 +103,9 @@ sbom: install  ## List what each image holds, to sbom/ (after cluster-up DEPLOY=
 bench: install  ## Run every benchmark into bench/out/ and print one table
 	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done
 	@$(PY) bench/table.py
+
+real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/real-text.md
+	@$(PY) -m recipes.real_text
 
 picture: install  ## Take the README's picture from the latest report (needs Chromium)
 	@$(PY) docs/picture.py

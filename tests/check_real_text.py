@@ -1,17 +1,20 @@
-"""Build corpora from the archives of real text, and measure one of them: `python tests/check_real_text.py [RUNS]`.
+"""Build corpora from the archives of real text, and measure one of them: `python -m tests.check_real_text [RUNS]`.
 
-Without the archives it prints a message and skips.
+It is `make real-text` with little of everything. Without the archives it prints a message and skips.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from recipes.real_text.__main__ import FINISHED, build, measure
+from recipes.real_text.page import page
+
+from poolbench_driver.records import find_run
 
 CONCEPTS = "contrast,causation,negation_density"
 
@@ -30,30 +33,17 @@ def main() -> int:
 
 
 def check(runs: Path) -> int:
-    """Return 0 if the corpora can be built in the folder `runs` and a run on them has all kinds of rows."""
-    driver = str(Path(sys.executable).with_name("poolbench-driver"))
-    corpus = runs / "corpus"
-    build = [driver, "corpus", "build", str(corpus), "--source", "real", "--concepts", CONCEPTS, "--budget", "demo"]
-    subprocess.run(build, check=True)
-    job = [
-        "--preset",
-        "demo",
-        "--corpus",
-        str(corpus),
-        "--concepts",
-        "contrast",
-        "--strategies",
-        "A1_mean,L1_pos_filtered",
-    ]
-    done = subprocess.run(
-        [driver, "run", *job, "--limit", "60", "--output", str(runs), "--display", "plain"], check=False
-    )
-    if done.returncode not in (0, 1):
-        return done.returncode
-    metrics = set(pq.read_table(runs / "latest" / "results.parquet")["metric"].to_pylist())
-    missing = {"d1.auroc", "d2.best_gain", "d3.ld", "scorer.gate"} - metrics
+    """Return 0 if the corpora can be built in the folder `runs`, and a run on them has all kinds of rows and a page."""
+    lacking = build(runs / "corpus", "demo", CONCEPTS)
+    code = measure(runs, ["contrast"], "demo", "A1_mean,L1_pos_filtered", 60)
+    if code not in FINISHED:
+        return code
+    folder = find_run(runs, "latest")
+    metrics = set(pq.read_table(folder.file("results.parquet"))["metric"].to_pylist())
+    missing = {"d1.auroc", "d1.excess_over_confound", "d2.best_gain", "d3.ld", "scorer.gate"} - metrics
+    written = page(folder, runs / "corpus", lacking)
     print(f"real text: {len(metrics)} metrics; missing: {', '.join(sorted(missing)) or 'none'}")
-    return 1 if missing else 0
+    return 1 if missing or lacking or "| contrast |" not in written else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""Corpora from real text, measured with the demo model."""

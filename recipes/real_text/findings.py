@@ -1,0 +1,97 @@
+"""What the tables of a run say about its concepts: which rank strategies, and which figures can be read."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import isnan
+from statistics import fmean, median
+from typing import Any
+
+from scipy.stats import kendalltau
+
+Row = Mapping[str, Any]
+
+#: D1 from which a strategy finds the concept in almost every passage.
+SATURATED = 0.95
+_SHOWN = ("A1_mean", "P1_last_token")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Figures of each concept, means over layers.
+
+    Attributes:
+        d1: AUROC by concept and strategy.
+        excess: D1 beyond the best confound, by concept and strategy.
+        saturated: Concepts on which half of the strategies have a D1 of `SATURATED` or more.
+        agreement: Mean Kendall tau of the orders of strategies on two concepts that are not saturated; None for fewer
+            than two.
+        verdicts: Concepts by the audit's verdict.
+        gated: Concepts whose scorer passed its gate.
+    """
+
+    d1: Mapping[str, Mapping[str, float]]
+    excess: Mapping[str, Mapping[str, float]]
+    saturated: Sequence[str]
+    agreement: float | None
+    verdicts: Mapping[str, int]
+    gated: Sequence[str]
+
+    @property
+    def best(self) -> dict[str, str]:
+        """Return the strategy with the highest D1 of each concept."""
+        return {concept: max(of, key=lambda name: of[name]) for concept, of in sorted(self.d1.items()) if of}
+
+    def lines(self) -> list[list[str]]:
+        """Return one line per concept: best strategy, its D1, that of two others, and the highest excess."""
+        return [
+            [
+                concept,
+                strategy,
+                _text(self.d1[concept].get(strategy)),
+                *(_text(self.d1[concept].get(name)) for name in _SHOWN),
+                _text(max(self.excess.get(concept, {}).values(), default=None)),
+            ]
+            for concept, strategy in self.best.items()
+        ]
+
+
+def findings(rows: Iterable[Row], audit: Iterable[Row]) -> Findings:
+    """Return what the rows of `results.parquet` and `audit.parquet` say."""
+    held = list(rows)
+    d1, excess = _means(held, "d1.auroc"), _means(held, "d1.excess_over_confound")
+    saturated = [concept for concept, of in sorted(d1.items()) if of and median(of.values()) >= SATURATED]
+    verdicts = {row["concept"]: row["verdict"] or "not audited" for row in audit}
+    gated = {
+        row["scorer"]
+        for row in held
+        if row["metric"] == "scorer.gate" and '"verdict"' in row["params"] and row["value"] == 1
+    }
+    ranking = [of for concept, of in d1.items() if concept not in saturated]
+    return Findings(d1, excess, saturated, _agreement(ranking), Counter(verdicts.values()), sorted(gated))
+
+
+def _means(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
+    """Return the mean over layers of a metric, by concept and strategy."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["metric"] == metric and row["value"] is not None and row["concept"] is not None:
+            values[row["concept"]][row["strategy"]].append(row["value"])
+    return {concept: {name: fmean(found) for name, found in of.items()} for concept, of in values.items()}
+
+
+def _agreement(ranking: Sequence[Mapping[str, float]]) -> float | None:
+    taus = []
+    for first, second in combinations(ranking, 2):
+        names = sorted(first.keys() & second.keys())
+        tau = float(kendalltau([first[name] for name in names], [second[name] for name in names]).statistic)
+        if not isnan(tau):  # one of them does not rank at all
+            taus.append(tau)
+    return fmean(taus) if taus else None
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:z.2f}"

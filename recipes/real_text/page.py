@@ -1,0 +1,89 @@
+"""The page of results on real text: yields, what the figures show and what they cannot, and all tables."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from recipes.real_text.findings import SATURATED, Findings, findings
+
+from poolbench.corpora.io import read_concept
+from poolbench_driver.report.markdown import leaderboard_markdown
+from poolbench_driver.rundir import RunFolder
+
+_CANNOT = """\
+- **Labels come from rules**, not from readers. A figure says how well a strategy finds what the rule
+  finds.
+- **The model is small** (the demo model). Which strategy is best for a large model does not follow.
+- **A register is more than one concept.** Where the verdict below says `confounded`, length, words or
+  domain alone separate the classes, and a high D1 can come from these.
+  `d1.excess_over_confound` is what is left."""
+
+
+def page(folder: RunFolder, corpus: Path, lacking: Mapping[str, str]) -> str:
+    """Return the page in Markdown.
+
+    Args:
+        folder: The finished run.
+        corpus: Folder of the corpora.
+        lacking: Why a concept was not built, by concept.
+    """
+    rows = pq.read_table(folder.file("results.parquet")).to_pylist()
+    audit = pq.read_table(folder.file("audit.parquet")).to_pylist()
+    concepts = sorted({row["concept"] for row in audit})
+    parts = [
+        "# Real text, demo model",
+        "All concepts that the real-text archives serve ([how](../runs.md#corpora)), with their yields, the audit\n"
+        "of confounds and a run of D1 to D3. One command builds, audits, measures and writes this page:",
+        "```console\n$ make real-text\n```",
+        "## Yields",
+        _table(("concept", "train", "test", "scorer", "domains"), _yields(corpus, concepts)),
+        *(f"Not built: {name}, because {reason}." for name, reason in sorted(lacking.items())),
+        "## What it shows",
+        *_shown(findings(rows, audit)),
+        "## What it cannot show",
+        _CANNOT,
+        "## The run",
+        # One title per page: the tables come one level below.
+        re.sub(r"^(#+) ", r"#\1 ", leaderboard_markdown(folder), flags=re.MULTILINE),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
+    lines = []
+    for name in concepts:
+        passages = read_concept(corpus, name)
+        counts = Counter(passages["split"].to_pylist())
+        domains = {domain for domain in passages["source_domain"].to_pylist() if domain}
+        lines.append([name, *(str(counts[split]) for split in ("train", "test", "scorer")), str(len(domains))])
+    return lines
+
+
+def _shown(found: Findings) -> list[str]:
+    ranking = (
+        "Too few of them rank the strategies to compare their orders."
+        if found.agreement is None
+        else f"The orders of strategies on two of the others agree with a Kendall tau of {found.agreement:z.2f} in "
+        "the mean."
+    )
+    lines = [
+        f"{len(found.saturated)} of {len(found.best)} concepts are saturated: half of the strategies have a D1 of "
+        f"{SATURATED} or more ({_listed(found.saturated)}). They hardly rank strategies. {ranking}",
+        f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(found.verdicts.items()))}.",
+        f"{len(found.gated)} of {len(found.best)} scorers pass their gate ({_listed(found.gated)}). D2 and D3 have "
+        "values for these only.",
+    ]
+    header = ("concept", "best strategy", "its D1", "A1_mean", "P1_last_token", "best beyond the confound")
+    return [*(f"- {line}" for line in lines), _table(header, found.lines())]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
