@@ -11,6 +11,9 @@ DEFAULTS = {
     # An idle cluster is to leave the cores alone; Prometheus reads metrics every 15 s (`make bench-idle`).
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "5000",
     "REPORTER_UPDATE_INTERVAL_MS": "15000",
+    "RAY_metrics_report_interval_ms": "15000",
+    "RAY_task_events_report_interval_ms": "10000",  # only Ray's own list of tasks reads them
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
 }
 #: Telemetry is off and the gate is on, whatever the caller's environment.
 FIXED = {
