@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,9 +14,11 @@ from tests.figures import Rows, assert_same
 from tests.servers import machines as network
 from tests.servers import nodes as cluster
 from tests.servers import redis as redis_server
-from tests.servers.nodes import HEAVY, LIGHT, LONG_S, Nodes
+from tests.servers.nodes import HEAVY, LIGHT, LONG_S, REPOSITORY, Nodes
 from tests.soak.faults import brokers
 from tests.waiting import wait_until
+
+from poolbench.contracts.wire import HEALTH_PATH, SERVICES
 
 pytestmark = [
     pytest.mark.cluster,
@@ -22,6 +26,14 @@ pytestmark = [
     pytest.mark.skipif(not redis_server.available(), reason="needs the Debian package redis-server"),
     pytest.mark.skipif(bool(network.missing()), reason=network.missing()),
 ]
+
+#: What processes give to everybody, by a part of their command lines.
+GRANTED = {
+    "ray::ProxyActor": {"GET /-/healthz: 200", *(f"GET /{name}{HEALTH_PATH}: 200" for name in SERVICES)},
+    "ray::DashboardAgent": {"metrics", "GET /api/healthz: 200", "GET /api/local_raylet_healthz: 200"},
+    "autoscaler/_private/monitor.py": {"metrics"},
+    "dashboard/dashboard.py": {"metrics"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +68,24 @@ def disturbed(nodes: Nodes, after: str, disturb: Callable[[], None]) -> Rows:
 def test_services_run_where_their_resource_is(nodes: Nodes) -> None:
     where = {name: set(nodes.replicas(name).values()) for name in nodes.machines}
     assert where == {"head": set(), "first": set(LIGHT), "second": set(HEAVY), "spare": set(), "desk": set()}
+
+
+def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undisturbed: Rows) -> None:
+    """After a run, so that the engine and every worker is there. docs/security.md names what he gets."""
+    assert undisturbed
+    ports = {port: line for machine in nodes.machines.values() for port, line in machine.ports().items()}
+    stranger = nodes.machines["spare"]
+    kept = {name: value for name, value in nodes.environment.items() if "TOKEN" not in name}
+    asked = stranger.call([sys.executable, "-m", "tests.hostile.stranger", *ports], env=kept, cwd=REPOSITORY)
+    assert asked.returncode == 0, asked.stderr[-3000:]
+    answers = json.loads(asked.stdout.splitlines()[-1])
+    open_to = {line: set(granted) for port, line in ports.items() if (granted := answers[port][0])}
+    beyond = {line: granted - GRANTED[kind] for line, granted in open_to.items() for kind in GRANTED if kind in line}
+    assert not any(beyond.values()) and beyond.keys() == open_to.keys(), (beyond, open_to)
+    silent = {line for port, line in ports.items() if answers[port] == [[], ["silent"]]}
+    assert all("deploy.nodes.head" in line for line in silent), silent
+    refused = Counter(way for _, ways in answers.values() for way in ways)
+    assert refused["UNAUTHENTICATED"] >= 20 and refused["401"] >= 7 and refused["NOAUTH"] == 2, refused
 
 
 def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import grpc
 import httpx
 import numpy as np
 import pyarrow as pa
@@ -27,6 +26,7 @@ from deploy.local.exposure import exposed
 from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
 from tests.figures import Rows, assert_same, rows_of
+from tests.hostile.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.config import asset_path
@@ -186,39 +186,14 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"
     folder = Path(cluster.ray_temp).parent
     assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
-    answers = [_unauthenticated(port) for port in grpc_ports(cluster)]
+    answers = [grpc_answers(f"127.0.0.1:{port}") for port in grpc_ports(cluster)]
     assert len(answers) >= 10 and all("UNAUTHENTICATED" in seen and "OK" not in seen for seen in answers), answers
-
-
-#: A method of each gRPC service that Ray and Serve open in a local cluster.
-GRPC_METHODS = (
-    "ray.rpc.NodeInfoGcsService/GetAllNodeInfo",
-    "ray.rpc.NodeManagerService/GetSystemConfig",
-    "ray.rpc.ObjectManagerService/Push",
-    "ray.rpc.CoreWorkerService/GetCoreWorkerStats",
-    "ray.rpc.ReporterService/GetTraceback",
-    "ray.rpc.RayletDriver/ClusterInfo",
-    "ray.serve.ASGIService/HandleRequest",
-)
 
 
 def grpc_ports(cluster: Cluster) -> list[int]:
     """Ports of gRPC servers: those listen on an IPv6 socket, the HTTP servers of Ray on an IPv4 one."""
     sockets = [one for process in cluster.processes() for one in process.net_connections("inet6")]
     return sorted({one.laddr.port for one in sockets if one.status == "LISTEN"})
-
-
-def _unauthenticated(port: int) -> set[str]:
-    """What a server says to calls without a token."""
-    seen = set()
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        for method in GRPC_METHODS:
-            try:
-                channel.unary_unary(f"/{method}")(b"", timeout=PATIENCE_S)
-                seen.add("OK")
-            except grpc.RpcError as error:
-                seen.add(error.code().name)
-    return seen
 
 
 def test_damaged_files_are_set_aside_and_made_again(running: Running, first: str) -> None:

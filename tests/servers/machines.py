@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,15 @@ class Machine:
             with suppress(FileNotFoundError, ProcessLookupError):
                 found[int(line)] = Path("/proc", line, "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         return found
+
+    def ports(self) -> dict[str, str]:
+        """Return the command line of every process that listens for other machines, by `address:port`."""
+        lines, named = self.call(["ss", "--listening", "--tcp", "--numeric", "--processes"]).stdout, self.processes()
+        found = re.findall(r"(\S+):(\d+)\s+\S+\s+users:.*?pid=(\d+)", lines)
+        loopback = ("127.", "[::1]", "[::ffff:127.")
+        return {
+            f"{self.address}:{port}": named.get(int(pid), "") for at, port, pid in found if not at.startswith(loopback)
+        }
 
     def kill_processes(self, text: str) -> list[int]:
         """End with SIGKILL the processes whose command line has a text; return their ids."""

@@ -13,6 +13,7 @@ from typing import Any
 from tests.servers.nodes import Nodes
 from tests.soak.busy import busy
 from tests.soak.faults import Fault
+from tests.soak.faults.brokers import OF_MESSAGES, several_wait
 from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
@@ -21,7 +22,7 @@ from poolbench.storage import ObjectInfo
 
 RECOVERY_S = 600.0  # a guard; the times themselves are reported
 _POLL_S = 0.5
-_WORK_COMES_S = 60.0  # a fault waits so long for a service that has work
+_WORK_COMES_S = 60.0  # a fault waits so long for a service that has work, or for messages
 _Manifests = dict[str, ObjectInfo]
 
 
@@ -34,7 +35,7 @@ def strike(nodes: Nodes, fault: Fault, rng: random.Random) -> dict[str, Any]:
         machine's `load`. A time is None if the recovery did not come within `RECOVERY_S`.
     """
     with suppress(AssertionError):
-        wait_until(lambda: busy(nodes), _WORK_COMES_S, _POLL_S)
+        wait_until(lambda: (several_wait if fault in OF_MESSAGES else busy)(nodes), _WORK_COMES_S, _POLL_S)
     at_work, before, began_s = busy(nodes), nodes.manifests(), time.monotonic()
     interrupted = sorted(at_work & set(fault(nodes, rng)))
 

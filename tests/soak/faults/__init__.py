@@ -18,7 +18,7 @@ _COMMON: tuple[Fault, ...] = (
     *(processes.worker, processes.head),
     *(networks.cable, networks.slow_network, networks.lossy_network),
     *(brokers.broker_restarts, brokers.broker_empty, brokers.head_state_restarts),
-    *(brokers.messages_duplicated, brokers.messages_reversed, brokers.messages_lost),
+    *brokers.OF_MESSAGES,
     *(disks.broker_disk_full, disks.ray_disk_full, disks.runs_disk_full),
     *(clocks.worker_clock, clocks.driver_clock),
 )

@@ -6,19 +6,32 @@ import random
 import shutil
 import time
 from collections.abc import Collection
+from contextlib import suppress
 
 from tests.servers.nodes import BROKER_FOLDER, BROKER_PORT, RAY_STATE_PORT, Nodes
 from tests.soak.faults.processes import AWAY_S
+from tests.waiting import wait_until
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue.envelope import queue_name
+from poolbench.queue.lists import keys_of
 
-_DUPLICATE = "for _, m in ipairs(redis.call('LRANGE', KEYS[1], 0, 2)) do redis.call('LPUSH', KEYS[1], m) end"
-_REVERSE = (
-    "local all = redis.call('LRANGE', KEYS[1], 0, -1) redis.call('DEL', KEYS[1]) "
-    "for _, m in ipairs(all) do redis.call('LPUSH', KEYS[1], m) end"
-)
-_LOSE = "redis.call('RPOP', KEYS[1])"
+# Each script returns how many messages it touched.
+_DUPLICATE = """
+local found = redis.call('LRANGE', KEYS[1], 0, 2)
+for _, m in ipairs(found) do redis.call('LPUSH', KEYS[1], m) end
+return #found
+"""
+_REVERSE = """
+local all = redis.call('LRANGE', KEYS[1], 0, -1)
+if #all < 2 then return 0 end
+redis.call('DEL', KEYS[1])
+for _, m in ipairs(all) do redis.call('LPUSH', KEYS[1], m) end
+return #all
+"""
+_LOSE = "return redis.call('RPOP', KEYS[1]) and 1 or 0"
+_MESSAGES_COME_S = 60.0  # a fault waits so long for a queue with messages
+_POLL_S = 0.2
 
 
 def broker_restarts(nodes: Nodes, _: random.Random) -> Collection[str]:
@@ -53,7 +66,7 @@ def messages_duplicated(nodes: Nodes, _: random.Random) -> Collection[str]:
 
 
 def messages_reversed(nodes: Nodes, _: random.Random) -> Collection[str]:
-    """Reverse the order of each queue."""
+    """Reverse the order of each queue that holds several messages."""
     return _in_every_queue(nodes, _REVERSE)
 
 
@@ -62,14 +75,30 @@ def messages_lost(nodes: Nodes, _: random.Random) -> Collection[str]:
     return _in_every_queue(nodes, _LOSE)
 
 
-def _in_every_queue(nodes: Nodes, script: str) -> Collection[str]:
-    def run() -> None:
-        for service in SERVICES:
-            nodes.broker().eval(script, 1, queue_name(service))
+def several_wait(nodes: Nodes) -> bool:
+    """Return whether a queue holds several messages, so that each of the three faults above changes something."""
 
-    nodes.inside(run)
-    return SERVICES
+    def count() -> int:
+        return max(nodes.broker().llen(key) for name in SERVICES for key in keys_of(queue_name(name)))
+
+    return nodes.inside(count) > 1
+
+
+def _in_every_queue(nodes: Nodes, script: str) -> Collection[str]:
+    """Run a script on all queues, again until it touches a message; return the services of those messages."""
+
+    def touched() -> Collection[str]:
+        broker = nodes.broker()
+        lists = {name: keys_of(queue_name(name)) for name in SERVICES}
+        return [name for name, keys in lists.items() if sum([broker.eval(script, 1, key) for key in keys])]
+
+    with suppress(AssertionError):
+        return wait_until(lambda: nodes.inside(touched), _MESSAGES_COME_S, _POLL_S)
+    return ()
 
 
 def _kill(nodes: Nodes, port: int) -> None:
     nodes.desk.kill_processes(f"redis-server {nodes.desk.address}:{port}")
+
+
+OF_MESSAGES = (messages_duplicated, messages_reversed, messages_lost)
