@@ -2,12 +2,13 @@
 
 from poolbench.corpora.own.build import OwnTexts, build_own, revision_of
 from poolbench.corpora.own.files import SentFile, Text, TextFile, read_pairs, read_texts
-from poolbench.corpora.own.labelled import parse_columns, read_labelled
+from poolbench.corpora.own.labelled import TABLE_SUFFIXES, parse_columns, read_labelled
 from poolbench.corpora.own.make import Made, TextFiles, make_concept
 from poolbench.corpora.own.review import Remark, review
 from poolbench.corpora.own.settings import ConceptSettings
 
 __all__ = [
+    "TABLE_SUFFIXES",
     "ConceptSettings",
     "Made",
     "OwnTexts",
