@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
+from poolbench.config import read_yaml
 from poolbench.corpora.own import ConceptSettings
 from poolbench.errors import ConfigError, shown
 
@@ -25,17 +25,13 @@ class Definition(ConceptSettings):
 
 def read_definition(path: Path) -> Definition:
     """Return the definition in a YAML file, its files as paths from here. Raise ConfigError with each wrong field."""
-    try:
-        values = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"concept file {path}: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"concept file {path}: expected settings such as `id: my_concept`")
+    values = read_yaml(path, "concept file")
     found = checked(values, f"concept file {path}")
     files = {name: str(path.parent / getattr(found, name)) for name in FILES if getattr(found, name)}
     return found.model_copy(update=files)
 
 
+_MAX_ISSUES = 20
 #: Settings that name files.
 FILES = ("positives", "negatives", "pairs")
 
@@ -47,7 +43,7 @@ def checked(values: dict[str, object], origin: str) -> Definition:
     except ValidationError as error:
         wrong = [
             f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}, got {shown(issue['input'])}"
-            for issue in error.errors()
+            for issue in error.errors()[:_MAX_ISSUES]
         ]
         raise ConfigError(f"{origin}: {'; '.join(wrong)}") from None
 

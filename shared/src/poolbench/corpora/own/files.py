@@ -27,6 +27,7 @@ _FIELDS = {
     "source": ("source",),
     "licence": ("licence", "license"),
 }
+_LINE_END = re.compile(rb"\r\n|\r|\n")  # as text files are read
 _MARKUP = re.compile(r"<!doctype html|<html[\s>]|<body[\s>]|</(?:p|div|span|td|li|a)>", re.I)
 
 
@@ -212,10 +213,13 @@ def _optional(values: dict[str, Any], where: str) -> dict[str, str]:
 
 
 def _first_wrong_line(path: TextFile) -> str:
+    number = 1
     with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), start=1):
+        for part in iter(lambda: file.readline(4 * MAX_LINE), b""):  # a character has up to four bytes
             try:
-                line.decode("utf-8")
+                part.decode("utf-8")
             except UnicodeDecodeError as error:
-                return f"in line {number}, byte {error.start + 1}"
+                before = _LINE_END.split(part[: error.start])
+                return f"in line {number + len(before) - 1}, byte {len(before[-1]) + 1}"
+            number += len(_LINE_END.findall(part))
     return "at its end"
