@@ -12,6 +12,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, PUBLISHED_CORPUS, CorpusConfig, ModelRef, RunConfig
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.reproduction import GPU_DEVICE, IMPORT_PUBLISHED, NO_FOLDER, hub_cache
 
@@ -76,12 +77,11 @@ def _passages(config: RunConfig) -> list[Missing]:
     if source in NO_FOLDER or not names:
         return []
     if not folder.is_dir():
-        how = (
-            f"get it (`{IMPORT_PUBLISHED}`), or use --corpus with"
-            if source == PUBLISHED_CORPUS
-            else "use --corpus with"
+        make = (
+            f"poolbench-driver corpus import {source} corpora/NAME" if source.startswith(PREFIX) else IMPORT_PUBLISHED
         )
-        return [Missing(f"no corpus in {source}", f"{how} another folder, real or planted")]
+        get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
+        return [Missing(f"no corpus in {source}", f"{get}use --corpus with another folder, real or planted")]
     there = [name for name in names if (folder / name).is_dir()]
     found = []
     if lacking := [name for name in names if name not in there]:
