@@ -9,6 +9,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS
 from poolbench_extractor.config import EmbedRequest
+from poolbench_pooler.concepts import ConceptRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
@@ -22,6 +23,8 @@ BODIES: Mapping[str, type[BaseModel]] = {
     "POST /extractor/embed": EmbedRequest,
     "POST /pooler/annotate": AnnotateRequest,
     "POST /pooler/pool": PoolRequest,
+    "POST /pooler/concepts": ConceptRequest,
+    "POST /pooler/check_concept": ConceptRequest,
     "POST /prober/probe": ProbeRequest,
     "POST /prober/direction": DirectionRequest,
     "POST /scorer/score": ScoreRequest,

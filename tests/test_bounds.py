@@ -19,6 +19,7 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
+from poolbench.library import Library
 from poolbench.queue.leases import FolderLeases
 from poolbench.runtime.http import build_api
 from poolbench.runtime.service import Service
@@ -27,7 +28,7 @@ from poolbench.settings import SteererSettings
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_extractor.service import create as extractor
-from poolbench_pooler.service import create as pooler
+from poolbench_pooler.service import PoolerService
 from poolbench_prober.service import create as prober
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.host import EngineHost
@@ -49,6 +50,12 @@ WORDS = {"upos": ["NOUN"], "dep": ["root"], "head": [0], "lemma": ["x"], "entity
 PLACES = {"word_start": [0], "word_end": [1], "sentence": [0], "clause": [0]}
 PASSAGE = {"text": "It rained.", "label": 1, "doc_id": "d", "pair_id": "p"}
 VECTORS = {"vectors": [[0.1, 1.0], [0.9, 0.0], [0.2, 1.0], [1.1, 0.0]], "labels": [0, 1, 0, 1], "pairs": ["a"] * 4}
+TEXTS = {"name": "texts.jsonl", "content": '{"text": "a"}'}
+CONCEPT = {
+    **{"id": "mine", "definition": "d", "rewriter": "", "neighbours": ["hedging"], "seed_words": ["w"], "seed": 0},
+    **{"triggers": ["t"], "sensitive": False, "licence": "MIT"},
+    **{"positives": TEXTS, "negatives": TEXTS, "pairs": TEXTS},
+}
 #: A whole request by verb: each field, and one entry of each list, is replaced by what is hostile.
 REQUESTS: Mapping[str, dict[str, Any]] = {
     "POST /extractor/embed": {
@@ -61,6 +68,8 @@ REQUESTS: Mapping[str, dict[str, Any]] = {
         **{"hidden_states": [[1.0, 2.0]], "strategies": [{"id": "W2_last_k", "params": {"k": 1}}], "text": "a"},
         **{"offsets": [[0, 1]], "special": [False], "inflow": [1.0], "pipeline": "annotator"},
     },
+    "POST /pooler/concepts": CONCEPT,
+    "POST /pooler/check_concept": CONCEPT,
     "POST /prober/probe": {
         **VECTORS,
         **{"task": "concept", "splits": ["train"] * 4, "words": ["w"] * 4, "groups": ["g"] * 4, "domains": ["d"] * 4},
@@ -88,7 +97,13 @@ def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
 @pytest.fixture(scope="module")
 def services(artifacts: Artifacts) -> dict[str, Service]:
     steerer = SteererService(EngineHost(SteererSettings()))
-    made = (extractor(), pooler(), prober(), ScorerService(lambda: artifacts), steerer)
+    made = (
+        extractor(),
+        PoolerService(lambda: Library(artifacts.store)),
+        prober(),
+        ScorerService(lambda: artifacts),
+        steerer,
+    )
     return {service.name: service for service in made}
 
 
@@ -178,7 +193,7 @@ def hostile(
 
 @pytest.mark.parametrize("verb", BODIES)
 def test_no_field_of_a_verb_takes_what_its_schema_forbids(verb: str, clients: dict[str, TestClient]) -> None:
-    service, path = re.fullmatch(r"POST /(\w+)(/\w+)", verb).groups()  # type: ignore[union-attr]
+    service, path = re.fullmatch(r"POST /(\w+)(/[\w/]+)", verb).groups()  # type: ignore[union-attr]
     wrong, count = [], 0
     for place, body in hostile(schema_of(BODIES[verb]), REQUESTS[verb]):
         answer = clients[service].post(path, content=json.dumps(body))

@@ -184,3 +184,38 @@ def test_ray_refuses_a_wrong_token(running: Running) -> None:
     )
     assert tried.returncode != 0
     assert "token" in tried.stderr.lower()
+
+
+def _pids(running: Running, service: str) -> set[int]:
+    processes = running.cluster.processes()
+    return {process.pid for process in processes if f"ServeReplica:{service}" in " ".join(process.cmdline())}
+
+
+def test_running_replicas_find_a_concept_that_is_added_after_they_started(running: Running) -> None:
+    """The pooler takes it through the gate. The scorer, which knew no such name, then trains it without a restart."""
+    headers = {"Authorization": f"Bearer {running.settings.token}"}
+    base, tls = running.settings.http_address or "", client_context()
+    with httpx.Client(base_url=base, headers=headers, timeout=PATIENCE_S, verify=tls) as client:
+        texts = [f"Many thanks, dear friend number {n} of {n * 7}, for the {n}th of all gifts." for n in range(40)]
+        lines = ["".join(json.dumps({"text": text}) + "\n" for text in group) for group in (texts[::2], texts[1::2])]
+        files = dict(zip(("positives", "negatives"), lines, strict=True))
+        concept = {"id": "gratitude", **{name: {"name": f"{name}.jsonl", "content": c} for name, c in files.items()}}
+        passages = [{"text": text, "label": n % 2, "doc_id": str(n)} for n, text in enumerate(texts)]
+        train = {"params": {"concept": "gratitude", "mode": "head", "epochs": 1}, "passages": passages}
+        unknown = client.post("/scorer/train", json=train)
+        assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "unknown_concept")
+        before = _pids(running, "scorer")
+        wrong = {**concept, "positives": {"name": "p.csv", "content": "text\nhello\n<p>hello</p>\n"}}
+        refused = client.post("/pooler/concepts", json=wrong)
+        assert refused.status_code == 400 and "p.csv, line 3: 'text' holds HTML" in refused.text
+        assert client.post("/pooler/concepts", json=concept, headers={"Authorization": "Bearer x"}).status_code == 401
+        large = {**concept, "positives": {"name": "p.csv", "content": "x" * 10_000_001}}
+        assert client.post("/pooler/concepts", json=large).status_code == 413
+        assert client.get("/pooler/concepts").json() == {"concepts": []}
+        added = client.post("/pooler/concepts", json=concept)
+        assert added.json()["registered"], added.text
+        trained = client.post("/scorer/train", json=train)
+        assert trained.status_code == 200, trained.text
+        assert before and _pids(running, "scorer") == before
+        assert client.delete("/pooler/concepts/gratitude").json() == {"removed": "gratitude"}
+        assert client.post("/scorer/train", json=train).status_code == 404

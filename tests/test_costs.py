@@ -42,6 +42,7 @@ TOO_LARGE: list[tuple[str, str, Any]] = [
     ("prober", "/probe", {**vectors(4_000, 50), "labels": [f"c{row}" for row in range(4_000)]}),
     ("pooler", "/annotate", {"texts": [LONG, LONG]}),
     ("pooler", "/annotate", {"texts": ["a"], "idf_texts": [LONG] * 11}),
+    ("pooler", "/concepts", {"id": "mine", "positives": {"name": "a.csv", "content": LONG * 11}}),
     ("extractor", "/embed", {"texts": [LONG] * 6}),
     ("scorer", "/score", {"texts": [LONG[:99_000]] * 250, "scorer": "contrast"}),
     ("scorer", "/train", {"params": {"concept": "contrast", "num_windows": 100}, "passages": PASSAGES_10K}),

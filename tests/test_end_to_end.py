@@ -307,6 +307,29 @@ def test_the_planted_suite_checks_strategies(running: Running) -> None:
     assert "18 of 18 expectations hold" in done.stdout and "| start | 0 | W1_first_k | win | 1.000 |" in done.stdout
 
 
+TABLE = """\
+table: small
+models: [{name: demo, label: demo, preset: demo, best_layer: 2, layers: [2]}]
+columns: [{id: D1_auroc, definition: AUROC, differs: "", ours: {published: d1.auroc, corrected: d1.auroc}}]
+strategies: [{id: A1_mean, ours: A1_mean}]
+title: A small table
+"""
+
+
+def test_the_cells_of_a_table_are_run_and_set_beside_it(running: Running, tmp_path: Path) -> None:
+    (tmp_path / "source.yaml").write_text(TABLE)
+    (tmp_path / "cells-demo.csv").write_text("strategy,concept,D1_auroc\nA1_mean,contrast,0.5\n")
+    asked = ["--model", "demo", "--table", str(tmp_path), "--corpus", "planted", "--set", "limit=60"]
+    done = running.driver("reproduce", *asked, "--output", str(running.output / "cells"), "--display", "json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    cells = {cell["protocol"]: cell for cell in json.loads(done.stdout)["cells"]}
+    for cell in cells.values():
+        assert cell["theirs"] == 0.5 and cell["difference"] == pytest.approx(cell["ours"] - 0.5)
+    assert cells.keys() == {"published", "corrected"} and cells["corrected"]["ci_low"] <= cells["corrected"]["ours"]
+    again = running.driver("reproduce", *asked, "--output", str(running.output / "cells"), "--display", "json")
+    assert again.returncode == 0 and sent(again) == [], "what is computed is not computed again"
+
+
 def test_both_ways_to_vectors_agree(running: Running) -> None:
     """A strategy that is added to a run that kept its states is pooled from them, as the extractor would have."""
     artifacts = Artifacts(open_store(running.settings.store_uri))

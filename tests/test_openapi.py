@@ -17,11 +17,12 @@ from tests.waiting import PATIENCE_S
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 import poolbench_extractor.service
-import poolbench_pooler.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
+from poolbench.library import Library
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_pooler.service import PoolerService
 from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
@@ -35,7 +36,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store = Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
     services = {
         "extractor": poolbench_extractor.service.create(),
-        "pooler": poolbench_pooler.service.create(),
+        "pooler": PoolerService(lambda: Library(store.store)),
         "prober": poolbench_prober.service.create(),
         "scorer": ScorerService(lambda: store),
     }

@@ -181,10 +181,15 @@ def test_json_and_rows_name_no_passage(clean: list[Row]) -> None:
 
 @pytest.mark.parametrize("num_domains", [3, 4, 5, 6])
 def test_pairs_that_share_their_domain_cannot_be_told_apart_by_it(num_domains: int) -> None:
-    """The optimum of such a probe is where it starts, so all scores are 0."""
-    labels, folds = np.tile([1, 0], 80), np.repeat(np.arange(80) % 5, 2)
+    """The optimum of such a probe is where it starts.
+
+    In rows of mixed order, the gradient there is not exactly zero but a rounding error, and a Newton solver finds no
+    step that lowers the loss: it reports that it did not converge in about half of these draws.
+    """
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        domains = rng.choice(num_domains, size=80, p=rng.dirichlet(np.ones(num_domains)))
-        features = one_hot([f"d{number}" for number in np.repeat(domains, 2)])
+        domains = np.repeat(rng.choice(num_domains, size=80, p=rng.dirichlet(np.ones(num_domains))), 2)
+        mixed = rng.permutation(160)
+        labels, folds = np.tile([1, 0], 80)[mixed], np.repeat(np.arange(80) % 5, 2)[mixed]
+        features = one_hot([f"d{number}" for number in domains[mixed]])
         np.testing.assert_allclose(surface_scores(features, labels, folds), 0.0, atol=1e-9)

@@ -83,7 +83,9 @@ def test_what_is_missing_is_said_before_the_start_with_its_flag(driver: Driver, 
     assert "bert-base-uncased is not in the Hugging Face cache" in done.stderr
     for flag in ("--corpus", "--scorers published", "--scorers minilm", "--model llama-3.1-8b"):
         assert flag in done.stderr
-    assert "corpus import" in done.stderr
+    assert "corpus import hf:nips234678/poolbench corpora/published" in done.stderr
+    other = driver(environment, "run", "--corpus", "hf:owner/data", "--metrics", "d1")
+    assert other.returncode == 2 and "`poolbench-driver corpus import hf:owner/data corpora/NAME`" in other.stderr
 
 
 def test_a_wrong_name_is_reported_before_what_is_missing(driver: Driver, environment: dict[str, str]) -> None:

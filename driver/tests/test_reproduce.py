@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner, Result
 
 from poolbench.config import load_run_config
@@ -176,7 +175,7 @@ def test_without_a_run_it_says_what_is_missing_and_starts_nothing(tmp_path: Path
     config = load_run_config(file, {})
     assert (config.model, config.layers, config.steering_layer) == ("gemma-2-9b", (28,), 28)
     assert (len(config.strategies or ()), len(config.concepts)) == (18, 15)
-    texts = num_steered_texts(yaml.safe_load(file.read_text("utf-8")))
+    texts = num_steered_texts(config)
     assert texts == 18 * 15 * 12 * 10 and any(f"{texts:,}" in note for note in found["notes"])
 
 

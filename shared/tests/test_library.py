@@ -1,9 +1,12 @@
 """Concepts of users in an object store: added once, found by every process, removed whole."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
+import pyarrow as pa
 import pytest
 
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
@@ -19,10 +22,8 @@ from poolbench.errors import (
 from poolbench.library import Library, attach, own_passages
 from poolbench.storage import NO_ACCESS, open_store
 
-PASSAGES = build_own(
-    "mine",
-    OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)]),
-)
+TEXTS = OwnTexts([Text(f"passage {n} is good", "") for n in range(20)], [Text(f"number {n}", "") for n in range(20)])
+PASSAGES = build_own("mine", TEXTS)
 MINE = Concept(
     "mine", "own", "Good passages.", "They are good.", "By hand.", matched_pairs=False, neighbours=Neighbours(),
     corpus=revision_of(PASSAGES),
@@ -54,6 +55,25 @@ def test_a_taken_name_is_refused_and_nothing_changes(library: Library) -> None:
     assert library.find("mine") == MINE
     with pytest.raises(ConceptTakenError, match="hedging is built in"):
         library.add(replace(MINE, id="hedging"), PASSAGES)
+
+
+def test_of_several_that_add_one_name_at_once_one_wins_and_the_others_leave_nothing(library: Library) -> None:
+    tables = [build_own("mine", TEXTS, seed=seed) for seed in range(8)]
+    start = Barrier(len(tables))
+
+    def add(table: pa.Table) -> bool:
+        start.wait()
+        try:
+            library.add(replace(MINE, corpus=revision_of(table)), table)
+        except ConceptTakenError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(tables)) as pool:
+        won = [*pool.map(add, tables)]
+    assert sum(won) == 1
+    (passages,) = [info for info in library.store.list("concepts/") if info.path.endswith(".arrow")]
+    assert passages.path == f"concepts/mine/{revision_of(tables[won.index(True)])}.arrow"
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../a", "a/b", "a" * 41, "1a", "a\n"])

@@ -15,7 +15,7 @@ from rich.console import Console
 from tests.fuzz.watch import REPOSITORY, Finding, run
 from tests.fuzz.worker import load_targets
 
-MODULES = ["tests.fuzz.queue_targets", "tests.fuzz.binary_targets", "tests.fuzz.text_targets"]
+MODULES = [f"tests.fuzz.{name}_targets" for name in ("queue", "binary", "text", "concept")]
 _SHOWN = 40
 _CONSOLE = Console(width=160)
 

@@ -12,11 +12,10 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, PUBLISHED_CORPUS, CorpusConfig, ModelRef, RunConfig
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.models import ModelInfo, describe_model
-from poolbench_driver.reproduction import GPU_DEVICE, hub_cache
+from poolbench_driver.reproduction import GPU_DEVICE, IMPORT_PUBLISHED, NO_FOLDER, hub_cache
 
-#: Sources of passages that are no folder.
-_NO_FOLDER = ("planted", "real")
 _CARD = [ref.id for ref in MODEL_PRESETS.values() if ref.card_layers]
 
 
@@ -75,12 +74,14 @@ def _passages(config: RunConfig) -> list[Missing]:
     names = [name for name in asked if name != "all" and not CONCEPTS.get(name).corpus]
     names = [concept.id for concept in CONCEPTS.all()] if "all" in asked else names
     folder = Path(source)
-    if source in _NO_FOLDER or not names:
+    if source in NO_FOLDER or not names:
         return []
     if not folder.is_dir():
-        published = "dataset nips234678/poolbench, then `poolbench-driver corpus import FOLDER corpora/published`"
-        how = f"get it ({published}), or use --corpus with" if source == PUBLISHED_CORPUS else "use --corpus with"
-        return [Missing(f"no corpus in {source}", f"{how} another folder, real or planted")]
+        make = (
+            f"poolbench-driver corpus import {source} corpora/NAME" if source.startswith(PREFIX) else IMPORT_PUBLISHED
+        )
+        get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
+        return [Missing(f"no corpus in {source}", f"{get}use --corpus with another folder, real or planted")]
     there = [name for name in names if (folder / name).is_dir()]
     found = []
     if lacking := [name for name in names if name not in there]:

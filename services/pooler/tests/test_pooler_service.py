@@ -22,7 +22,7 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler.annotate import Pipeline
 from poolbench_pooler.config import AnnotateRequest
-from poolbench_pooler.service import PoolerService, create
+from poolbench_pooler.service import create
 
 TEXTS = ["We stayed in Paris because it rained.", "", "Yes", "The report was late 🙂."]
 TOKEN = "a-token-for-tests"
@@ -143,7 +143,7 @@ def test_pool_refuses_a_strategy_without_parameters(artifacts: Artifacts) -> Non
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    api = build_api(PoolerService(), TOKEN)
+    api = build_api(create(), TOKEN)
     return TestClient(api, headers={"Authorization": f"Bearer {TOKEN}"}, raise_server_exceptions=False)
 
 

@@ -45,7 +45,9 @@ def validate(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="Folder in the published layout; with --concept a table.")],
+    source: Annotated[
+        str, typer.Argument(help="Folder in the published layout, with --concept a table; or hf:OWNER/NAME.")
+    ],
     output: Output,
     concepts: Concepts = None,
     tokenizer: Annotated[str, typer.Option(help="Tokenizer that measured the token counts.")] = "unknown",
@@ -55,17 +57,19 @@ def import_(
     licence: Annotated[str, typer.Option(help="Licence of the texts of a table.")] = "",
 ) -> None:
     """Read the published layout, or a table or saved dataset, check it, and write it with our extension fields."""
-    from poolbench.corpora.own import parse_columns, read_labelled
+    from poolbench.corpora.own import TABLE_SUFFIXES, parse_columns, read_labelled
     from poolbench_driver.corpora.folders import import_folder, import_table
+    from poolbench_driver.corpora.hub import source_folder
 
     if concept is not None:
         if concepts is not None:
             raise typer.BadParameter("--concept is for a table, --concepts for the published layout; give one")
-        import_table(output, concept, read_labelled(source, parse_columns(columns), positive, licence))
+        names, folder = parse_columns(columns), source_folder(source, TABLE_SUFFIXES)
+        import_table(output, concept, read_labelled(folder, names, positive, licence))
         return
     if columns or positive or licence:
         raise typer.BadParameter("--columns, --positive and --licence are for a table: name its --concept")
-    import_folder(source, output, concepts, tokenizer)
+    import_folder(source_folder(source), output, concepts, tokenizer)
 
 
 @app.command()

@@ -1,11 +1,12 @@
-"""reproduce: an official result table beside a run, or its arithmetic alone. It needs no cluster."""
+"""reproduce: run the cells of an official result table and set them beside ours, or check its arithmetic alone."""
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,18 +14,19 @@ import typer
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
+from poolbench_driver.cli.tables import Show, show_tables
 
 if TYPE_CHECKING:
+    from poolbench.config import RunConfig
     from poolbench.suites.official import OfficialModel, OfficialTable
-    from poolbench_driver.reproduction import ComparedCell
+    from poolbench_driver.reproduction import ComparedCell, Need
     from poolbench_driver.rundir import RunFolder
 
 _CORPUS = "corpora/published"
-Tables = Sequence[tuple[str, list[dict[str, Any]]]]
 
 
 def reproduce(
-    table: Annotated[str, typer.Option(help="The table: official.")] = "official",
+    table: Annotated[str, typer.Option(help="The table: official, or a folder of the same format.")] = "official",
     model: Annotated[str | None, typer.Option(help="A model of the table; default: the run's.")] = None,
     run: Annotated[
         str | None, typer.Option(help="Run id, 'latest', or a run's folder; default: the newest of the model.")
@@ -39,22 +41,44 @@ def reproduce(
     settings: Annotated[
         Path | None, typer.Option(help="Write the settings of the run that repeats the table to this file.")
     ] = None,
-    corpus: Annotated[str, typer.Option(help="With --settings: folder of the published corpus.")] = _CORPUS,
+    corpus: Annotated[str, typer.Option(help="Passages of the run: folder, real or planted.")] = _CORPUS,
+    scorers: Annotated[str | None, typer.Option(help="Of the run: bert (the table's), published, or minilm.")] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Any setting of the run, such as limit=60; repeatable."),
+    ] = None,
+    start: Annotated[
+        bool,
+        typer.Option("--start", help="Run the cells even if a run of the model is there."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option(help="Say what the run of the cells needs, and stop.")] = False,
 ) -> int:
-    """Set the cells of an official table beside a run's: theirs, ours, difference and interval."""
-    from poolbench.suites.official import official_table
+    """Set the cells of an official table beside a run's: theirs, ours, difference and interval.
 
-    show = _display(display)
+    Without a finished run of the model, the run of the table's cells is made first.
+    """
+    from poolbench.suites.official import official_table
+    from poolbench_driver.reproduction import needs_of
+
+    show = show_tables(display)
     official = official_table(table)
     if check:
         return _check(official, show)
     _require_columns(official, column or [])
+    changed = bool(start or dry_run or scorers or sets)
+    if run is not None and changed:
+        raise ConfigError("--run compares a finished run; --start, --dry-run, --scorers and --set are for a new one")
     if settings is not None:
-        _write_settings(official, model, corpus, settings)
-    folder = _run_of(official, model, run, output)
+        _write_settings(official, model, corpus, settings, sets)
+    folder, code = None if changed else _run_of(official, model, run, output), int(Exit.DONE)
     if folder is None:
-        return _show_needs(official, official.model(model or ""), corpus, settings, output, show)
-    return _compare(official, folder, column or [], everything, show)
+        cells = _cells(table, model, corpus, scorers, sets)
+        needs = needs_of(cells.model, cells.config)
+        if dry_run or settings or any(need.stops and not need.found for need in needs):
+            _show_needs(cells, needs, settings, output, show, dry=dry_run)
+            return Exit.DONE if dry_run else Exit.FAILURES
+        folder, code = _run_cells(cells.config, output, display)
+    return max(code, _compare(official, folder, column or [], everything, show))
 
 
 def _check(table: OfficialTable, show: Show) -> int:
@@ -144,73 +168,79 @@ def _published(folder: RunFolder) -> list[dict[str, Any]] | None:
         return None
 
 
+@dataclass(frozen=True)
+class _Cells:
+    """The run that makes the cells of a model."""
+
+    model: OfficialModel
+    config: RunConfig
+    options: list[str]  # of the command that makes it
+
+
+def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
+    from poolbench.config import load_run_config, read_assignments
+    from poolbench.suites.official import TABLES, official_table
+    from poolbench_driver.cli.run import scorer_settings
+    from poolbench_driver.reproduction import published_settings
+
+    official = official_table(table)
+    if name is None:
+        raise ConfigError(f"give --model ({_models(official)})")
+    model = official.model(name)
+    settings = {**published_settings(official, model, corpus), **scorer_settings(scorers)}
+    config = load_run_config(None, settings, {}, read_assignments(sets or []))
+    options = ["--table", table] if table not in TABLES else []
+    options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
+    options += ["--scorers", scorers] if scorers else []
+    return _Cells(model, config, options + [part for each in sets or [] for part in ("--set", each)])
+
+
+def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
+    """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
+    from poolbench_driver.cli.run import new_folder
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.run.progress import open_display
+    from poolbench_driver.series import prepare_all
+
+    (job,) = prepare_all([config], open_session())
+    folder = new_folder(job, output)
+    with redirect_stdout(sys.stderr):
+        code = job.run(folder, open_display(display), None)
+    if not folder.file("results.parquet").is_file():
+        raise ConfigError(f"{folder.id} was cancelled before it had results; the same command continues it")
+    return folder, code
+
+
 def _show_needs(
-    table: OfficialTable, model: OfficialModel, corpus: str, settings: Path | None, output: Path, show: Show
-) -> int:
+    cells: _Cells, needs: Sequence[Need], settings: Path | None, output: Path, show: Show, *, dry: bool
+) -> None:
     """Say what the run that repeats the table needs and which command makes it; nothing is started."""
-    from poolbench_driver.reproduction import needs_of, num_steered_texts, published_settings
+    from poolbench_driver.reproduction import num_steered_texts
 
-    needs = needs_of(model, corpus)
-    texts = num_steered_texts(published_settings(table, model, corpus))
-    file = settings or "published.yaml"
-    commands = [
-        *([] if settings else [f"poolbench-driver reproduce --model {model.preset} --settings {file}"]),
-        f"poolbench-driver run {file} --dry-run",
-        f"poolbench-driver run {file}",
-        f"poolbench-driver reproduce --model {model.preset}",
-    ]
-    lines = [
-        f"no finished run of {model.preset} in {output}: nothing to compare, and nothing was started",
-        f"the run steers {texts:,} texts along strategies, and more along null directions",
-        *(f"then: {command}" for command in commands),
-    ]
+    model, texts = cells.model.preset, num_steered_texts(cells.config)
+    again = shlex.join(["poolbench-driver", "reproduce", *cells.options])
+    run = [f"poolbench-driver run {settings}{end}" for end in (" --dry-run", "")] if settings else []
+    commands = [*run, *([f"poolbench-driver reproduce --model {model}"] if settings else [again])]
+    found = "dry run" if dry else f"no finished run of {model} in {output}"
+    amount = f"steers {texts:,} texts along strategies, and more along null directions" if texts else "steers nothing"
+    size = f"{len(cells.config.strategies or ())} strategies, {len(cells.config.concepts)} concepts"
+    lines = [f"{found}: nothing to compare, and nothing was started", f"the run of {size} {amount}"]
     rows = [{"needed": n.what, "found": "yes" if n.found else "no", "note": n.how} for n in needs]
-    show([("what the run needs", rows)], lines, {"needs": [asdict(n) for n in needs], "commands": commands})
-    return Exit.FAILURES
+    content = {"needs": [asdict(n) for n in needs], "commands": commands}
+    show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)
 
 
-def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: Path) -> None:
+def _write_settings(table: OfficialTable, model: str | None, corpus: str, file: Path, sets: list[str] | None) -> None:
     import yaml
 
     from poolbench_driver.reproduction import published_settings
 
     if model is None:
         raise ConfigError(f"--settings needs --model ({_models(table)})")
+    if sets:
+        raise ConfigError("--settings writes the settings of the table; change them in the file instead of by --set")
     text = yaml.safe_dump(published_settings(table, table.model(model), corpus), sort_keys=False)
     file.write_text(f"# The run that repeats {table.source['title']}.\n{text}", "utf-8")
-
-
-Show = Callable[[Tables, Sequence[str], dict[str, Any]], None]
-
-
-def _display(name: str | None) -> Show:
-    chosen = name or ("rich" if sys.stdout.isatty() else "plain")
-    shows: dict[str, Show] = {"rich": _rich, "plain": _plain, "json": _json}
-    if chosen not in shows:
-        raise ConfigError(f"unknown display {chosen!r}; use {', '.join(shows)}")
-    return shows[chosen]
-
-
-def _rich(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
-    from poolbench_driver.cli.display import print_table
-
-    for title, rows in tables:
-        if rows:
-            print_table(rows, list(rows[0]), title)
-    typer.echo("\n".join(notes))
-
-
-def _plain(tables: Tables, notes: Sequence[str], _: dict[str, Any]) -> None:
-    """Print one line per row, with tabs between the fields."""
-    for title, rows in tables:
-        if rows:
-            lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
-            typer.echo("\n".join([f"# {title}", *lines]))
-    typer.echo("\n".join(notes))
-
-
-def _json(_: Tables, notes: Sequence[str], content: dict[str, Any]) -> None:
-    typer.echo(json.dumps({**content, "notes": list(notes)}, indent=1))
 
 
 COMMANDS = (reproduce,)

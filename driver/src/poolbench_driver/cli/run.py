@@ -59,7 +59,7 @@ def run(
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
     flags |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
-    flags |= {"keep_activations": keep_activations or None, **_scorers(scorers)}
+    flags |= {"keep_activations": keep_activations or None, **scorer_settings(scorers)}
     configs, named = _configs(config, flags, _models(model), sets or [], activations)
     if dry_run:
         from poolbench_driver.cli.dry_run import cluster_of
@@ -86,7 +86,7 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
 
     shown = open_display(display)
     jobs = prepare_all(configs, open_session())  # wrong names are reported first, because that needs no cluster
-    folder = _new_folder(jobs[0], output)
+    folder = new_folder(jobs[0], output)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)
     if len(jobs) > 1:
@@ -94,7 +94,7 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
     return jobs[0].run(folder, shown, max_failures)
 
 
-def _new_folder(job: Job, output: Path) -> RunFolder:
+def new_folder(job: Job, output: Path) -> RunFolder:
     """Return the folder of a run that is about to start; raise a PoolbenchError if the cluster is unfit."""
     from poolbench_driver.cluster.fitness import check_session
     from poolbench_driver.rundir import RunFolder
@@ -111,7 +111,8 @@ def _names(text: str | None) -> list[str] | None:
     return [part.strip() for part in text.split(",") if part.strip()] if text else None
 
 
-def _scorers(name: str | None) -> dict[str, Any]:
+def scorer_settings(name: str | None) -> dict[str, Any]:
+    """Return the settings of a kind of scorers; none for None. Raise UnknownNameError for another kind."""
     from poolbench.config import SCORERS
     from poolbench.errors import UnknownNameError
 

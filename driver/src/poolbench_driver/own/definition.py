@@ -4,58 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from poolbench.config.base import StrictModel
-from poolbench.contracts.bounds import CONCEPT_PATTERN, Label, Name
+from poolbench.config import read_yaml
+from poolbench.corpora.own import ConceptSettings
 from poolbench.errors import ConfigError, shown
 
 
-class Definition(StrictModel):
-    """The settings of one concept.
+class Definition(ConceptSettings):
+    """The settings of one concept, with its files.
 
     Attributes:
-        id: Name for `--concepts`.
-        definition: What makes a passage positive.
         positives: File of positives, relative to the YAML file; so `negatives` and `pairs`.
-        rewriter: Makes a negative of each positive by deleting the markers of a built-in matched concept.
-        neighbours: Concepts of D3, the linguistically distant one first; none, one or two.
-        seed_words: Words that no negative should contain.
-        triggers: Lemmas that express the concept, for strategies that use a lexicon of the concept.
-        sensitive: Whether its passages, vectors and texts are restricted.
-        licence: Licence of the texts that name none.
-        seed: Seed of the split into train, test and scorer.
     """
 
-    id: str = Field(pattern=CONCEPT_PATTERN)
-    definition: Label = ""
     positives: str = ""
     negatives: str = ""
     pairs: str = ""
-    rewriter: str = ""
-    neighbours: tuple[Name, ...] = Field((), max_length=2)
-    seed_words: tuple[Name, ...] = ()
-    triggers: tuple[Name, ...] = ()
-    sensitive: bool = False
-    licence: Label = ""
-    seed: int = Field(0, ge=0, lt=2**63)
 
 
 def read_definition(path: Path) -> Definition:
     """Return the definition in a YAML file, its files as paths from here. Raise ConfigError with each wrong field."""
-    try:
-        values = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"concept file {path}: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"concept file {path}: expected settings such as `id: my_concept`")
+    values = read_yaml(path, "concept file")
     found = checked(values, f"concept file {path}")
-    files = {name: str(path.parent / getattr(found, name)) for name in _FILES if getattr(found, name)}
+    files = {name: str(path.parent / getattr(found, name)) for name in FILES if getattr(found, name)}
     return found.model_copy(update=files)
 
 
-_FILES = ("positives", "negatives", "pairs")
+_MAX_ISSUES = 20
+#: Settings that name files.
+FILES = ("positives", "negatives", "pairs")
 
 
 def checked(values: dict[str, object], origin: str) -> Definition:
@@ -65,7 +43,7 @@ def checked(values: dict[str, object], origin: str) -> Definition:
     except ValidationError as error:
         wrong = [
             f"{'.'.join(map(str, issue['loc'])) or 'settings'}: {issue['msg']}, got {shown(issue['input'])}"
-            for issue in error.errors()
+            for issue in error.errors()[:_MAX_ISSUES]
         ]
         raise ConfigError(f"{origin}: {'; '.join(wrong)}") from None
 

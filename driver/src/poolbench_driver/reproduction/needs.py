@@ -6,13 +6,18 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from poolbench.config import MODEL_PRESETS
+from poolbench.config import MODEL_PRESETS, PUBLISHED_CORPUS, RunConfig, local_folder
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.suites.official import OfficialModel
 
 #: The driver of NVIDIA makes this file.
 GPU_DEVICE = Path("/dev/nvidiactl")
+
+#: Makes the published corpus.
+IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS}"
+#: Sources of passages that are no folder.
+NO_FOLDER = ("planted", "real")
 
 
 @dataclass(frozen=True)
@@ -22,23 +27,33 @@ class Need:
     what: str
     found: bool
     how: str  # where it was looked for, or how to get it
+    stops: bool = False  # whether a run surely cannot start without it
 
 
-def needs_of(model: OfficialModel, corpus: str) -> list[Need]:
+def needs_of(model: OfficialModel, config: RunConfig) -> list[Need]:
     """Return what a run of a model needs, in the order in which it would fail."""
+    corpus, scores = config.corpus.source, bool({"d2", "d3"} & set(config.metrics))
     reference = MODEL_PRESETS[model.preset]
-    weights = hub_cache() / ("models--" + reference.source.replace("/", "--"))
     gated = " (gated: accept its licence there first)" if "gated" in reference.summary else ""
     return [
-        Need("cluster", _has_cluster(), "make cluster-up PROFILE=gpu"),
+        Need("cluster", _has_cluster(), "make cluster-up PROFILE=gpu", stops=True),
         Need("GPU on this machine", GPU_DEVICE.exists(), "a cluster on other machines may have one"),
-        Need(f"weights of {reference.source}", weights.is_dir(), f"from the Hugging Face hub into its cache{gated}"),
-        Need(
-            f"published corpus in {corpus}",
-            Path(corpus).is_dir(),
-            "dataset nips234678/poolbench, then `poolbench-driver corpus import`; it lacks toxicity and depression",
-        ),
+        *_weights(reference.source, f"from the Hugging Face hub into its cache{gated}"),
+        *([] if corpus in NO_FOLDER else [_corpus(corpus)]),
+        *(_weights(config.scorer_base, "--scorers minilm needs none") if scores else []),
     ]
+
+
+def _weights(name: str, how: str) -> list[Need]:
+    """Return the need of a model of the hub; none for one that ships or lies in a folder."""
+    if name == "minilm" or name.startswith("asset:") or local_folder(name) is not None:
+        return []
+    return [Need(f"weights of {name}", (hub_cache() / ("models--" + name.replace("/", "--"))).is_dir(), how)]
+
+
+def _corpus(folder: str) -> Need:
+    how = f"`{IMPORT_PUBLISHED}`; it lacks toxicity and depression"
+    return Need(f"published corpus in {folder}", Path(folder).is_dir(), how, stops=True)
 
 
 def _has_cluster() -> bool:

@@ -26,14 +26,16 @@ def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) 
     """Return the settings of a run that measures the cells of a model's table.
 
     Args:
-        corpus: Folder with the published corpus. If it does not exist yet, the concepts are those that are published,
-            i.e. all but the sensitive ones.
+        corpus: Folder with the published corpus, or another source of passages. If it is no folder, or none yet, the
+            concepts are those that are published, i.e. all but the sensitive ones.
     """
+    metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
     there = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
     return {
         "preset": "card",
         "protocol": "published",
         "model": model.preset,
+        "metrics": sorted(metrics),
         "concepts": there or [name for name in table.concepts if not CONCEPTS.get(name).sensitive],
         "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
         "layers": [model.best_layer],
@@ -46,9 +48,10 @@ def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) 
     }
 
 
-def num_steered_texts(settings: dict[str, Any]) -> int:
-    """Return how many texts these settings steer along strategies; null directions come on top."""
-    config = load_run_config(None, settings)
+def num_steered_texts(config: RunConfig) -> int:
+    """Return how many texts a run steers along strategies; null directions come on top."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return 0
     strategies = config.strategies or ()
     return len(config.concepts) * len(strategies) * len(config.budget.strengths) * config.budget.num_openings
 

@@ -1,4 +1,4 @@
-"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`, verbs `annotate` and `pool`."""
+"""The pooler as a service: tasks `pooler.annotate` and `pooler.pool`, verbs `annotate`, `pool` and `concepts`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
+from poolbench.library import Library
+from poolbench.runtime import ClusterSettings
 from poolbench.runtime.openapi import errors, example
 from poolbench.runtime.turns import Turns
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
+from poolbench.storage import NO_ACCESS, open_store
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
+from poolbench_pooler.concepts import ConceptVerbs
 from poolbench_pooler.config import AnnotateAnswer, AnnotateRequest, PoolAnswer, PoolRequest
 
 if TYPE_CHECKING:
@@ -31,7 +35,9 @@ class PoolerService:
 
     name = "pooler"
 
-    def __init__(self) -> None:
+    def __init__(self, library: Callable[[], Library]) -> None:
+        """Take what opens the library of users' concepts; requests are the first to use it."""
+        self._concepts = ConceptVerbs(library)
         self.handlers: Mapping[str, Callable[[Task, TaskIO], None]] = {
             ANNOTATE.kind: self.annotate,
             POOL.kind: self.pool,
@@ -70,7 +76,8 @@ class PoolerService:
                 self._served["tables_pooled"] += 1
 
     def routes(self, router: APIRouter) -> None:
-        """Add `POST /annotate` and `POST /pool`."""
+        """Add `POST /annotate`, `POST /pool`, and the verbs of users' concepts."""
+        self._concepts.routes(router)
         texts = {"texts": ["The tide was high. However, no boat sailed."], "num_keywords": 2}
         states = {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]}
 
@@ -114,8 +121,8 @@ class PoolerService:
 
 
 def create() -> PoolerService:
-    """Return the service that the runtime deploys."""
-    return PoolerService()
+    """Return the service that the runtime deploys; requests reach its store without access to restricted data."""
+    return PoolerService(lambda: Library(open_store(ClusterSettings.load().store_uri, NO_ACCESS)))
 
 
 def _requests(strategies: list[StrategyParam]) -> list[Request]:

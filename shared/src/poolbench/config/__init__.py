@@ -3,7 +3,7 @@
 from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
-from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config
+from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config, read_yaml
 from poolbench.config.models import (
     MODEL_PRESETS,
     ModelRef,
@@ -37,6 +37,7 @@ __all__ = [
     "load_run_config",
     "local_folder",
     "read_assignments",
+    "read_yaml",
     "resolve_layers",
     "resolve_model",
 ]

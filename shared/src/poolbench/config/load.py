@@ -24,6 +24,7 @@ DEMO_TEMPERATURE = 0.7
 #: Half of the shipped base: planted concepts lie in single words, so its upper half adds time but no AUROC.
 DEMO_SCORER_LAYERS = 3
 _MAX_VALUES = 100_000
+_MAX_YAML = 1_000_000  # characters of a file of settings
 _MAX_ISSUES = 20
 #: Folder of the published corpus, `nips234678/poolbench`, as `corpus import` writes it.
 PUBLISHED_CORPUS = "corpora/published"
@@ -85,7 +86,11 @@ def load_run_config(
     needs only what differs from the preset or the default. `suites` has the settings that a suite starts from, by its
     name. Raise ConfigError, with the file and each wrong field.
     """
-    layers = [{} if path is None else _read_yaml(path), overrides, *(each.settings for each in assignments)]
+    layers = [
+        {} if path is None else read_yaml(path, "configuration"),
+        overrides,
+        *(each.settings for each in assignments),
+    ]
     name = next((found for layer in reversed(layers) if (found := layer.get("preset"))), None)
     merged: dict[str, Any] = preset(name) if name else {}
     suite = next((found for layer in reversed(layers) if (found := layer.get("suite"))), None)
@@ -112,16 +117,24 @@ def _limit(value: Any) -> int | None:
     raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """Return the settings in a YAML file by name.
+
+    Raise ConfigError, which names the file as `what`: it is no YAML, not UTF-8, too large, or no mapping.
+    """
     try:
-        values = yaml.safe_load(path.read_text("utf-8")) or {}
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_YAML + 1)
+        if len(text) > _MAX_YAML:
+            raise ConfigError(f"{what} {path}: more than {_MAX_YAML:,} characters are no settings")
+        values = yaml.safe_load(text) or {}
         _require_few_values(values)
     except RecursionError:
-        raise ConfigError(f"configuration {path}: too many levels") from None
+        raise ConfigError(f"{what} {path}: too many levels") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # the second for dates and numbers that cannot be
-        raise ConfigError(f"configuration {path}: {error}") from None
+        raise ConfigError(f"{what} {path}: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"configuration {path}: expected a mapping of settings, got {type(values).__name__}")
+        raise ConfigError(f"{what} {path}: expected a mapping of settings, got {type(values).__name__}")
     return {str(field): value for field, value in values.items()}
 
 

@@ -21,6 +21,7 @@ _MEANINGS = {
     403: "The request asks for something of a sensitive concept.",
     404: "A name in the request is not known here.",
     408: "The body did not arrive in time.",
+    409: "Another concept has the name.",
     413: "The body, or the work that it asks for, is too large.",
     415: "The verb does not read bodies of this content type.",
     422: "A field is missing, unknown, of the wrong type, or out of its bounds.",

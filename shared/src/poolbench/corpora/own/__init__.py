@@ -1,15 +1,24 @@
 """Corpora that users bring: read their files, split them, and say what they are good for."""
 
 from poolbench.corpora.own.build import OwnTexts, build_own, revision_of
-from poolbench.corpora.own.files import Text, read_pairs, read_texts
-from poolbench.corpora.own.labelled import parse_columns, read_labelled
+from poolbench.corpora.own.files import SentFile, Text, TextFile, read_pairs, read_texts
+from poolbench.corpora.own.labelled import TABLE_SUFFIXES, parse_columns, read_labelled
+from poolbench.corpora.own.make import Made, TextFiles, make_concept
 from poolbench.corpora.own.review import Remark, review
+from poolbench.corpora.own.settings import ConceptSettings
 
 __all__ = [
+    "TABLE_SUFFIXES",
+    "ConceptSettings",
+    "Made",
     "OwnTexts",
     "Remark",
+    "SentFile",
     "Text",
+    "TextFile",
+    "TextFiles",
     "build_own",
+    "make_concept",
     "parse_columns",
     "read_labelled",
     "read_pairs",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Any
 
 import pyarrow as pa
@@ -26,7 +27,33 @@ _FIELDS = {
     "source": ("source",),
     "licence": ("licence", "license"),
 }
+_LINE_END = re.compile(rb"\r\n|\r|\n")  # as text files are read
 _MARKUP = re.compile(r"<!doctype html|<html[\s>]|<body[\s>]|</(?:p|div|span|td|li|a)>", re.I)
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A file that a request holds: opened, and named in errors, as one on disk is."""
+
+    name: str
+    content: bytes
+
+    @property
+    def suffix(self) -> str:
+        """Return the end of the name."""
+        return PurePath(self.name).suffix
+
+    def open(self, mode: str, encoding: str | None = None, newline: str | None = None) -> IO[Any]:
+        """Return the content as bytes, or as text in an encoding."""
+        file = io.BytesIO(self.content)
+        return file if mode == "rb" else io.TextIOWrapper(file, encoding=encoding, newline=newline)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+TextFile = Path | SentFile
+"""Where texts are read from."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class Text:
     split: str = ""  # train, test or scorer; empty where the file names none
 
 
-def read_texts(path: Path) -> list[Text]:
+def read_texts(path: TextFile) -> list[Text]:
     """Return the texts of a file with a column `text`.
 
     Further columns, all optional: `id`, `domain`, `doc_id`, `source`, `licence`.
@@ -55,7 +82,7 @@ def read_texts(path: Path) -> list[Text]:
     return [text_of(values, where) for where, values in records(path)]
 
 
-def read_pairs(path: Path) -> list[tuple[Text, Text]]:
+def read_pairs(path: TextFile) -> list[tuple[Text, Text]]:
     """Return the matched pairs of a file with the columns `positive` and `negative`.
 
     Further columns as `read_texts`; they hold for both members. Raises CorpusError likewise.
@@ -73,7 +100,7 @@ def text_of(values: dict[str, Any], where: str) -> Text:
     return Text(where=where, text=_text(values, _FIELDS["text"], where), **_optional(values, where))
 
 
-def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def records(path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each record with its file and line (row, in Parquet and Arrow); raise CorpusError for a file without any.
 
     Arrow files are those that `datasets` saves.
@@ -99,7 +126,7 @@ def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise CorpusError(f"{path} has no texts")
 
 
-def _lines(file: IO[str], path: Path) -> Iterator[str]:
+def _lines(file: IO[str], path: TextFile) -> Iterator[str]:
     """Yield lines with their ends, none longer than `MAX_LINE` characters."""
     number = 0
     while line := file.readline(MAX_LINE + 1):
@@ -109,7 +136,7 @@ def _lines(file: IO[str], path: Path) -> Iterator[str]:
         yield line
 
 
-def _json_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_records(file: IO[str], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(_lines(file, path), start=1):
         where = f"{path}, line {number}"
         if not line.strip():
@@ -123,7 +150,7 @@ def _json_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, An
         yield where, values
 
 
-def _csv_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _csv_records(file: IO[str], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     reader = csv.DictReader(_lines(file, path), strict=True)
     csv.field_size_limit(MAX_LINE)
     try:
@@ -136,21 +163,21 @@ def _csv_records(file: IO[str], path: Path) -> Iterator[tuple[str, dict[str, Any
         raise CorpusError(f"{path}, line {reader.line_num}: {error}") from None
 
 
-def _parquet_records(file: IO[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_records(file: IO[Any], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         yield from _rows_of(pq.ParquetFile(file).iter_batches(_BATCH), path)
     except (pa.ArrowException, OSError) as error:
         raise CorpusError(f"{path} is no whole Parquet file: {error}") from None
 
 
-def _arrow_records(file: IO[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _arrow_records(file: IO[Any], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         yield from _rows_of(pa.ipc.open_stream(file), path)
     except (pa.ArrowException, OSError) as error:
         raise CorpusError(f"{path} is no whole Arrow stream: {error}") from None
 
 
-def _rows_of(batches: Iterable[pa.RecordBatch], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows_of(batches: Iterable[pa.RecordBatch], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     for batch in batches:
         for values in batch.to_pylist():
@@ -185,11 +212,14 @@ def _optional(values: dict[str, Any], where: str) -> dict[str, str]:
     return found
 
 
-def _first_wrong_line(path: Path) -> str:
+def _first_wrong_line(path: TextFile) -> str:
+    number = 1
     with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), start=1):
+        for part in iter(lambda: file.readline(4 * MAX_LINE), b""):  # a character has up to four bytes
             try:
-                line.decode("utf-8")
+                part.decode("utf-8")
             except UnicodeDecodeError as error:
-                return f"in line {number}, byte {error.start + 1}"
+                before = _LINE_END.split(part[: error.start])
+                return f"in line {number + len(before) - 1}, byte {len(before[-1]) + 1}"
+            number += len(_LINE_END.findall(part))
     return "at its end"

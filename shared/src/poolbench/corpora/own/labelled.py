@@ -15,7 +15,8 @@ from poolbench.errors import ConfigError, CorpusError, UnknownNameError, shown
 COLUMNS = ("text", "label", "split", "id", "domain", "doc_id", "source", "licence")
 #: Names of splits in datasets, and the split that they become here.
 SPLITS = {"train": "train", "test": "test", "validation": "scorer", "dev": "scorer", "scorer": "scorer"}
-_SUFFIXES = (".parquet", ".arrow", ".csv", ".jsonl", ".ndjson")
+#: Ends of the files that are read of a folder.
+TABLE_SUFFIXES = (".parquet", ".arrow", ".csv", ".jsonl", ".ndjson")
 _CLASSES = {"1": 1, "0": 0, "true": 1, "false": 0}
 
 
@@ -66,10 +67,10 @@ def _files(source: Path) -> Iterator[tuple[Path, str]]:
     if not source.is_dir():
         yield source, ""
         return
-    found = [path for path in sorted(source.rglob("*")) if path.suffix.lower() in _SUFFIXES]
+    found = [path for path in sorted(source.rglob("*")) if path.suffix.lower() in TABLE_SUFFIXES]
     found = [path for path in found if not path.name.startswith("cache-")]  # what `datasets` computed itself
     if not found:
-        raise CorpusError(f"{source} holds no file that ends in {', '.join(_SUFFIXES)}")
+        raise CorpusError(f"{source} holds no file that ends in {', '.join(TABLE_SUFFIXES)}")
     for path in found:
         names = (path.name, path.parent.name) if path.parent != source else (path.name,)
         yield path, next((known for name in names for known in SPLITS if name.startswith(known)), "")

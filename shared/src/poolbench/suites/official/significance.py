@@ -22,8 +22,10 @@ SMALLEST_P = 1e-9
 
 
 def significance_checks(table: OfficialTable) -> list[Check]:
-    """Return the checks of the mean ranks, the tests and the tiers."""
+    """Return the checks of the mean ranks, the tests and the tiers; none if the table gives no tests."""
     tests, names = table.significance, [strategy.id for strategy in table.strategies]
+    if tests is None:
+        return []
     values = block_values(table, tests.concepts)
     return [
         _mean_ranks(tests, names, values),

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from poolbench.config import MODEL_PRESETS
-from poolbench.errors import UnknownModelError, UnknownNameError
+from poolbench.errors import ConfigError, UnknownModelError, UnknownNameError
 
 #: Tables that ship with this package.
 TABLES = ("official",)
@@ -116,7 +118,7 @@ class OfficialTable:
     cells: tuple[Cell, ...]
     means: tuple[Mean, ...]
     leaderboard: tuple[LeaderboardLine, ...]
-    significance: Significance
+    significance: Significance | None  # of the shipped table
 
     @cached_property
     def concepts(self) -> tuple[str, ...]:
@@ -136,37 +138,64 @@ class OfficialTable:
         raise UnknownModelError(name, [model.preset for model in self.models])
 
 
-@lru_cache(maxsize=len(TABLES))
 def official_table(name: str = "official") -> OfficialTable:
-    """Return a table by name; raise UnknownNameError for another."""
-    if name not in TABLES:
+    """Return a table by name, or of a folder with files of the same format.
+
+    A folder needs `source.yaml` and `cells-<model>.csv`; means, leaderboard and tests may be left out.
+
+    Raises:
+        UnknownNameError: It is neither a table nor a folder.
+        ConfigError: A file of the folder is missing or malformed.
+    """
+    if name in TABLES:
+        return _shipped(name)
+    folder = Path(name)
+    if not folder.is_dir():
         raise UnknownNameError("table", name, TABLES)
-    source = yaml.safe_load(_DATA.joinpath("source.yaml").read_text("utf-8"))
+    try:
+        return _read(folder)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise ConfigError(f"table {folder}: {type(error).__name__}: {error}") from None
+
+
+@lru_cache(maxsize=len(TABLES))
+def _shipped(name: str) -> OfficialTable:
+    return _read(_DATA)
+
+
+def _read(folder: Traversable) -> OfficialTable:
+    source = yaml.safe_load(folder.joinpath("source.yaml").read_text("utf-8"))
     columns = tuple(Column(**column) for column in source.pop("columns"))
     models = tuple(OfficialModel(**{**m, "layers": tuple(m["layers"])}) for m in source.pop("models"))
-    tests = source.pop("significance")
+    if unknown := [model.preset for model in models if model.preset not in MODEL_PRESETS]:
+        raise UnknownModelError(unknown[0], MODEL_PRESETS)
+    tests = source.pop("significance", None)
     return OfficialTable(
         columns=columns,
         models=models,
         strategies=tuple(OfficialStrategy(**strategy) for strategy in source.pop("strategies")),
-        cells=tuple(cell for model in models for cell in _cells(model.name, columns)),
+        cells=tuple(cell for model in models for cell in _cells(folder, model.name, columns)),
         means=tuple(
             Mean(row["model"], row["over"], row["of"], column.id, _number(row[column.id]))
-            for row in _lines("means")
+            for row in _lines(folder, "means", optional=True)
             for column in columns
         ),
-        leaderboard=tuple(map(_leaderboard_line, _lines("leaderboard"))),
-        significance=Significance(
-            **{**tests, "concepts": tuple(tests["concepts"])},
-            mean_ranks={row["strategy"]: float(row["mean_rank"]) for row in _lines("mean_ranks")},
-            pairs={(row["first"], row["second"]): float(row["p_value"]) for row in _lines("pairs")},
-        ),
+        leaderboard=tuple(map(_leaderboard_line, _lines(folder, "leaderboard", optional=True))),
+        significance=None if tests is None else _significance(folder, tests),
         source=source,
     )
 
 
-def _cells(model: str, columns: tuple[Column, ...]) -> Iterator[Cell]:
-    for row in _lines(f"cells-{model}"):
+def _significance(folder: Traversable, tests: Mapping[str, Any]) -> Significance:
+    return Significance(
+        **{**tests, "concepts": tuple(tests["concepts"])},
+        mean_ranks={row["strategy"]: float(row["mean_rank"]) for row in _lines(folder, "mean_ranks")},
+        pairs={(row["first"], row["second"]): float(row["p_value"]) for row in _lines(folder, "pairs")},
+    )
+
+
+def _cells(folder: Traversable, model: str, columns: tuple[Column, ...]) -> Iterator[Cell]:
+    for row in _lines(folder, f"cells-{model}"):
         for column in columns:
             yield Cell(model, row["strategy"], row["concept"], column.id, _number(row[column.id]))
 
@@ -177,8 +206,11 @@ def _leaderboard_line(row: Mapping[str, str]) -> LeaderboardLine:
     return LeaderboardLine(rank=int(row["rank"]), **known, means=means)
 
 
-def _lines(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(_DATA.joinpath(f"{name}.csv").read_text("utf-8").splitlines()))
+def _lines(folder: Traversable, name: str, *, optional: bool = False) -> list[dict[str, str]]:
+    file = folder.joinpath(f"{name}.csv")
+    if optional and not file.is_file():
+        return []
+    return list(csv.DictReader(file.read_text("utf-8").splitlines()))
 
 
 def _number(text: str) -> float | None:

@@ -1,0 +1,59 @@
+"""Datasets of the Hugging Face hub as folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from poolbench.config import is_hub_id
+from poolbench.errors import ConfigError, CorpusError, shown
+
+#: What names of datasets begin with, so that they are no folders.
+PREFIX = "hf:"
+
+
+def source_folder(source: str, kinds: Sequence[str] = (".jsonl",)) -> Path:
+    """Return the folder of a corpus: a path as it is, or `hf:OWNER/NAME[@REVISION]`, downloaded into the hub's cache.
+
+    Only files that end in one of `kinds` are downloaded. Files that the cache has are not downloaded again, and an
+    interrupted download continues.
+
+    Raises:
+        ConfigError: The name is not of this form.
+        CorpusError: The dataset cannot be had; the message says what to do.
+    """
+    if not source.startswith(PREFIX):
+        return Path(source)
+    name, _, revision = source.removeprefix(PREFIX).partition("@")
+    if not is_hub_id(name):
+        raise ConfigError(f"{shown(source)}: write hf:OWNER/NAME, such as hf:nips234678/poolbench, or a folder")
+    return _download(name, revision or None, [f"*{kind}" for kind in kinds])
+
+
+def _download(name: str, revision: str | None, patterns: list[str]) -> Path:
+    from httpx2 import HTTPError
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        CachedRepoTreeNotFoundError,
+        GatedRepoError,
+        RepositoryNotFoundError,
+        RevisionResolutionError,
+    )
+
+    try:
+        return Path(snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=patterns))
+    except GatedRepoError:
+        raise CorpusError(
+            f"dataset {name} is gated: accept its licence on the hub and set HF_TOKEN to a token of yours, or download "
+            "it elsewhere and give its folder instead"
+        ) from None
+    except RepositoryNotFoundError:
+        raise CorpusError(
+            f"dataset {name} is not on the hub, or is private: set HF_TOKEN, or give a folder instead"
+        ) from None
+    except (CachedRepoTreeNotFoundError, RevisionResolutionError, HTTPError, OSError, ValueError) as error:
+        said = str(error).strip().split("\n")[0][:300] or type(error).__name__
+        raise CorpusError(
+            f"dataset {name} could not be downloaded ({said}); the same command continues. Without a network, download "
+            "it elsewhere and give its folder instead"
+        ) from None
