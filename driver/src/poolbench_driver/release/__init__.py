@@ -1,5 +1,18 @@
-"""A run's steered texts as a release: one Parquet file per concept, a dataset card and a manifest."""
+"""What may be published of a run: activations, directions, scorers, steered texts, and the run itself.
 
-from poolbench_driver.release.release import export_steered_outputs, releasable_concepts
+Each is a folder with a card, a manifest and checksums, which is written completely or not at all.
+"""
 
-__all__ = ["export_steered_outputs", "releasable_concepts"]
+from poolbench_driver.release.activations import export_activations
+from poolbench_driver.release.directions import export_directions
+from poolbench_driver.release.source import Export, model_licence, releasable_concepts
+from poolbench_driver.release.steered import export_steered_outputs
+
+__all__ = [
+    "Export",
+    "export_activations",
+    "export_directions",
+    "export_steered_outputs",
+    "model_licence",
+    "releasable_concepts",
+]
