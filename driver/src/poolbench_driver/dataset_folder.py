@@ -41,8 +41,11 @@ def render_card(
     return "\n".join(lines) + "\n"
 
 
-def require_same(output: Path, identity: Mapping[str, str]) -> None:
-    """Raise InputError unless `output` is absent, empty, or an earlier release with this part of its manifest."""
+def require_same(output: Path, identity: Mapping[str, str], mark: str = CHECKSUMS) -> None:
+    """Raise InputError unless `output` is absent, empty, or an earlier release: its manifest has these fields.
+
+    A folder without the file `mark` is none.
+    """
     if not output.exists():
         return
     if not output.is_dir():
@@ -50,6 +53,7 @@ def require_same(output: Path, identity: Mapping[str, str]) -> None:
     if not any(output.iterdir()):
         return
     try:
+        (output / mark).stat()
         found = json.loads((output / MANIFEST).read_text("utf-8"))
         differing = [f"{name} {found.get(name)!r}" for name, value in identity.items() if found.get(name) != value]
     except (OSError, ValueError, AttributeError):

@@ -10,6 +10,7 @@ from typing import Any
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
+from poolbench.config import RunConfig
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
@@ -25,6 +26,8 @@ MODEL_LICENCES = {
     "gemma-2-9b": "gemma",
     "mistral-7b-v0.3": "apache-2.0",
 }
+#: Licences of bases under the scorers.
+BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,10 @@ class Export:
         """Return what the run measured."""
         return self.plan.scope
 
-    def facts(self, kind: str, version: int = 1) -> dict[str, Any]:
+    def facts(self, kind: str) -> dict[str, Any]:
         """Return the fields of the manifest that say what a release is and where it comes from."""
-        return {
-            "kind": kind,
-            "version": version,
-            "run_id": self.folder.id,
-            "config_hash": self.scope.config.config_hash(),
-            "code_version": __version__,
-            "model": self.scope.model.ref.id,
-            "model_revision": self.scope.model.ref.revision,
-            "licence": self.licence,
-            "command": self.command,
-        }
+        ref = self.scope.model.ref
+        return release_facts(kind, self.folder, ref.id, ref.revision, self.licence, self.command)
 
     @contextmanager
     def writing(self, output: Path, kind: str) -> Iterator[Path]:
@@ -68,15 +62,38 @@ class Export:
 
     def origin(self, **own: str) -> dict[str, str]:
         """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
-        config, ref = self.scope.config, self.scope.model.ref
-        return {
-            "model": f"{ref.id} (revision {ref.revision or 'unknown'}, {ref.dtype})",
-            **own,
-            "passages": config.corpus.source,
-            "configuration": config.config_hash(),
-            "made by": f"PoolBench {__version__}, `{self.command}`",
-            "licence": self.licence,
-        }
+        ref = self.scope.model.ref
+        model = f"{ref.id} (revision {ref.revision or 'unknown'}, {ref.dtype})"
+        return origin(model, self.scope.config, self.command, self.licence, own)
+
+
+def release_facts(
+    kind: str, folder: RunFolder, model: str, revision: str | None, licence: str, command: str
+) -> dict[str, Any]:
+    """Return the fields of the manifest that say what a release is and where it comes from."""
+    return {
+        "kind": kind,
+        "version": 1,
+        "run_id": folder.id,
+        "config_hash": folder.config().config_hash(),
+        "code_version": __version__,
+        "model": model,
+        "model_revision": revision,
+        "licence": licence,
+        "command": command,
+    }
+
+
+def origin(model: str, config: RunConfig, command: str, licence: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+    return {
+        "model": model,
+        **own,
+        "passages": config.corpus.source,
+        "configuration": config.config_hash(),
+        "made by": f"PoolBench {__version__}, `{command}`",
+        "licence": licence,
+    }
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
@@ -112,13 +129,13 @@ def model_licence(model: str) -> str:
     return MODEL_LICENCES.get(model, "unknown")
 
 
+def scorer_licence(config: RunConfig) -> str:
+    """Return licence of the base under the scorers of a run; `unknown` for others, and for imported scorers."""
+    return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")
+
+
 def model_folder(model: str) -> str:
     """Return the name that the published layouts have for a model, for others one made of its id."""
     known = {each.preset: each.name for each in official_table().models}
     name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
     return known.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)
-
-
-def licences_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the licences of passages, for a card."""
-    return ", ".join(sorted({row["licence"] or "unknown" for row in rows})) or "unknown"
