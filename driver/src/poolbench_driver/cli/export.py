@@ -149,7 +149,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
 
 def _command(what: str, run: str, *, concepts: list[str] | None = None, licence: str | None = None) -> str:
     """Return the command that makes an export, for its card."""
-    words = ["poolbench-driver", "export", what, run]
+    words = ["poolbench-driver", "export", what, run, "--output", "FOLDER"]
     words += ["--concepts", ",".join(concepts)] if concepts else []
     words += ["--licence", licence] if licence else []
     return shlex.join(words)

@@ -45,7 +45,7 @@ _READING = """
 import numpy as np
 from safetensors.numpy import load_file
 
-vector = np.load("{folder}/{example}.npy")                 # {direction}, float32 [{width}]
+vector = np.load("{folder}/{example}.npy")  # {direction}, float32 [{width}]
 all_methods = load_file("{folder}/directions.safetensors")  # "concept/strategy/C1" and so on
 ```
 
@@ -101,7 +101,8 @@ def _write(
 ) -> dict[str, Any]:
     """Write one direction; return its row of the index."""
     found: dict[str, str | None] = {"direction": row["direction_id"], "file": None, "tensors": None}
-    if row["vector"] is not None and row["status"] == Status.OK:
+    found["status"] = row["status"] or Status.OK
+    if row["vector"] is not None:
         vector = np.asarray(row["vector"], np.float32)
         tensors[f"{row['concept']}/{row['strategy']}/{row['direction_id']}"] = vector
         found["tensors"] = f"{folder}/{TENSORS}"
