@@ -14,8 +14,9 @@ import pytest
 from driver.tests.releases import content_of, export_of
 from safetensors.numpy import load_file
 
-from poolbench.errors import InputError, NotFoundError
+from poolbench.errors import InputError, NotFoundError, RestrictedError
 from poolbench.steps.roles import Cell
+from poolbench_driver.cli.export import directions
 from poolbench_driver.release import export_directions
 from poolbench_driver.release.source import model_folder
 
@@ -104,3 +105,22 @@ def test_a_run_without_directions_and_another_export_are_refused(steered: Any, t
 def test_models_have_the_names_of_the_published_layout() -> None:
     names = {"llama-3.1-8b": "llama3_8b", "demo": "demo", "owner/model-1": "owner_model-1", "/models/mine": "mine"}
     assert {name: model_folder(name) for name in names} == names
+
+
+def test_the_command_says_what_it_leaves_out(
+    steered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = written(steered(concepts=["contrast", "toxicity"]))
+    folder = export_of(made, tmp_path, []).folder
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: made)  # has the store
+    monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session: made)  # and the plan
+    where = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs"}
+    assert directions(**where) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "left out, because they are sensitive: toxicity"
+    assert said[-1].endswith("directions, 1 concepts, licence apache-2.0")
+    command = f"`poolbench-driver export directions {folder.id} --output FOLDER`"
+    assert command in (tmp_path / "out/README.md").read_text()
+    with pytest.raises(RestrictedError, match="toxicity"):
+        directions(**{**where, "output": tmp_path / "other"}, concepts="contrast,toxicity")
+    assert not (tmp_path / "other").exists()
