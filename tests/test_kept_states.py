@@ -30,8 +30,10 @@ from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer
 from poolbench_driver.imports.record import imported_model
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import Plan, Scope, make_plan
+from poolbench_driver.plan import Plan, PoolBenchPlan, Scope, make_plan
+from poolbench_driver.release import Export, export_activations
 from poolbench_driver.run import committed_keys
+from poolbench_driver.rundir import RunFolder
 
 LAYERS = [1, 4]
 FIRST = ["A1_mean", "S1_attention"]
@@ -58,7 +60,7 @@ class Runner:
     def __init__(self, folder: Path, handlers: dict[str, Callable[[Task, TaskIO], None]]) -> None:
         self.artifacts, self.handlers = Artifacts(FolderStore(folder)), handlers
 
-    def plan(self, strategies: Iterable[str], **settings: Any) -> Plan:
+    def plan(self, strategies: Iterable[str], **settings: Any) -> PoolBenchPlan:
         config = load_run_config(None, {**SETTINGS, "layers": LAYERS, **settings})
         specs = [STRATEGIES.get(name) for name in strategies]
         model = describe_model(config, None)  # type: ignore[arg-type]  # a local model: nobody is asked
@@ -136,6 +138,36 @@ def test_naming_a_learned_query_keeps_the_states(handlers: dict[str, Any], tmp_p
         runner.plan(["X1_learned_query"], layers=[4], budget={**BUDGET, "num_train": 20, "num_test": 10})
     )
     assert done == {"pooler.annotate": 2, "extractor.extract": 2, "prober.probe": 1}
+
+
+def states_in(artifacts: Artifacts, keys: Iterable[str]) -> dict[str, list[Any]]:
+    """States and special positions by passage, one per key."""
+    found: dict[str, list[Any]] = {}
+    for key in keys:
+        for shard in artifacts.read_shards(key):
+            for passage in read_states(shard):
+                assert passage.hidden_TD is not None and passage.special is not None
+                found.setdefault(passage.passage_id, []).append((passage.hidden_TD, passage.special))
+    return found
+
+
+def test_exported_states_are_imported_as_they_were(kept: Runner, tmp_path: Path) -> None:
+    plan = kept.plan(FIRST, keep_activations=True)
+    export = Export(
+        RunFolder.create(tmp_path / "runs", plan.scope.config), plan, kept.artifacts, ["contrast"], "apache-2.0"
+    )
+    assert export_activations(export, tmp_path / "out")["missing"] == []
+    other, reader = Artifacts(FolderStore(tmp_path / "store")), ActivationReader(None, trust_pickle=True)
+    importer = Importer(other, tmp_path / "out", tmp_path / "out/corpus", reader, say=lambda _: None)
+    record = importer.run("mine", ["contrast"])
+    before = plan.vectors.concepts["contrast"].states
+    after = {(entry.split, entry.layer): entry.key for entry in record.states}
+    assert set(after) == set(before) and record.layers == LAYERS
+    for place, key in before.items():
+        here, there = states_in(kept.artifacts, [key]), states_in(other, [after[place]])
+        assert set(here) == set(there)
+        for name, [(states, special)] in here.items():
+            assert np.array_equal(states, there[name][0][0]) and np.array_equal(special, there[name][0][1])
 
 
 @pytest.fixture(scope="module")

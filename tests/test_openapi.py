@@ -20,10 +20,10 @@ import poolbench_extractor.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.library import Library
+from poolbench.runtime.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler.service import PoolerService
-from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
 SERVICES = ("extractor", "pooler", "prober", "scorer")

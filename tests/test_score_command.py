@@ -13,10 +13,10 @@ import torch
 from tests.servers.services import cluster_environment, serving
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from poolbench.runtime.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
-from poolbench_scorer.models.base import find_base
 from poolbench_scorer.service import ScorerService
 
 TEXTS = ["It rained, although the sun shone.", "Two.", "The boats left, but not before noon."]

@@ -134,8 +134,8 @@ def _write_inputs(artifacts: Artifacts, bulk: Bulk, mean_norm: float, width: int
 
 def _files(head: torch.nn.Module, name: str) -> dict[str, bytes]:
     """Return a scorer as it is stored: its trained tensors and its configuration."""
-    from poolbench_scorer.models.base import find_base
-    from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, WEIGHTS
+    from poolbench.runtime.bases import find_base
+    from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, WEIGHTS
 
     base = find_base("minilm")
     state = {f"classifier.{key}": value.contiguous() for key, value in head.classifier.state_dict().items()}

@@ -136,7 +136,7 @@ class SteeredArtifacts:
 
     def _direction(self, name: str) -> dict[str, Any]:
         vector = self.rng.normal(size=WIDTH)
-        return {"direction_id": name, "vector": list(vector / np.linalg.norm(vector)), "raw_norm": 1.0, "status": "ok"}
+        return {"direction_id": name, "vector": list(vector / np.linalg.norm(vector)), "raw_norm": 1.0, "status": None}
 
     def _measures(self, key: str, *measures: Measure) -> None:
         self._write(key, [measure.to_row() for measure in measures], t.MEASURES)

@@ -12,8 +12,9 @@ import yaml
 
 from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
 from poolbench.corpora.planted import build_planted
-from poolbench.errors import ConfigError, RestrictedError
-from poolbench_driver.corpora.publishing import CARD, CHECKSUMS, CROISSANT, FIELDS, export_folder
+from poolbench.errors import ConfigError, InputError, RestrictedError
+from poolbench_driver.corpora.publishing import CROISSANT, FIELDS, export_folder
+from poolbench_driver.dataset_folder import CARD, CHECKSUMS
 
 MANIFEST = CorpusManifest(revision="r 1", tokenizer="words", window=(1, 500), recipe="by hand")
 
@@ -82,3 +83,18 @@ def test_what_cannot_be_exported_is_refused(corpus: Path, tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="the corpus itself"):
         export_folder(corpus, corpus, None)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_export_replaces_itself_and_nothing_else(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_folder(corpus, out, None)
+    export_folder(corpus, out, "hedging")
+    assert not (out / "narrative").exists() and "narrative" not in (out / CHECKSUMS).read_text()
+    for folder in (tmp_path / "another", tmp_path / "notes"):
+        folder.mkdir()
+    write_corpus(read_concept(corpus, "hedging"), tmp_path / "another", MANIFEST)  # a corpus, but no export
+    (tmp_path / "notes/notes.txt").write_text("mine")
+    for name in ("another", "notes"):
+        with pytest.raises(InputError, match="holds other files"):
+            export_folder(corpus, tmp_path / name, None)
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -57,7 +57,7 @@ def as_objects(values: Any) -> np.ndarray:
     return holder
 
 
-def layers_in_a_row(states: np.ndarray) -> np.ndarray:
+def layers_in_a_row(states: Any) -> np.ndarray:
     row = np.empty(len(states), dtype=object)
     row[:] = list(states)
     return row

@@ -17,7 +17,7 @@ from poolbench.errors import InputError, IntegrityError, NotFoundError, ReceiptE
 from poolbench.storage import Artifacts
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli.export import steered_outputs
-from poolbench_driver.release import export_steered_outputs, releasable_concepts
+from poolbench_driver.release import Export, export_steered_outputs, releasable_concepts
 from poolbench_driver.release.texts import RELEASE
 from poolbench_driver.rundir import RunFolder
 
@@ -34,9 +34,8 @@ def finished(made: Any, output: Path) -> RunFolder:
 
 
 def export(made: Any, folder: RunFolder, output: Path, concepts: list[str], **how: Any) -> dict[str, Any]:
-    return export_steered_outputs(
-        folder, made.plan, made.artifacts, output, concepts=concepts, licence="apache-2.0", **how
-    )
+    source = Export(folder, made.plan, made.artifacts, concepts, "apache-2.0", "poolbench-driver export", **how)
+    return export_steered_outputs(source, output)
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -75,6 +74,8 @@ def test_a_release_holds_every_text_with_its_settings_scores_and_receipt(made: A
 def test_every_file_is_in_the_manifest_with_its_hash(made: Any, tmp_path: Path) -> None:
     export(made, finished(made, tmp_path), tmp_path / "out", ["contrast"])
     files = content_of(tmp_path / "out")
+    sums = dict(line.split("  ")[::-1] for line in files.pop("SHA256SUMS").decode().splitlines())
+    assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     manifest = json.loads(files.pop("manifest.json"))
     assert {name: hashlib.sha256(data).hexdigest() for name, data in files.items()} == {
         name: entry["sha256"] for name, entry in manifest["files"].items()
@@ -106,7 +107,7 @@ def test_nothing_of_a_sensitive_concept_is_read_or_written(
     monkeypatch.setattr(Artifacts, "read_table", lambda self, key: (read.append(key), plain(self, key))[1])
     export(made, folder, tmp_path / "out", releasable_concepts(made.plan.scope.config.concepts, None))
     assert read and not any(map(is_restricted, read))
-    assert set(content_of(tmp_path / "out")) == {"README.md", "manifest.json", "data/contrast.parquet"}
+    assert set(content_of(tmp_path / "out")) == {"README.md", "manifest.json", "SHA256SUMS", "data/contrast.parquet"}
     for name, data in content_of(tmp_path / "out").items():
         assert b"toxicity" not in data, name
     with pytest.raises(RestrictedError, match="is restricted and never exported"):
@@ -117,7 +118,7 @@ def test_nothing_of_a_sensitive_concept_is_read_or_written(
 def test_concepts_are_checked_by_name() -> None:
     measured = ["contrast", "toxicity", "depression"]
     assert releasable_concepts(measured, None) == ["contrast"]
-    with pytest.raises(RestrictedError, match="toxicity: steered texts of sensitive concepts are never exported"):
+    with pytest.raises(RestrictedError, match=r"toxicity: .* of sensitive concepts are never exported"):
         releasable_concepts(measured, ["contrast", "toxicity"])
     with pytest.raises(RestrictedError, match="sensitive concepts only"):
         releasable_concepts(["toxicity"], None)

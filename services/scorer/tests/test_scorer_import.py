@@ -21,9 +21,9 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
+from poolbench.runtime.bases import find_base
 from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
-from poolbench_scorer.models.base import find_base
 from poolbench_scorer.models.scorer import Scorer, load_scorer
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.imported import LabelNeededError, import_scorer

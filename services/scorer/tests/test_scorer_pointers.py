@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import NotFoundError
-from poolbench.steps.scorer import TrainParams
+from poolbench.steps.scorer import CONFIG, REPORT, TrainParams
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_scorer.models.scorer import CONFIG, REPORT
 from poolbench_scorer.models.shelf import ScorerShelf, point_at, pointers
 
 

@@ -14,8 +14,9 @@ from safetensors.torch import load as load_tensors
 from transformers import AutoTokenizer
 
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
+from poolbench.runtime.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
-from poolbench_scorer.models.base import find_base, load_classifier
+from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, load_tokens
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.training.examples import (

@@ -2,62 +2,182 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from poolbench.concepts import exportable
 from poolbench.contracts.wire import Exit
 
+if TYPE_CHECKING:
+    from poolbench_driver.release import Export
+
 app = typer.Typer(help="Write what others may have of a run.", no_args_is_help=True)
+
+Output = Annotated[Path, typer.Option(help="Folder to write; an earlier export of the same run there is replaced.")]
+Run = Annotated[str, typer.Argument(help="Run id, or 'latest'.")]
+Runs = Annotated[Path, typer.Option(help="Folder that runs lie in.")]
+Concepts = Annotated[
+    str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
+]
+Licence = Annotated[str | None, typer.Option(help="Identifier; default: that of a known model, else unknown.")]
 
 
 @app.callback()
 def _group() -> None:
-    """Write what others may have of a run."""
+    """Write what others may have of a run: never passages, vectors, texts or scorers of sensitive concepts."""
+
+
+@app.command()
+def activations(
+    output: Output,
+    run: Run = "latest",
+    runs: Runs = Path("runs"),
+    concepts: Concepts = None,
+    licence: Licence = None,
+) -> int:
+    """Write kept states per token, as object arrays per layer in the published layout, with their passages."""
+    from poolbench_driver.release import export_activations
+
+    export = _export("activations", run, runs, concepts, licence)
+    parts = 2 * len(export.concepts) * len(export.scope.layers_with_steering)
+    manifest = _written(_parts_of(export_activations, export, output), output, parts)
+    num = sum(entry.get("num_passages", 0) for entry in manifest["files"].values())
+    return _report(manifest, f"{output}: states of {num} passages and layers, {_of(export)}")
+
+
+@app.command()
+def directions(
+    output: Output,
+    run: Run = "latest",
+    runs: Runs = Path("runs"),
+    concepts: Concepts = None,
+    licence: Licence = None,
+) -> int:
+    """Write the directions of concepts as .npy files in the published layout and as safetensors."""
+    from poolbench_driver.release import export_directions
+
+    export = _export("directions", run, runs, concepts, licence)
+    parts = len(export.concepts) * len(export.scope.layers_with_steering)
+    manifest = _written(_parts_of(export_directions, export, output), output, parts)
+    return _report(manifest, f"{output}: {manifest['num_directions']} directions, {_of(export)}")
+
+
+@app.command()
+def scorers(
+    output: Output,
+    run: Run = "latest",
+    runs: Runs = Path("runs"),
+    concepts: Concepts = None,
+    licence: Licence = None,
+) -> int:
+    """Write the scorers of concepts as folders that Transformers loads as sequence classifiers."""
+    from poolbench_driver.release import export_scorers, scorer_notes
+
+    export = _export("scorers", run, runs, concepts, licence)
+    gates = scorer_notes(export.folder.read_table("results"))
+    manifest = _written(_parts_of(export_scorers, export, output, gates), output, len(export.concepts))
+    return _report(manifest, f"{output}: scorers, {_of(export)}")
+
+
+@app.command("run")
+def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
+    """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
+    from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.records import RunRecords, find_run
+    from poolbench_driver.release import export_run
+
+    folder, artifacts = find_run(runs, run), open_artifacts()
+    keys = RunRecords(artifacts.store).keys(folder.id)
+    command = _command("run", folder.id, licence=licence)
+    write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
+    manifest = _written(write, output, len(keys))
+    if sensitive := [name for name in folder.config().concepts if not exportable([name])]:
+        typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
+    return _report(
+        manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
+    )
 
 
 @app.command("steered-outputs")
 def steered_outputs(
-    output: Annotated[Path, typer.Option(help="Folder of the release; an earlier release there is replaced.")],
-    run: Annotated[str, typer.Argument(help="Run id, or 'latest'.")] = "latest",
-    runs: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
-    concepts: Annotated[
-        str | None, typer.Option(help="Comma-separated concept ids; default: all measured ones that may go out.")
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Identifier; default: the preset model's, else unknown.")] = None,
+    output: Output,
+    run: Run = "latest",
+    runs: Runs = Path("runs"),
+    concepts: Concepts = None,
+    licence: Licence = None,
 ) -> int:
     """Write steered texts with settings, scores and receipts as a dataset; sensitive concepts are refused."""
+    from poolbench_driver.release import export_steered_outputs
+
+    export = _export("steered-outputs", run, runs, concepts, licence)
+    parts = len(export.concepts) * (len(export.scope.strategies) + 2)
+    manifest = _written(_parts_of(export_steered_outputs, export, output), output, parts)
+    num = sum(entry.get("num_rows", 0) for entry in manifest["files"].values())
+    return _report(manifest, f"{output}: {num} texts of {_of(export)}")
+
+
+def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
+    """Return the run that is exported, planned again; say which of its concepts stay, because they are sensitive."""
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
-    from poolbench_driver.release import export_steered_outputs, releasable_concepts
-    from poolbench_driver.release.card import model_licence
+    from poolbench_driver.release import Export, model_licence, releasable_concepts, scorer_licence
 
     folder = find_run(runs, run)
     config = folder.config()
     asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     chosen = releasable_concepts(config.concepts, asked)
+    if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
+        typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
     session = open_session()
-    plan = prepare(config, session).plan
-    parts = len(chosen) * (len(plan.scope.strategies) + 2)
+    return Export(
+        folder,
+        prepare(config, session).plan,
+        session.artifacts,
+        chosen,
+        licence or (scorer_licence(config) if what == "scorers" else model_licence(config.model)),
+        _command(what, folder.id, concepts=asked, licence=licence),
+    )
+
+
+def _command(what: str, run: str, *, concepts: list[str] | None = None, licence: str | None = None) -> str:
+    """Return the command that makes an export, for its card."""
+    words = ["poolbench-driver", "export", what, run, "--output", "FOLDER"]
+    words += ["--concepts", ",".join(concepts)] if concepts else []
+    words += ["--licence", licence] if licence else []
+    return shlex.join(words)
+
+
+def _written(write: Callable[..., dict[str, Any]], output: Path, parts: int) -> dict[str, Any]:
+    """Call `write` below a progress bar and return its manifest; after an interrupt, say that nothing changed."""
     try:
         with typer.progressbar(length=parts, label="exporting", file=sys.stderr) as bar:
-            manifest = export_steered_outputs(
-                folder,
-                plan,
-                session.artifacts,
-                output,
-                concepts=chosen,
-                licence=licence or model_licence(config.model),
-                on_part=bar.update,
-            )
+            return write(on_part=bar.update)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; {output} is as it was", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
-    num = sum(entry.get("num_rows", 0) for entry in manifest["files"].values())
-    typer.echo(f"{output}: {num} texts of {len(chosen)} concepts, licence {manifest['licence']}")
+
+
+def _parts_of(write: Callable[..., dict[str, Any]], export: Export, *rest: Any) -> Callable[..., dict[str, Any]]:
+    """Return `write` as a function of what is called after each part."""
+    return lambda on_part: write(replace(export, on_part=on_part), *rest)
+
+
+def _of(export: Export) -> str:
+    return f"{len(export.concepts)} concepts, licence {export.licence}"
+
+
+def _report(manifest: dict[str, Any], line: str) -> int:
+    """Print what was written, and the parts that the run lacks; return the exit code."""
+    typer.echo(line)
     for gap in manifest["missing"]:
-        typer.echo(f"missing: {gap['concept']}, {gap['strategy']}: {gap['reason']}", err=True)
+        where = ", ".join(str(value) for name, value in gap.items() if name != "reason")
+        typer.echo(f"missing: {where}: {gap['reason']}", err=True)
     return Exit.FAILURES if manifest["missing"] else Exit.DONE

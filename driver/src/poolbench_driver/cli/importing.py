@@ -18,7 +18,7 @@ def _group() -> None:
 
 @app.command()
 def activations(
-    folder: Annotated[Path, typer.Argument(help="Folder of <passage id>.npy files, one folder per concept.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of <passage id>.npy files, or of files per layer.")],
     name: Annotated[str, typer.Option(help="What to call them; `run --activations NAME` measures them.")],
     corpus: Annotated[Path, typer.Option(help="Folder of the passages, JSONL files in the published layout.")],
     layers: Annotated[str | None, typer.Option(help="Blocks that the files hold, e.g. 7,15,23 (0-based).")] = None,

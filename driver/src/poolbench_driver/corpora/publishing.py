@@ -5,7 +5,6 @@ Croissant is the metadata format of MLCommons (https://docs.mlcommons.org/croiss
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +20,17 @@ from poolbench.concepts import CONCEPTS
 from poolbench.corpora.io import CORPUS_SPLITS, CorpusManifest, read_concept, read_manifest, write_corpus
 from poolbench.errors import ConfigError, CorpusError
 from poolbench_driver.corpora.folders import importable_concepts
+from poolbench_driver.dataset_folder import (
+    CARD,
+    hub_header,
+    render_card,
+    replacing,
+    require_same,
+    sha256_of,
+    write_checksums,
+)
 
-CARD, CROISSANT, CHECKSUMS = "README.md", "croissant.json", "SHA256SUMS"
+CROISSANT = "croissant.json"
 #: Fields of a record: the type in Croissant, and what it says.
 FIELDS: Mapping[str, tuple[str, str]] = {
     "id": ("sc:Text", "id of the passage, unique in its concept"),
@@ -48,6 +56,7 @@ def export_folder(source: Path, output: Path, concepts: str | None) -> None:
 
     Raises:
         ConfigError: Both are the same folder.
+        InputError: `output` holds anything but an earlier export of this corpus.
         RestrictedError: A sensitive concept is named.
     """
     if source.resolve() == output.resolve():
@@ -55,8 +64,10 @@ def export_folder(source: Path, output: Path, concepts: str | None) -> None:
     names = importable_concepts(source, concepts)
     passages = pa.concat_tables([read_concept(source, name) for name in names])
     manifest = read_manifest(source) or CorpusManifest(revision="unknown", tokenizer="unknown", window=(0, 0))
-    write_corpus(passages, output, manifest)
-    describe(output, passages, manifest)
+    require_same(output, {"revision": manifest.revision}, mark=CROISSANT)
+    with replacing(output.resolve()) as partial:
+        write_corpus(passages, partial, manifest)
+        describe(partial, passages, manifest)
     typer.echo(f"{passages.num_rows} passages of {len(names)} concepts written to {output}")
 
 
@@ -77,7 +88,7 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
     files = [path for name in concepts for path in sorted((folder / name).glob("*.jsonl"))]
     if not files:
         raise CorpusError(f"{folder} holds no corpus of {', '.join(concepts)}")
-    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    sums = {path.relative_to(folder).as_posix(): sha256_of(path) for path in files}
     licences = sorted({licence or "unknown" for licence in passages["licence"].to_pylist()})
     written = {
         CARD: _card(passages, manifest, licences),
@@ -85,8 +96,8 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
-        sums[name] = hashlib.sha256(content.encode()).hexdigest()
-    (folder / CHECKSUMS).write_text("".join(f"{found}  {name}\n" for name, found in sums.items()), "utf-8")
+        sums[name] = sha256_of(folder / name)
+    write_checksums(folder, sums)
 
 
 def croissant(sums: Mapping[str, str], manifest: CorpusManifest, licences: Sequence[str]) -> dict[str, Any]:
@@ -157,48 +168,38 @@ def _plain(revision: str) -> str:
 
 
 def _card(passages: pa.Table, manifest: CorpusManifest, licences: Sequence[str]) -> str:
-    names = ", ".join(licences)
-    lines = [
-        *_header(passages, licences),
-        "# PoolBench corpus",
-        "",
+    lead = (
         "Passages with and without concepts, to probe the hidden states of language models. Sensitive concepts are "
-        "not part of an export.",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| revision | {manifest.revision} |",
-        f"| tokens counted by | {manifest.tokenizer} |",
-        f"| made by | `{manifest.recipe or 'unknown'}` |",
-        f"| exported by | PoolBench {__version__}, `poolbench-driver corpus export` |",
-        f"| licences | {names} |",
-        "",
-        "## Passages (positive / negative)",
-        "",
-        f"| concept | {' | '.join(CORPUS_SPLITS)} | sources |",
-        f"|---|{'---|' * (len(CORPUS_SPLITS) + 1)}",
+        "not part of an export."
+    )
+    facts = {
+        "revision": manifest.revision,
+        "tokens counted by": manifest.tokenizer,
+        "made by": f"`{manifest.recipe or 'unknown'}`",
+        "exported by": f"PoolBench {__version__}, `poolbench-driver corpus export`",
+        "licences": ", ".join(licences),
+    }
+    splits = f"| concept | {' | '.join(CORPUS_SPLITS)} | sources |"
+    fields = (f"| `{name}` | {said} |" for name, (_, said) in FIELDS.items())
+    sections = [
+        *("", "## Passages (positive / negative)", "", splits, f"|---|{'---|' * (len(CORPUS_SPLITS) + 1)}"),
         *_sizes(passages),
-        "",
-        "## Fields",
-        "",
-        "| field | content |",
-        "|---|---|",
-        *(f"| `{name}` | {said} |" for name, (_, said) in FIELDS.items()),
+        *("", "## Fields", "", "| field | content |", "|---|---|", *fields),
     ]
-    return "\n".join(lines) + "\n"
+    return render_card(_header(passages, licences), "PoolBench corpus", lead, facts, sections)
 
 
 def _header(passages: pa.Table, licences: Sequence[str]) -> list[str]:
     """Return the header that dataset hubs read."""
     of_all = licences[0].lower() if len(licences) == 1 else "other"
-    lines = ["---", f"license: {of_all}", "language: en", "configs:"]
+    lines = [*hub_header(of_all), "configs:"]
     for concept in sorted(set(passages["concept"].to_pylist())):
         lines += [f"- config_name: {concept}", "  data_files:"]
         own = passages.filter(pc.equal(passages["concept"], concept))
         there = set(own["split"].to_pylist())
         for split in (split for split in CORPUS_SPLITS if split in there):
             lines += [f"  - split: {split}", f"    path: {concept}/{split}_*.jsonl"]
-    return [*lines, "---"]
+    return lines
 
 
 def _sizes(passages: pa.Table) -> Iterable[str]:

@@ -7,6 +7,8 @@
 | an object: a dictionary of layer to `[T, D]` (keys `15`, `"15"` or `"layer_15"`) | named in the file |
 | an object: a sequence of L arrays `[T, D]` | L, named by the caller in their order |
 
+Files per layer, as the reference project publishes them, are read by `layer_arrays`.
+
 An object is a pickle. Reading it runs the code in it, so it is read only where the caller trusts the file.
 """
 
@@ -75,10 +77,11 @@ class ActivationReader:
             InputError: If the file is unreadable, an object that is not trusted, or of no known layout.
             ConfigError: If neither the file nor `layers` says which layers it holds.
         """
-        found = self._by_layer(self._load(file), file)
-        return {layer: _states(values, file) for layer, values in found.items()}
+        found = self._by_layer(self.load(file), file)
+        return {layer: states_of(values, file) for layer, values in found.items()}
 
-    def _load(self, file: Path) -> Any:
+    def load(self, file: Path) -> Any:
+        """Return the array of a file; raise InputError if it is unreadable, or an object that is not trusted."""
         try:
             with file.open("rb") as stream:
                 has_objects = _header(stream).hasobject
@@ -150,7 +153,7 @@ def _numbers(values: Any, file: Path) -> np.ndarray:
         raise InputError(f"{file} holds {type(values).__name__}, which is no array of numbers") from None
 
 
-def _states(values: Any, file: Path) -> np.ndarray:
+def states_of(values: Any, file: Path) -> np.ndarray:
     """Return one layer as float16 or float32; float64, which no model computes in, is rounded."""
     array = np.asarray(values)
     if array.dtype.hasobject:

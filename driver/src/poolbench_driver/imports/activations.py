@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from poolbench.statuses import Status
 from poolbench.steps.local import IMPORT_STATES, TABLE, StatesParams
 from poolbench.storage import Artifacts
 from poolbench_driver.imports.activation_files import ActivationReader, FileIndex
+from poolbench_driver.imports.layer_arrays import LayerArrays
 from poolbench_driver.imports.record import ActivationImport, StatesEntry, checked_name, save_import
 
 SPLITS = ("train", "test")
@@ -30,7 +32,9 @@ class Importer:
     """Import activations of a corpus under a name."""
 
     artifacts: Artifacts
-    folder: Path  # files `<passage id>.npy`, anywhere below; if a folder has the concept's name, below that
+    # Files per layer as the reference project publishes them, or else `<passage id>.npy`, anywhere below; if a folder
+    # has the concept's name, below that.
+    folder: Path
     corpus: Path
     reader: ActivationReader
     bos: bool | None = None  # whether position 0 is a special token; None derives it from `token_count` of passages
@@ -54,31 +58,64 @@ class Importer:
 
     def _concept(self, concept: str) -> Iterator[StatesEntry]:
         passages = read_concept(self.corpus, concept)
-        files = FileIndex.below(self.folder, concept)
         for split in SPLITS:
             rows = passages.filter(pc.equal(passages["split"], split)).to_pylist()
-            located = [(row, files.find(row["passage_id"], split)) for row in rows]
-            keys = self._keys(concept, split, located)
-            self._import_split(f"{concept}/{split}", located, keys)
+            arrays = LayerArrays.below(self.folder, concept, split, self.reader.layers)
+            keys = (
+                self._import_files(concept, split, rows)
+                if arrays is None
+                else self._import_arrays(concept, split, rows, arrays)
+            )
             for layer, key in keys.items():
                 yield StatesEntry(concept=concept, split=split, layer=layer, key=key)
 
-    def _keys(self, concept: str, split: str, located: Sequence[tuple[dict, Path]]) -> dict[int, str]:
-        """Return the key of each layer; the first file determines the layers and, if needed, width and BOS."""
+    def _import_files(self, concept: str, split: str, rows: Sequence[dict]) -> dict[int, str]:
+        """Import files of one passage each; the first file determines the layers."""
+        files = FileIndex.below(self.folder, concept)
+        located = [(row, files.find(row["passage_id"], split)) for row in rows]
         row, file = located[0]
         first = self.reader.read(file)
-        states = next(iter(first.values()))
+        self._settle(row, next(iter(first.values())), file)
+        found = _digest(located)
+        keys = {layer: self._key(concept, split, layer, found) for layer in first}
+        self._import_split(f"{concept}/{split}", located, keys)
+        return keys
+
+    def _import_arrays(self, concept: str, split: str, rows: Sequence[dict], arrays: LayerArrays) -> dict[int, str]:
+        """Import files of one layer each, one after the other."""
+        states, special = arrays.first(rows, self.reader)
+        if self.bos is None and special is not None:
+            self.bos = special
+            self._say_bos("offset_mapping")
+        self._settle(rows[0], states, arrays.paths(next(iter(arrays.files)))[0])
+        label, keys = f"{concept}/{split}", dict[int, str]()
+        for layer in arrays.files:
+            found = _digest([({"passage_id": f"layer {layer}"}, file) for file in arrays.paths(layer)])
+            key = keys[layer] = self._key(concept, split, layer, found)
+            if self.artifacts.exists(key):
+                self.say(f"{label}: layer {layer}, there already")
+                continue
+            with _Layer(self.artifacts, key, states.shape[1]) as writer:
+                bad = [
+                    self._import_passage(place, row, {layer: hidden}, file, {layer: writer})
+                    for place, row, hidden, file in arrays.read(layer, rows, self.reader)
+                ]
+            self._say_imported(label, [layer], bad)
+        return keys
+
+    def _settle(self, row: dict, states: np.ndarray, file: Path) -> None:
+        """Take width and, if it is not known, BOS from the first passage."""
         self.width = self.width or states.shape[1]
         if self.bos is None:
             self.bos = _guess_bos(row, len(states), file)
-            self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by token_count)")
-        found, sensitive = _digest(located), CONCEPTS.get(concept).sensitive
+            self._say_bos("token_count")
 
-        def key(layer: int) -> str:
-            params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)
-            return IMPORT_STATES.key(TABLE(), params, {}, restricted=sensitive)
+    def _say_bos(self, source: str) -> None:
+        self.say(f"position 0 is {'a BOS, and no real token' if self.bos else 'a real token'} (by {source})")
 
-        return {layer: key(layer) for layer in first}
+    def _key(self, concept: str, split: str, layer: int, found: str) -> str:
+        params = StatesParams(concept=concept, split=split, bos=bool(self.bos), files=found, layer=layer)
+        return IMPORT_STATES.key(TABLE(), params, {}, restricted=CONCEPTS.get(concept).sensitive)
 
     def _import_split(self, label: str, located: Sequence[tuple[dict, Path]], keys: Mapping[int, str]) -> None:
         missing = {layer: key for layer, key in keys.items() if not self.artifacts.exists(key)}
@@ -90,15 +127,27 @@ class Importer:
             writers = {
                 layer: stack.enter_context(_Layer(self.artifacts, key, self.width)) for layer, key in missing.items()
             }
-            bad = [self._import_passage(n, row, file, writers) for n, (row, file) in enumerate(located)]
-        self.say(f"{label}: {len(located)} passages, layers {', '.join(map(str, missing))}")
+            bad = [
+                self._import_passage(n, row, self.reader.read(file), file, writers)
+                for n, (row, file) in enumerate(located)
+            ]
+        self._say_imported(label, missing, bad)
+
+    def _say_imported(self, label: str, layers: Iterable[int], bad: Sequence[bool]) -> None:
+        self.say(f"{label}: {len(bad)} passages, layers {', '.join(map(str, layers))}")
         if any(bad):
             self.say(f"warning: {label}: {sum(bad)} files hold NaN or infinity; their passages are rows that say so")
 
-    def _import_passage(self, position: int, row: dict, file: Path, writers: Mapping[int, _Layer]) -> bool:
+    def _import_passage(
+        self,
+        position: int,
+        row: Mapping[str, Any],
+        found: Mapping[int, np.ndarray],
+        file: Path,
+        writers: Mapping[int, _Layer],
+    ) -> bool:
         """Add one passage to each layer; return whether its states are not finite."""
-        found = self.reader.read(file)
-        self._check(row, found, file, writers)
+        self._check(found, file, writers)
         special = np.arange(len(next(iter(found.values())))) < int(bool(self.bos))
         bad = False
         for layer, writer in writers.items():
@@ -110,7 +159,7 @@ class Importer:
             writer.add(KeptPassage(position, row["passage_id"], found[layer] if finite else None, special, error=error))
         return bad
 
-    def _check(self, row: dict, found: Mapping[int, np.ndarray], file: Path, layers: Mapping[int, object]) -> None:
+    def _check(self, found: Mapping[int, np.ndarray], file: Path, layers: Mapping[int, object]) -> None:
         lost = sorted(set(layers) - set(found))
         if lost:
             raise InputError(f"{file} has no layer {lost[0]}, which the first file has")

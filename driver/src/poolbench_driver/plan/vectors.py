@@ -26,6 +26,7 @@ class ConceptVectors:
     passages: Mapping[str, str]
     annotations: Mapping[str, str]  # by split; empty for imported activations, whose tokens have no place in the text
     vectors: Mapping[SplitCell, str]  # for strategies that read states, the kept states
+    states: Mapping[tuple[Split, int], str]  # by split and layer; kept only on request, or imported
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class _Planner:
         }
         annotations: dict[str, str] = {}
         vectors: dict[SplitCell, str] = {}
+        states: dict[tuple[Split, int], str] = {}
         for split in splits:
             inputs: dict[str, str] = {}
             if not self.scope.model.imported:
@@ -92,8 +94,10 @@ class _Planner:
                 inputs = {steps.PASSAGES(): passages[split], steps.ANNOTATIONS(): annotations[split]}
             if self.frequencies:
                 inputs[steps.FREQUENCIES()] = self.frequencies
-            vectors |= self._split(concept, split, layers, inputs)
-        return ConceptVectors(concept, passages, annotations, vectors)
+            params = None if self.scope.model.imported else self._extract_params(concept, layers)
+            states |= {(split, layer): self._states(concept, split, layer, params, inputs) for layer in layers}
+            vectors |= self._split(concept, split, params, inputs, {layer: states[split, layer] for layer in layers})
+        return ConceptVectors(concept, passages, annotations, vectors, states)
 
     def _passages(self, concept: Concept, split: str) -> str:
         return self.draft.add_local(passages_step(self.scope.config, concept, split))
@@ -104,18 +108,29 @@ class _Planner:
         inputs = {steps.PASSAGES(): passages, IDF_PASSAGES(): train}
         return self.draft.add(ANNOTATE, params, inputs, [steps.ANNOTATIONS()])[steps.ANNOTATIONS()]
 
-    def _split(self, concept: Concept, split: Split, layers: Sequence[int], inputs: Keys) -> Mapping[SplitCell, str]:
+    def _states(
+        self, concept: Concept, split: Split, layer: int, params: steps.ExtractParams | None, inputs: Keys
+    ) -> str:
+        """Return the key of the states of one split and layer; `params` is None where they are imported."""
+        if params is None:
+            return self.scope.model.imported[concept.id, split, layer]
+        return steps.EXTRACT.key(steps.STATES(layer), params, inputs)
+
+    def _split(
+        self,
+        concept: Concept,
+        split: Split,
+        params: steps.ExtractParams | None,
+        inputs: Keys,
+        states_of: Mapping[int, str],
+    ) -> Mapping[SplitCell, str]:
         """Plan one split: from kept states where they suffice, else by the extractor in one pass over the model."""
         vectors: dict[SplitCell, str] = {}
         extracted: dict[str, str] = {}
-        imported = self.scope.model.imported
-        params = None if imported else self._extract_params(concept, layers)
-        for layer in layers:
+        for layer, states in states_of.items():
             if params is None:
-                states = imported[concept.id, split, layer]
                 keys = self._imported_keys(concept, layer, states)
             else:
-                states = steps.EXTRACT.key(steps.STATES(layer), params, inputs)
                 keys = {
                     spec: steps.EXTRACT.key(steps.VECTORS(spec.id, layer), params, inputs) for spec in self.scope.pooled
                 }
@@ -125,7 +140,7 @@ class _Planner:
             extracted |= {steps.VECTORS(spec.id, layer): key for spec, key in keys.items() if spec not in served}
             vectors |= {SplitCell(split, spec.id, layer): key for spec, key in keys.items()}
             vectors |= {SplitCell(split, spec.id, layer): states for spec in self.scope.state_readers}
-            if self.scope.keeps_states and not imported:
+            if self.scope.keeps_states and params is not None:
                 extracted[steps.STATES(layer)] = states
         if params is not None and extracted:
             self.draft.add(steps.EXTRACT, params, inputs, extracted)

@@ -1,5 +1,25 @@
-"""A run's steered texts as a release: one Parquet file per concept, a dataset card and a manifest."""
+"""What may be published of a run: activations, directions, scorers, steered texts, and the run itself.
 
-from poolbench_driver.release.release import export_steered_outputs, releasable_concepts
+Each is a folder with a card, a manifest and checksums, which is written completely or not at all.
+"""
 
-__all__ = ["export_steered_outputs", "releasable_concepts"]
+from poolbench_driver.release.activations import export_activations
+from poolbench_driver.release.directions import export_directions
+from poolbench_driver.release.run import export_run
+from poolbench_driver.release.scorers import export_scorers
+from poolbench_driver.release.source import Export, model_licence, releasable_concepts, scorer_licence
+from poolbench_driver.release.steered import export_steered_outputs
+from poolbench_driver.release.steered_card import scorer_notes
+
+__all__ = [
+    "Export",
+    "export_activations",
+    "export_directions",
+    "export_run",
+    "export_scorers",
+    "export_steered_outputs",
+    "model_licence",
+    "releasable_concepts",
+    "scorer_licence",
+    "scorer_notes",
+]

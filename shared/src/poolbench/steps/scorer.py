@@ -15,6 +15,11 @@ from poolbench.steps.steerer import TEXTS
 #: Content tokens of the longest window that is scored at once; longer texts are averaged over windows.
 WINDOW_TOKENS = 128
 
+FORMAT_VERSION = 1
+#: Files of a scorer artifact; an imported scorer has `model/...` instead of weights on top of a base.
+WEIGHTS, CONFIG, REPORT = "weights.safetensors", "config.json", "report.json"
+IMPORTED = "model/"
+
 SCORER_PASSAGES = Role("passages/scorer", Single)
 TEST_PASSAGES = Role("passages/test", Single)
 SCORER = Role("scorer", Single)

@@ -6,12 +6,12 @@ from typing import Any
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import RestrictedError
+from poolbench.runtime.bases import PACKAGED, is_id, locate
 from poolbench.runtime.folders import require_permitted
 from poolbench.runtime.turns import Turns
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
-from poolbench_scorer.models.base import PACKAGED, is_id, locate
 from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
 from poolbench_scorer.training.imported import run_training
 

@@ -19,13 +19,10 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 from poolbench.errors import InputError, ModelError
-from poolbench_scorer.models.base import Base, find_base, load_classifier
+from poolbench.runtime.bases import Base, find_base
+from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, WEIGHTS
+from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.windows import BaseTokenizer
-
-FORMAT_VERSION = 1
-#: Files of a scorer artifact; an imported scorer has `model/...` instead of weights on top of a base.
-WEIGHTS, CONFIG, REPORT = "weights.safetensors", "config.json", "report.json"
-IMPORTED = "model/"
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
 from poolbench.statuses import Status
-from poolbench.steps.scorer import TrainParams
+from poolbench.steps.scorer import CONFIG, REPORT, TrainParams
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo, ObjectStore
-from poolbench_scorer.models.scorer import CONFIG, REPORT, Scorer, load_scorer, pick_device
+from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: Beginnings of artifact keys; no concept or base begins so.

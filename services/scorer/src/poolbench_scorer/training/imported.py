@@ -15,11 +15,12 @@ from transformers import PretrainedConfig, PreTrainedModel
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, InputError, ModelError
+from poolbench.runtime.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
-from poolbench.steps.scorer import WINDOW_TOKENS, TrainParams
+from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models import scorer as checkpoints
-from poolbench_scorer.models.base import Base, load_classifier, locate, locate_tokenizer, weight_files
+from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import pick_device
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
@@ -57,9 +58,9 @@ def import_scorer(table: pa.Table | None, params: TrainParams, device: torch.dev
     temperature, report = _calibrate(head, tokens, table, params, device)
     own = {"positive": positive.index, "independent": positive.independent}
     config = artifact_config(base, params, temperature, **own)
-    files = {**_published(base, model, tokens), checkpoints.CONFIG: to_json(config)}
+    files = {**_published(base, model, tokens), CONFIG: to_json(config)}
     summary = {"positive_label": positive.label, "temperature": temperature} | report.summary()
-    files[checkpoints.REPORT] = to_json(summary | _doubt(report, positive))
+    files[REPORT] = to_json(summary | _doubt(report, positive))
     return Trained(files, table_from_rows(to_rows(report.measures), MEASURES))
 
 
@@ -104,7 +105,7 @@ def _published(base: Base, model: PreTrainedModel, tokens: BaseTokenizer) -> Map
             model.save_pretrained(scratch)
             folders = [Path(scratch)]
         return {
-            f"{checkpoints.IMPORTED}{path.name}": path.read_bytes()
+            f"{IMPORTED}{path.name}": path.read_bytes()
             for folder in folders
             for path in sorted(folder.iterdir())
             if path.suffix in {".json", ".txt", ".safetensors", ".model"} and path.is_file()

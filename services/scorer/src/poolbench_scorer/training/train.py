@@ -14,11 +14,12 @@ from scipy.special import log_expit
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
+from poolbench.runtime.bases import Base, find_base
 from poolbench.statistics import auroc
-from poolbench.steps.scorer import TrainParams
+from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
 from poolbench.suites.measure import to_rows
-from poolbench_scorer.models.base import Base, find_base, load_classifier
-from poolbench_scorer.models.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, Head, cut_model, load_tokens
+from poolbench_scorer.models.base import load_classifier
+from poolbench_scorer.models.scorer import Head, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress
 from poolbench_scorer.models.windows import BaseTokenizer
 from poolbench_scorer.training.examples import LabelledPassages, build_examples, read_passages, split_validation

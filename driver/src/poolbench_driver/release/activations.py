@@ -1,0 +1,163 @@
+"""Write kept or imported states in the published layout: one object array of dictionaries per layer, split and class.
+
+`<model>/layer_<N>/<concept>_<split>_<class>.npy` holds one dictionary per passage: `hidden` [T, D], `offset_mapping`
+(character ranges), `text`, `token_ids` and `attn_weights`. The last is None, because the kept attention inflow is
+corrected for position and that of the layout is not. Ours adds the passage's `id`. An object array is a pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from poolbench.corpora.io import CLASSES, CorpusManifest, write_corpus
+from poolbench.errors import NotFoundError
+from poolbench.pooling.states import KeptPassage, read_states
+from poolbench_driver.dataset_folder import hub_header, render_card, write_release
+from poolbench_driver.plan.vectors import ConceptVectors
+from poolbench_driver.release.source import Export, model_folder, require_public
+
+KIND = "poolbench-activations"
+SPLITS = ("train", "test")
+CORPUS = "corpus"
+_LEAD = (
+    "Hidden states of every token of passages with and without concepts, read from the residual stream of a language "
+    "model. Layers count from 0 and mean the output of a block. Sensitive concepts are not part of a release."
+)
+_READING = """
+`{model}/layer_<N>/<concept>_<split>_<class>.npy` is a NumPy object array with one dictionary per passage:
+
+| field | content |
+|---|---|
+| `id` | id of the passage in `corpus/` |
+| `hidden` | states, [T, D]; float16 if the model ran in it, else float32, which holds bfloat16 exactly |
+| `offset_mapping` | character range of each token in `text`; (0, 0) for tokens that the tokenizer added |
+| `text` | the passage |
+| `token_ids` | ids in the model's vocabulary; None if unknown |
+| `attn_weights` | None |
+
+An object array is a pickle: reading one runs any code in it. Compare `SHA256SUMS` first (`sha256sum -c`).
+
+```console
+$ poolbench-driver import activations . --corpus corpus --name NAME {bos} --trust-pickle
+```"""
+
+
+def export_activations(export: Export, output: Path) -> dict[str, Any]:
+    """Write the kept states of a run into `output` and return the manifest. A part is one concept, split and layer.
+
+    All states of a part are in memory at once, because its file is one pickle.
+
+    Raises:
+        InputError: `output` holds something else.
+        NotFoundError: The run kept no states.
+    """
+    vectors = export.plan.vectors.concepts
+    require_public("activations", (key for name in export.concepts for key in vectors[name].states.values()))
+    if not any(export.artifacts.exists(key) for name in export.concepts for key in vectors[name].states.values()):
+        raise NotFoundError(f"run {export.folder.id} kept no states; run its command again with --keep-activations")
+    entries: dict[str, dict[str, Any]] = {}
+    missing: list[dict[str, str]] = []
+    bos = False
+    with export.writing(output, KIND) as partial:
+        written = []
+        for concept in export.concepts:
+            passages = _passages(export, vectors[concept])
+            written.append(passages)
+            for split, layer in product(SPLITS, export.scope.layers_with_steering):
+                found, starts_special = _write_part(export, partial, concept, split, layer, passages, missing)
+                entries |= found
+                bos |= starts_special
+                export.on_part(1)
+        write_corpus(pa.concat_tables(written), partial / CORPUS, _corpus_manifest(export))
+        return write_release(partial, _card(export, bos), {**export.facts(KIND), "missing": missing}, entries)
+
+
+def _passages(export: Export, vectors: ConceptVectors) -> pa.Table:
+    """Return the train and test passages of a concept, each with its row within the split."""
+    require_public("passages", vectors.passages.values())
+    return pa.concat_tables([export.artifacts.read_table(vectors.passages[split]) for split in SPLITS])
+
+
+def _write_part(
+    export: Export,
+    partial: Path,
+    concept: str,
+    split: str,
+    layer: int,
+    passages: pa.Table,
+    missing: list[dict[str, str]],
+) -> tuple[dict[str, dict[str, Any]], bool]:
+    """Write both classes of one part; return the entries of its files, and whether position 0 is a special token."""
+    rows = [row for row in passages.to_pylist() if row["split"] == split]
+    lacking = {"concept": concept, "split": split, "layer": str(layer)}
+    try:
+        kept = _kept(export, export.plan.vectors.concepts[concept].states[split, layer])  # type: ignore[index]
+    except NotFoundError as error:
+        missing.append({**lacking, "reason": str(error)})
+        return {}, False
+    for row in rows:
+        passage = kept.get(row["passage_id"])
+        if passage is None or passage.hidden_TD is None:
+            reason = str(passage.error) if passage is not None else "no states of it"
+            missing.append({**lacking, "passage": row["passage_id"], "reason": reason})
+    there = [(row, kept[row["passage_id"]]) for row in rows if row["passage_id"] in kept]
+    folder = f"{model_folder(export.scope.model.ref.id)}/layer_{layer}"
+    (partial / folder).mkdir(parents=True, exist_ok=True)
+    entries = {}
+    for name, label in CLASSES.items():
+        items = [_item(row, each) for row, each in there if row["label"] == label and each.hidden_TD is not None]
+        file = f"{folder}/{concept}_{split}_{name}.npy"
+        np.save(partial / file, _objects(items), allow_pickle=True)
+        entries[file] = {"concept": concept, "split": split, "layer": layer, "num_passages": len(items)}
+    return entries, any(each.special is not None and bool(each.special[:1].any()) for each in kept.values())
+
+
+def _kept(export: Export, key: str) -> dict[str, KeptPassage]:
+    """Return the passages of an artifact of states, with states in the dtype that loses nothing."""
+    found: dict[str, KeptPassage] = {}
+    for shard in export.artifacts.read_shards(key):
+        half = (shard.schema.metadata or {}).get(b"hidden_dtype") == b"float16"
+        for passage in read_states(shard):
+            states = passage.hidden_TD.astype(np.float16) if half and passage.hidden_TD is not None else None
+            found[passage.passage_id] = passage if states is None else replace(passage, hidden_TD=states)
+    return found
+
+
+def _item(row: Mapping[str, Any], passage: KeptPassage) -> dict[str, Any]:
+    return {
+        "id": row["passage_id"],
+        "hidden": passage.hidden_TD,
+        "offset_mapping": [(int(start), int(end)) for start, end in passage.offsets],
+        "text": row["text"],
+        "token_ids": None if passage.token_ids is None else passage.token_ids.tolist(),
+        "attn_weights": None,
+    }
+
+
+def _objects(items: Iterable[dict[str, Any]]) -> np.ndarray:
+    listed = list(items)
+    array = np.empty(len(listed), dtype=object)
+    for place, item in enumerate(listed):
+        array[place] = item
+    return array
+
+
+def _corpus_manifest(export: Export) -> CorpusManifest:
+    config = export.scope.config
+    return CorpusManifest(
+        revision=f"{config.corpus.source}-{export.folder.id}", tokenizer="unknown", window=(0, 0), recipe=export.command
+    )
+
+
+def _card(export: Export, bos: bool) -> str:
+    scope = export.scope
+    own = {"layers": ", ".join(map(str, scope.layers_with_steering)), "concepts": ", ".join(export.concepts)}
+    reading = _READING.format(model=model_folder(scope.model.ref.id), bos="--bos" if bos else "--no-bos")
+    return render_card(hub_header(export.licence), "Activations", _LEAD, export.origin(**own), reading.split("\n"))

@@ -1,0 +1,141 @@
+"""Write a finished run whole: tables, configuration, manifest, report, and the versions that it was made with.
+
+The files of the run lie in a folder of its id, as `poolbench-driver leaderboard RUN --output FOLDER` reads them. They
+hold figures and scores, of sensitive concepts too, and no passage, vector or text.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import IntegrityError, NotFoundError
+from poolbench.storage import Artifacts
+from poolbench_driver.dataset_folder import hub_header, render_card, replacing, require_same, sha256_of, write_release
+from poolbench_driver.release.source import origin, release_facts
+from poolbench_driver.rundir import RunFolder
+
+KIND = "poolbench-run"
+ENVIRONMENT = "environment.json"
+_MANIFEST, _REPORT = "manifest.json", "report/index.html"
+_LEAD = (
+    "A run of PoolBench: how well the pooling strategies of a language model's hidden states capture concepts. It "
+    "holds figures, scores and rankings, and no passage, vector or text."
+)
+
+
+def export_run(
+    folder: RunFolder,
+    artifacts: Artifacts,
+    keys: Iterable[str],
+    output: Path,
+    *,
+    licence: str,
+    command: str,
+    on_part: Callable[[int], object] = lambda parts: None,
+) -> dict[str, Any]:
+    """Write a run into `output` and return the manifest.
+
+    Args:
+        keys: The artifacts that the run needs; who made them enters `environment.json`. Restricted ones are not read.
+        on_part: Called with 1 after each of these keys.
+
+    Raises:
+        InputError: `output` holds something else.
+        NotFoundError: The run has not ended.
+        IntegrityError: A file of the run is not the one that its manifest names.
+    """
+    files = _files(folder)
+    results = folder.read_table("results").slice(0, 1).to_pylist()
+    model: dict[str, Any] = results[0] if results else {"model": folder.config().model, "model_revision": None}
+    output = output.resolve()
+    require_same(output, {"kind": KIND, "run_id": folder.id})
+    with replacing(output) as partial:
+        for name in files:
+            target = partial / folder.id / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(folder.file(name), target)
+        environment = {"run": _made_by(artifacts, keys, on_part), "exported_on": _installed()}
+        (partial / ENVIRONMENT).write_text(json.dumps(environment, indent=1) + "\n", "utf-8")
+        card = _card(folder, files, model, licence, command)
+        facts = release_facts(KIND, folder, model["model"], model["model_revision"], licence, command)
+        return write_release(partial, card, {**facts, "missing": []}, {})
+
+
+def _files(folder: RunFolder) -> list[str]:
+    """Return the files of a run by its manifest, which is one of them; raise IntegrityError if one has changed."""
+    try:
+        listed = json.loads(folder.file(_MANIFEST).read_text("utf-8"))["files"]
+    except FileNotFoundError:
+        raise NotFoundError(f"run {folder.id} has not ended; `poolbench-driver run` finishes it") from None
+    except (ValueError, KeyError, TypeError):
+        raise _damaged(folder, _MANIFEST) from None
+    # A run that was fetched from another machine has no report, and `poolbench-driver report` may have changed one.
+    names = [name for name in listed if not name.startswith("report/")]
+    for name in names:
+        if not folder.file(name).is_file() or sha256_of(folder.file(name)) != listed[name]["sha256"]:
+            raise _damaged(folder, name)
+    if not folder.file(_REPORT).is_file():
+        raise NotFoundError(f"run {folder.id} has no report here; `poolbench-driver report {folder.id}` writes it")
+    return [*names, _REPORT, _MANIFEST]
+
+
+def _damaged(folder: RunFolder, name: str) -> IntegrityError:
+    remedy = "the same `poolbench-driver run` command writes it again, from the object store"
+    return IntegrityError(f"{folder.file(name)} is not as its manifest says; {remedy}")
+
+
+def _made_by(artifacts: Artifacts, keys: Iterable[str], on_part: Callable[[int], object]) -> dict[str, Any]:
+    """Return code versions and accelerators by step, from the manifests of artifacts that are still there."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: {"code_version": set(), "accelerator": set()})
+    for key in sorted(keys):
+        if not is_restricted(key):
+            try:
+                producer = artifacts.manifest(key).producer
+            except (NotFoundError, IntegrityError):
+                producer = {}
+            for name, values in found[key.rpartition(".")[0]].items():
+                if producer.get(name):
+                    values.add(str(producer[name]))
+        on_part(1)
+    return {step: {name: sorted(values) for name, values in facts.items()} for step, facts in sorted(found.items())}
+
+
+def _installed() -> dict[str, Any]:
+    """Return Python, platform and packages of this machine; on a local cluster, it is the one that ran the services."""
+    packages = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": dict(sorted(packages.items())),
+    }
+
+
+def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licence: str, command: str) -> str:
+    config = folder.config()
+    own = {
+        "run": folder.id,
+        "concepts": ", ".join(config.concepts),
+        "metrics": ", ".join(config.metrics),
+        "budget": config.budget.name,
+    }
+    shown = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"
+    reading = [
+        *("", "| file | what |", "|---|---|", f"| `{folder.id}/{_REPORT}` | the report, one page |"),
+        *(f"| `{folder.id}/{name}` | table |" for name in files if name.endswith(".parquet")),
+        f"| `{folder.id}/config.resolved.yaml` | all settings: `poolbench-driver run` with it makes the run again |",
+        f"| `{folder.id}/{_MANIFEST}` | facts of the run, and size and hash of its files |",
+        f"| `{ENVIRONMENT}` | versions: of the code by step, and of the packages of the machine that exported |",
+        "",
+        f"`poolbench-driver leaderboard {folder.id} --output .` prints its boards.",
+    ]
+    return render_card(
+        hub_header(licence), "PoolBench run", _LEAD, origin(shown, config, command, licence, own), reading
+    )

@@ -1,0 +1,141 @@
+"""What every export of a run starts from: the run, its plan and artifacts, the concepts that may leave, the card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from poolbench import __version__
+from poolbench.concepts import CONCEPTS
+from poolbench.config import RunConfig
+from poolbench.contracts.keys import is_restricted
+from poolbench.errors import NotFoundError, RestrictedError
+from poolbench.storage import Artifacts
+from poolbench.suites.official import official_table
+from poolbench_driver.dataset_folder import replacing, require_same
+from poolbench_driver.plan import PoolBenchPlan, Scope
+from poolbench_driver.rundir import RunFolder
+
+#: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
+MODEL_LICENCES = {
+    "demo": "apache-2.0",
+    "llama-3.1-8b": "llama3.1",
+    "gemma-2-9b": "gemma",
+    "mistral-7b-v0.3": "apache-2.0",
+}
+#: Licences of bases under the scorers.
+BASE_LICENCES = {"minilm": "apache-2.0", "bert-base-uncased": "apache-2.0"}
+
+
+@dataclass(frozen=True)
+class Export:
+    """The run that is exported, and how."""
+
+    folder: RunFolder
+    plan: PoolBenchPlan
+    artifacts: Artifacts
+    concepts: Sequence[str]
+    licence: str
+    command: str = ""  # the command that makes it
+    on_part: Callable[[int], object] = field(default=lambda parts: None)  # called with 1 after each part
+
+    @property
+    def scope(self) -> Scope:
+        """Return what the run measured."""
+        return self.plan.scope
+
+    def facts(self, kind: str) -> dict[str, Any]:
+        """Return the fields of the manifest that say what a release is and where it comes from."""
+        ref = self.scope.model.ref
+        return release_facts(kind, self.folder, ref.id, ref.revision, self.licence, self.command)
+
+    @contextmanager
+    def writing(self, output: Path, kind: str) -> Iterator[Path]:
+        """Yield the folder to write in; it becomes `output` at the end. Raise InputError if that holds other files."""
+        output = output.resolve()
+        require_same(output, {"kind": kind, "run_id": self.folder.id})
+        with replacing(output) as partial:
+            yield partial
+
+    def origin(self, **own: str) -> dict[str, str]:
+        """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+        ref = self.scope.model.ref
+        model = f"{ref.id} (revision {ref.revision or 'unknown'}, {ref.dtype})"
+        return origin(model, self.scope.config, self.command, self.licence, own)
+
+
+def release_facts(
+    kind: str, folder: RunFolder, model: str, revision: str | None, licence: str, command: str
+) -> dict[str, Any]:
+    """Return the fields of the manifest that say what a release is and where it comes from."""
+    return {
+        "kind": kind,
+        "version": 1,
+        "run_id": folder.id,
+        "config_hash": folder.config().config_hash(),
+        "code_version": __version__,
+        "model": model,
+        "model_revision": revision,
+        "licence": licence,
+        "command": command,
+    }
+
+
+def origin(model: str, config: RunConfig, command: str, licence: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of a card: model, those of its kind, passages, configuration, command and licence."""
+    return {
+        "model": model,
+        **own,
+        "passages": config.corpus.source,
+        "configuration": config.config_hash(),
+        "made by": f"PoolBench {__version__}, `{command}`",
+        "licence": licence,
+    }
+
+
+def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+    """Return the requested concepts, or all measured ones that are not sensitive.
+
+    Raises:
+        RestrictedError: A sensitive concept is named, or the run has no others.
+        NotFoundError: The run did not measure one.
+    """
+    chosen = [CONCEPTS.get(name) for name in (measured if asked is None else asked)]
+    sensitive = [concept.id for concept in chosen if concept.sensitive]
+    if asked is not None and sensitive:
+        raise RestrictedError(
+            f"{', '.join(sensitive)}: passages, vectors, texts and scorers of sensitive concepts are never exported"
+        )
+    unknown = [concept.id for concept in chosen if concept.id not in measured]
+    if unknown:
+        raise NotFoundError(f"the run did not measure {', '.join(unknown)}; it has {', '.join(measured)}")
+    if len(sensitive) == len(chosen):
+        raise RestrictedError(f"the run measured sensitive concepts only ({', '.join(sensitive)}): nothing to export")
+    return [concept.id for concept in chosen if not concept.sensitive]
+
+
+def require_public(what: str, keys: Iterable[str]) -> None:
+    """Raise RestrictedError for an artifact that was made from passages of a sensitive concept."""
+    for key in keys:
+        if is_restricted(key):
+            raise RestrictedError(f"{what}: artifact {key} is restricted and never exported")
+
+
+def model_licence(model: str) -> str:
+    """Return licence of a preset model; `unknown` for others."""
+    return MODEL_LICENCES.get(model, "unknown")
+
+
+def scorer_licence(config: RunConfig) -> str:
+    """Return licence of the base under the scorers of a run; `unknown` for others, and for imported scorers."""
+    return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")
+
+
+def model_folder(model: str) -> str:
+    """Return the name that the published layouts have for a model, for others one made of its id."""
+    known = {each.preset: each.name for each in official_table().models}
+    name = model.rstrip("/").rpartition("/")[2] if model.startswith("/") else model
+    return known.get(model) or "".join(sign if sign.isalnum() or sign in "._-" else "_" for sign in name)

@@ -1,0 +1,20 @@
+"""Helpers of the tests of releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from poolbench_driver.release import Export
+from poolbench_driver.rundir import RunFolder
+
+
+def export_of(made: Any, folder: Path, concepts: list[str], **how: Any) -> Export:
+    """The export of a plan and its artifacts, whose run lies below a folder."""
+    run = RunFolder.create(folder / "runs", made.plan.scope.config)
+    return Export(run, made.plan, made.artifacts, concepts, "apache-2.0", "poolbench-driver export", **how)
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """The bytes of all files below a folder."""
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}

@@ -1,0 +1,120 @@
+"""Releases of runs: whole, checked against the run's manifest, readable as a run, without texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from driver.tests.releases import content_of
+
+from poolbench.errors import InputError, IntegrityError, NotFoundError
+from poolbench_driver.assemble import assemble
+from poolbench_driver.records import RunRecords
+from poolbench_driver.records.record import encode_keys
+from poolbench_driver.release import export_run
+from poolbench_driver.report import write_report
+from poolbench_driver.rundir import RunFolder
+
+
+def finished(made: Any, output: Path) -> RunFolder:
+    """The folder of a run as its driver leaves it."""
+    folder = RunFolder.create(output / "runs", made.plan.scope.config)
+    for name, table in assemble(made.plan, made.artifacts, {}, folder.id).items():
+        folder.write_table(name, table)
+    folder.write_failures([])
+    folder.write_state("done")
+    write_report(folder)
+    folder.write_manifest(config_hash=made.plan.scope.config.config_hash())
+    return folder
+
+
+def export(made: Any, folder: RunFolder, output: Path, **how: Any) -> dict[str, Any]:
+    where = {"licence": "cc-by-4.0", "command": f"poolbench-driver export run {folder.id}"}
+    return export_run(folder, made.artifacts, made.plan.keys, output, **where, **how)
+
+
+@pytest.fixture
+def made(steered: Any) -> Any:
+    made = steered(concepts=["contrast", "toxicity"])
+    return made.write(lambda key, opening, strength, scorer: 0.3 + 0.01 * opening + 0.1 * strength)
+
+
+def test_a_run_is_exported_whole_and_reads_as_a_run(made: Any, tmp_path: Path) -> None:
+    folder = finished(made, tmp_path)
+    manifest = export(made, folder, tmp_path / "out")
+    copy = RunFolder.find(tmp_path / "out", folder.id)
+    assert copy.config() == folder.config()
+    for file in folder.path.glob("*.parquet"):
+        assert pq.read_table(copy.file(file.name)).equals(pq.read_table(file)), file.name
+    for name in ("report/index.html", "manifest.json"):
+        assert copy.file(name).read_bytes() == folder.file(name).read_bytes()
+    assert not copy.file("state.json").exists()  # names the machine
+    environment = json.loads((tmp_path / "out/environment.json").read_text())
+    assert environment["exported_on"]["packages"]["pyarrow"] and "prober.probe" in environment["run"]
+    assert (manifest["model"], manifest["model_revision"], manifest["licence"]) == ("demo", "local-0", "cc-by-4.0")
+    card = (tmp_path / "out/README.md").read_text()
+    assert card.startswith("---\nlicense: cc-by-4.0\n") and f"`poolbench-driver export run {folder.id}`" in card
+    files = content_of(tmp_path / "out")
+    lines = files.pop("SHA256SUMS").decode().splitlines()
+    assert sorted(lines) == sorted(f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in files.items())
+
+
+def test_no_text_leaves_with_a_run(made: Any, tmp_path: Path) -> None:
+    """Steered texts, and the tables of scores of the services, hold a mark; passages are looked for themselves."""
+    export(made, finished(made, tmp_path), tmp_path / "out")
+    passages = made.plan.vectors.concepts["toxicity"].passages.values()
+    texts = [text for key in passages for text in made.plan.local[key].build()["text"].to_pylist()]
+    for name, data in content_of(tmp_path / "out").items():
+        shown = data.decode("utf-8", "replace")
+        if name.endswith(".parquet"):
+            shown = str(pq.read_table(tmp_path / "out" / name).to_pylist())
+        assert made.SECRET not in shown, name
+        assert not any(text in shown or repr(text)[1:-1] in shown for text in texts), name
+
+
+def test_a_run_that_has_not_ended_or_has_changed_is_refused(made: Any, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="has not ended"):
+        export(made, RunFolder.create(tmp_path / "runs", made.plan.scope.config), tmp_path / "out")
+    folder = finished(made, tmp_path)
+    folder.write_table("curves", folder.read_table("curves").slice(1))
+    with pytest.raises(IntegrityError, match=r"curves\.parquet is not as its manifest says"):
+        export(made, folder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="holds other files"):
+        export(made, finished(made, tmp_path), tmp_path / "mine")
+
+
+def test_an_interrupted_export_leaves_what_was_there(made: Any, tmp_path: Path) -> None:
+    folder = finished(made, tmp_path)
+    export(made, folder, tmp_path / "out")
+    before = content_of(tmp_path / "out")
+
+    def interrupt(parts: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(made, folder, tmp_path / "out", on_part=interrupt)
+    assert content_of(tmp_path / "out") == before
+    export(made, folder, tmp_path / "out")
+    assert content_of(tmp_path / "out") == before
+
+
+def test_the_command_exports_a_run_from_its_record(
+    made: Any, tmp_path: Path, driver: Any, environment: dict[str, str]
+) -> None:
+    folder = finished(made, tmp_path)
+    made.artifacts.store.put(f"runs/{folder.id}/keys.json.gz", encode_keys(made.plan.keys))
+    assert RunRecords(made.artifacts.store).keys(folder.id) == made.plan.keys
+    where = ("--runs", str(tmp_path / "runs"), "--output", str(tmp_path / "out"))
+    ended = driver(environment, "export", "run", "latest", *where)
+    assert ended.returncode == 0, ended.stderr
+    assert "because they are sensitive: toxicity" in ended.stdout
+    assert f"run {folder.id}" in ended.stdout and "licence unknown" in ended.stdout
+    shown = driver(environment, "leaderboard", folder.id, "--output", str(tmp_path / "out"))
+    assert shown.returncode == 0, shown.stderr
