@@ -18,7 +18,14 @@ import typer
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.io import CORPUS_SPLITS, CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench.corpora.io import (
+    CORPUS_SPLITS,
+    MANIFEST_NAME,
+    CorpusManifest,
+    read_concept,
+    read_manifest,
+    write_corpus,
+)
 from poolbench.errors import ConfigError, CorpusError
 from poolbench_driver.corpora.folders import importable_concepts
 
@@ -86,6 +93,7 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
         sums[name] = hashlib.sha256(content.encode()).hexdigest()
+    sums[MANIFEST_NAME] = hashlib.sha256((folder / MANIFEST_NAME).read_bytes()).hexdigest()
     (folder / CHECKSUMS).write_text("".join(f"{found}  {name}\n" for name, found in sums.items()), "utf-8")
 
 
