@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from poolbench.corpora.io import write_at_once
+
 YIELDS_NAME = "yields.json"
 _INTERVAL_S = 5.0
 
@@ -37,10 +39,8 @@ def read_yields(folder: Path) -> dict[str, Any]:
 
 
 def write_yields(folder: Path, yields: Mapping[str, Any]) -> None:
-    """Write the reports by concept at once."""
-    partial = folder / f"{YIELDS_NAME}.partial"
-    partial.write_text(json.dumps(dict(sorted(yields.items())), indent=1, ensure_ascii=False) + "\n", "utf-8")
-    partial.replace(folder / YIELDS_NAME)
+    """Write the reports by concept."""
+    write_at_once(folder / YIELDS_NAME, json.dumps(dict(sorted(yields.items())), indent=1, ensure_ascii=False) + "\n")
 
 
 def show_yields(yields: Mapping[str, Any]) -> None:

@@ -129,17 +129,22 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
                 path = folder / concept / f"{split}_{name}.jsonl"
                 if rows:
                     lines = (_to_line(row, manifest.revision) for row in rows)
-                    path.write_text("".join(lines), "utf-8")
+                    write_at_once(path, "".join(lines))
                 else:
                     path.unlink(missing_ok=True)
     write_manifest(folder, manifest)
 
 
 def write_manifest(folder: Path, manifest: CorpusManifest) -> None:
-    """Write the manifest of a corpus folder at once: a reader sees the old or the new one."""
-    partial = folder / f"{MANIFEST_NAME}.partial"
-    partial.write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
-    partial.replace(folder / MANIFEST_NAME)
+    """Write the manifest of a corpus folder."""
+    write_at_once(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
+
+
+def write_at_once(path: Path, content: str) -> None:
+    """Write a text file so that a reader, or an interruption, leaves the old or the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(content, "utf-8")
+    partial.replace(path)
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
