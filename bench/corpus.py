@@ -1,12 +1,17 @@
-"""Speed of `corpus validate`: rules and audit of all planted corpora, and near-duplicates of many passages.
+"""Speed of `corpus validate`, and memory of `corpus build`.
+
+Rules and audit of all planted corpora, near-duplicates of many passages, and a corpus from a dataset on disk.
 
 `python bench/corpus.py` builds 34,000 planted passages (17 concepts) to validate. Near-duplicates are searched among
-them and 66,000 more that recombine their sentences. The building is not measured. `--quick` is a smoke test.
+them and 66,000 more that recombine their sentences. Their building is not measured. A corpus of hedging is then built
+in a process of its own from 1.5 GB of JSON lines, of which one document in 300 is hedged, so that most of it is read.
+`--quick` is a smoke test.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import tempfile
@@ -21,15 +26,23 @@ from typing import Any
 import pyarrow as pa
 from common import write_report
 
+from poolbench.corpora.hub import build_hub, datasets, reader_of
 from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.near import near_duplicates
 from poolbench.corpora.planted import build_planted
 from poolbench.corpora.planted.build import DEMO_WINDOW
 from poolbench.corpora.planted.signals import planted_concepts
+from poolbench.corpora.text import count_words
+from poolbench.corpora.yields import Yield
 from poolbench_driver.corpora.validation import validations
 
 #: The targets in seconds, on two cores.
 VALIDATE_S, NEAR_S = 180.0, 120.0
+#: The target in bytes: the memory of a build.
+BUILD_BYTES = 1e9
+_WORDS = [
+    first + last for first in ("ra", "ke", "lo", "mi", "su", "ta") for last in ("ban", "der", "fin", "gol", "tup")
+]
 
 
 def built(job: tuple[str, int, int]) -> pa.Table:
@@ -74,6 +87,41 @@ def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
     return {**counts, "wall_s": wall_s, "cpu_s": cpu_s, "peak_bytes": peak_bytes()}
 
 
+def write_dataset(folder: Path, num_bytes: int) -> None:
+    """Write a copy of a dataset of about so many bytes: documents of 6 kB, one in 300 of them hedged."""
+    rng, written, number = Random(0), 0, 0
+    with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
+        while written < num_bytes:
+            words = rng.choices(_WORDS, k=960)
+            sentences = [f"Then {' '.join(words[at : at + 8])} went by." for at in range(0, 960, 8)]
+            if number % 300 == 0:
+                sentences[::6] = [f"Perhaps {sentence[5:]}" for sentence in sentences[::6]]
+            written += file.write(json.dumps({"abstract": " ".join(sentences)}) + "\n")
+            number += 1
+
+
+def build_streamed(job: tuple[Path, int]) -> dict[str, Any]:
+    """Build from a folder of copies; report time, and the peak memory of this process."""
+    folder, num_train = job
+    before, began_s, found = peak_bytes(), time.perf_counter(), Yield()
+    settings: dict[str, Any] = {"num_train": num_train, "num_test": num_train // 4, "num_scorer": 0}
+    left_out = frozenset({"cc_news", "billsum"})
+    reader = reader_of(f"local:{folder}")
+    build_hub("hedging", reader, **settings, count_tokens=count_words, leave_out=left_out, found=found)
+    counts = {"num_documents": found.documents.total(), "num_passages": found.chosen, "dropped": dict(found.dropped)}
+    wall_s = time.perf_counter() - began_s
+    return {**counts, "wall_s": wall_s, "peak_bytes": peak_bytes(), "peak_before_bytes": before}
+
+
+def measure_build(folder: Path, num_bytes: int, num_train: int) -> dict[str, Any]:
+    """Write a dataset and build from it in another process."""
+    place = folder / datasets()["arxiv"].id
+    place.mkdir(parents=True)
+    write_dataset(place, num_bytes)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return {"num_bytes": num_bytes, **pool.submit(build_streamed, (folder, num_train)).result()}
+
+
 def peak_bytes() -> int:
     """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -85,14 +133,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a smoke test with few passages")
     args = parser.parse_args()
     num_train, num_test, num_near = (120, 60, 6_000) if args.quick else (1400, 600, 100_000)
+    with tempfile.TemporaryDirectory() as folder:
+        build = measure_build(Path(folder), *((20_000_000, 8) if args.quick else (1_500_000_000, 1400)))
     tables = build_all([(name, num_train, num_test) for name in planted_concepts()])
     texts = [text for table in tables for text in table["text"].to_pylist()]
     near = compare([*texts, *recombined(texts, num_near - len(texts))])
     with tempfile.TemporaryDirectory() as folder:
         valid = validate(tables, Path(folder))
-    ratios = {"validate_within_target": VALIDATE_S / valid["wall_s"], "near_within_target": NEAR_S / near["wall_s"]}
+    ratios = {
+        "validate_within_target": VALIDATE_S / valid["wall_s"],
+        "near_within_target": NEAR_S / near["wall_s"],
+        "build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
+    }
     load = os.getloadavg()[0]
-    write_report("corpus", ratios, {"validate": valid, "near_duplicates": near, "load_average": load})
+    write_report("corpus", ratios, {"validate": valid, "near_duplicates": near, "build": build, "load_average": load})
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def imported(folder: Path) -> set[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_declared_dependencies_are_those_imported(package: str) -> None:
     project = tomllib.loads((REPOSITORY / package / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = {re.split(r"[\[><=]", line)[0] for line in project["dependencies"]}
+    optional = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
+    declared = {re.split(r"[\[><=]", line)[0] for line in [*project["dependencies"], *optional]}
     found = imported(REPOSITORY / package / "src") - {project["name"]}
     traced = {name for name in found | declared if name.startswith(OF_OPENTELEMETRY)}
     assert bool(traced & found) == bool(traced & declared)

@@ -9,10 +9,10 @@ import pytest
 
 from poolbench.corpora.io import read_concept, read_manifest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_driver.corpora import building
+from poolbench_driver.corpora import makers
 from poolbench_driver.corpora.building import build_folder, what_to_build
 
-REAL = building.concept_table
+REAL = makers.concept_table
 
 
 def build(output: Path, *concepts: str, required: bool = False, seed: int = 0) -> int:
@@ -45,13 +45,13 @@ def test_a_concept_that_fails_stops_no_other(
             raise CorpusError("no source has it")
         return REAL(config, name)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(building, "concept_table", one_fails)
+    monkeypatch.setattr(makers, "concept_table", one_fails)
     assert build(tmp_path, "hedging", "frustration", "contrast") == 0
     assert build(tmp_path, "hedging", "frustration", required=True) == 1
     said = capsys.readouterr().out
     assert "frustration (2 of 3) ... none: no source has it" in said
     assert f"2 concepts written to {tmp_path}; 1 could not be made" in said
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["contrast", "hedging", "manifest.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["contrast", "hedging", "manifest.json", "yields.json"]
 
 
 def test_an_interrupted_build_goes_on(
@@ -65,11 +65,11 @@ def test_an_interrupted_build_goes_on(
             raise KeyboardInterrupt
         return REAL(config, name)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(building, "concept_table", interrupted)
+    monkeypatch.setattr(makers, "concept_table", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build(broken, "hedging", "contrast")
     assert not (broken / "hedging").exists() and not (broken / "manifest.json").exists()
-    monkeypatch.setattr(building, "concept_table", REAL)
+    monkeypatch.setattr(makers, "concept_table", REAL)
     capsys.readouterr()
     build(broken, "hedging", "contrast")
     assert "hedging (1 of 2) ... there already" in capsys.readouterr().out

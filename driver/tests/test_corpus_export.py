@@ -6,11 +6,12 @@ import hashlib
 import json
 from pathlib import Path
 
+import mlcroissant
 import pyarrow as pa
 import pytest
 import yaml
 
-from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
+from poolbench.corpora.io import MANIFEST_NAME, CorpusManifest, read_concept, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, InputError, RestrictedError
 from poolbench_driver.corpora.publishing import CROISSANT, FIELDS, export_folder
@@ -37,7 +38,7 @@ def test_an_export_is_the_corpus_without_sensitive_concepts(corpus: Path, tmp_pa
         found, name = line.split("  ")
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == found
     listed = {line.split("  ")[1] for line in (out / CHECKSUMS).read_text().splitlines()}
-    assert listed == {str(path.relative_to(out)) for path in out.rglob("*.jsonl")} | {CARD, CROISSANT}
+    assert listed == {str(path.relative_to(out)) for path in out.rglob("*.jsonl")} | {CARD, CROISSANT, MANIFEST_NAME}
 
 
 def test_the_card_says_what_is_in_it(corpus: Path, tmp_path: Path) -> None:
@@ -68,6 +69,18 @@ def test_croissant_names_every_file_and_field(corpus: Path, tmp_path: Path) -> N
             kind = {"sc:Text": str, "sc:Integer": int}[field["dataType"]]
             assert isinstance(first[field["source"]["extract"]["column"]], kind | None)
         assert [field["name"] for field in records["field"]] == list(FIELDS)
+
+
+def test_the_validator_of_croissant_accepts_it_and_reads_the_records(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_folder(corpus, out, None)
+    found = mlcroissant.Dataset(str(out / CROISSANT))  # raises where the metadata are not valid
+    assert not found.metadata.issues.errors
+    first = next(iter(found.records("hedging/train_pos")))
+    stored = json.loads((out / "hedging" / "train_pos.jsonl").read_text("utf-8").splitlines()[0])
+    for field in FIELDS:
+        value = first[f"hedging/train_pos/{field}"]
+        assert (value.decode() if isinstance(value, bytes) else value) == stored[field]
 
 
 def test_the_same_corpus_is_exported_alike(corpus: Path, tmp_path: Path) -> None:

@@ -142,3 +142,20 @@ def test_sensitive_concepts_are_left_out_or_refused(tmp_path: Path, capsys: pyte
         import_folder(tmp_path / "in", tmp_path / "other", "toxicity", "words")
     with pytest.raises(RestrictedError, match="toxicity"):
         import_table(tmp_path / "other", "toxicity", OwnTexts())
+
+
+def test_a_second_import_adds_to_the_folder(tmp_path: Path) -> None:
+    source, out = written(tmp_path, "jsonl", table()), tmp_path / "out"
+    imported(source, out)
+    first = read_manifest(out)
+    import_table(out, "planning", read_labelled(source, COLUMNS, positive="5"))
+    both = read_manifest(out)
+    assert first is not None and both is not None
+    assert both.revision.startswith(f"{first.revision}, ") and both.recipe == first.recipe
+    imported(source, out)
+    assert read_manifest(out) is not None and read_concept(out, "planning").num_rows == 40
+    planted = build_planted("hedging", seed=0, num_train=8, num_test=4, num_scorer=4)
+    write_corpus(planted, tmp_path / "in", CorpusManifest(revision="1", tokenizer="words", window=(1, 500)))
+    with pytest.raises(CorpusError, match="measured with words, and these texts were measured with llama"):
+        import_folder(tmp_path / "in", out, "hedging", "llama")
+    assert not (out / "hedging").exists()

@@ -17,18 +17,30 @@ BudgetName = Annotated[str, typer.Option(help="Sizes: demo, card or full.")]
 @app.command()
 def build(
     what: Annotated[str, typer.Argument(help="all, concept ids with commas, or the folder to write.")],
-    source: Annotated[str, typer.Option(help="planted or real.")] = "real",
+    source: Annotated[str, typer.Option(help="planted, real, hf, or local:PATH with copies of datasets.")] = "real",
     concepts: Concepts = None,
     output: Annotated[Path | None, typer.Option(help="Folder to write; default: corpora/<source>.")] = None,
     budget: BudgetName = "demo",
     seed: int = 0,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Measures the window: a folder, a model, or words. Default for datasets: the card's."),
+    ] = None,
+    without: Annotated[str, typer.Option(help="Datasets to leave out, with commas.")] = "",
+    unknown_licences: Annotated[
+        bool, typer.Option("--unknown-licences", help="Use datasets of which no licence is known.")
+    ] = False,
 ) -> int:
-    """Make corpora from the planted grammar or the real-text archives; the same command again goes on."""
+    """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
     from poolbench_driver.corpora.building import build_folder, what_to_build
     from poolbench_driver.corpora.folders import writable_concepts
+    from poolbench_driver.corpora.makers import BuildOptions
 
     named, folder = what_to_build(what, output, concepts, source)
-    return build_folder(folder, source, writable_concepts(named), budget, seed, required=named is not None)
+    left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
+    options = BuildOptions(tokenizer, left_out, unknown_licences)
+    chosen = writable_concepts(named)
+    return build_folder(folder, source, chosen, budget, seed, required=named is not None, options=options)
 
 
 @app.command()

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import typer
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.contracts.keys import digest
-from poolbench.corpora.io import MANIFEST_NAME, CorpusManifest, read_manifest, write_corpus
+from poolbench.corpora.io import CorpusManifest, joined_manifest, read_manifest, write_corpus, write_manifest
+from poolbench.corpora.yields import Yield
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench_driver.corpora.sources import concept_table, dataset_identity
+from poolbench_driver.corpora.makers import BuildOptions, Maker
+from poolbench_driver.corpora.yields import Reading, dropped_by, read_yields, show_yields, write_yields
 
-SOURCES = ("planted", "real")
 #: Folder below the output that finished concepts lie in until all are there.
 _BUILDING = ".building"
 _PARTIAL = ".partial"
@@ -39,7 +40,7 @@ def what_to_build(what: str, output: Path | None, concepts: str | None, source: 
     if what == "all" or (names and known.issuperset(names)):
         if concepts is not None:
             raise ConfigError(f"{what} and --concepts {concepts} both name concepts; give one of them")
-        return (None if what == "all" else what), output or Path("corpora") / source
+        return (None if what == "all" else what), output or Path("corpora") / source.partition(":")[0]
     if output is not None:
         raise ConfigError(f"{what} is neither `all` nor concepts, so it names the folder, as --output does; give one")
     if wrong := next((name for name in names if get_close_matches(name, [*known, "all"], 1, 0.8)), None):
@@ -47,23 +48,28 @@ def what_to_build(what: str, output: Path | None, concepts: str | None, source: 
     return concepts, Path(what)
 
 
-def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str, seed: int, *, required: bool) -> int:
+def build_folder(
+    output: Path,
+    source: str,
+    concepts: Sequence[str],
+    budget: str,
+    seed: int,
+    *,
+    required: bool,
+    options: BuildOptions | None = None,
+) -> int:
     """Build the corpora of some concepts; return 1 if one that is `required` could not be built.
 
     A concept that fails stops no other. Finished concepts lie in a folder below `output` until all are there, so that
     the same command after an interruption makes only the others.
     """
-    if budget not in BUDGETS:
-        raise UnknownNameError("budget", budget, BUDGETS)
-    if source not in SOURCES:
-        raise UnknownNameError("source", source, SOURCES)
-    config = RunConfig(budget=BUDGETS[budget], corpus=CorpusConfig(source=source, seed=seed))
-    recipe = f"poolbench-driver corpus build --source {source} --budget {budget} --seed {seed}"
-    build = _Build(config, recipe, output)
+    maker = Maker.of(source, budget, seed, options or BuildOptions())
+    build = _Build(maker, output)
     made = [name for number, name in enumerate(concepts, 1) if build.make(name, f"{number} of {len(concepts)}")]
     if not made:
         raise CorpusError(f"no concept could be made from source {source!r}")
-    build.publish(made)
+    yields = build.publish(made)
+    show_yields({name: yields[name] for name in made if name in yields})
     missing = f"; {len(concepts) - len(made)} could not be made" if len(made) < len(concepts) else ""
     typer.echo(f"{len(made)} concepts written to {output}{missing}")
     return 1 if required and missing else 0
@@ -71,21 +77,15 @@ def build_folder(output: Path, source: str, concepts: Sequence[str], budget: str
 
 @dataclass(frozen=True)
 class _Build:
-    """One build: what it makes, and where."""
+    """One build: what makes its concepts, and where they go."""
 
-    config: RunConfig
-    recipe: str
+    maker: Maker
     output: Path
-
-    @property
-    def revision(self) -> str:
-        """Return the revision of the source."""
-        return str(dataset_identity(self.config)["revision"])
 
     @property
     def folder(self) -> Path:
         """Return the folder of the finished concepts of this build; another recipe or source has another one."""
-        return self.output / _BUILDING / digest([self.recipe, self.revision], 12)
+        return self.output / _BUILDING / digest([*self.maker.identity], 12)
 
     def make(self, name: str, number: str) -> bool:
         """Make one concept, unless an earlier command has; return whether it is there."""
@@ -93,39 +93,46 @@ class _Build:
         if finished.is_dir():
             typer.echo(f"{name} ({number}) ... there already")
             return True
+        found = Yield(quoting=not CONCEPTS.get(name).sensitive, progress=Reading(name))
         try:
-            table = concept_table(self.config, name)
+            table = self.maker.table(name, found)
         except CorpusError as error:
-            typer.echo(f"{name} ({number}) ... none: {error}")
+            dropped = f"; dropped by rule: {rules}" if (rules := dropped_by(found.to_dict())) else ""
+            typer.echo(f"{name} ({number}) ... none: {error}{dropped}")
             return False
         partial = finished.with_name(name + _PARTIAL)
         shutil.rmtree(partial, ignore_errors=True)
         write_corpus(table.replace_schema_metadata(None), partial, self._manifest(table))
+        write_yields(partial, {name: found.to_dict()})
         partial.rename(finished)
         typer.echo(f"{name} ({number}) ... {table.num_rows} passages")
         return True
 
-    def publish(self, made: Sequence[str]) -> None:
-        """Move the finished concepts to the output, where they replace earlier ones, and write the manifest."""
+    def publish(self, made: Sequence[str]) -> dict[str, Any]:
+        """Move the finished concepts to the output, where they replace earlier ones, and write manifest and yields."""
         manifests = [found for name in made if (found := read_manifest(self.folder / name)) is not None]
+        lows, highs = zip(*(manifest.window for manifest in manifests), strict=True)
+        whole = manifests[0].model_copy(update={"window": (min(lows), max(highs))})
+        whole = joined_manifest(self.output, made, whole)
         for name in made:
             finished = self.folder / name / name
             if finished.is_dir():  # otherwise an interrupted command has moved it
                 shutil.rmtree(self.output / name, ignore_errors=True)
                 finished.rename(self.output / name)
-        lows, highs = zip(*(manifest.window for manifest in manifests), strict=True)
-        whole = manifests[0].model_copy(update={"window": (min(lows), max(highs))})
-        partial = self.output / (MANIFEST_NAME + _PARTIAL)
-        partial.write_text(whole.model_dump_json(indent=2) + "\n", "utf-8")
-        partial.replace(self.output / MANIFEST_NAME)
+        yields = read_yields(self.output)
+        for name in made:
+            yields |= read_yields(self.folder / name)
+        write_yields(self.output, yields)
+        write_manifest(self.output, whole)
         shutil.rmtree(self.output / _BUILDING)
+        return yields
 
     def _manifest(self, table: pa.Table) -> CorpusManifest:
         return CorpusManifest(
-            revision=self.revision,
-            tokenizer=(table.schema.metadata or {}).get(b"tokenizer", b"words").decode(),
+            revision=self.maker.revision,
+            tokenizer=self.maker.tokenizer,
             window=window_of([table]),
-            recipe=self.recipe,
+            recipe=self.maker.recipe,
         )
 
 

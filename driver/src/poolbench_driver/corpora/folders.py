@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import typer
 
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.corpora.groups import has_inferred_documents
-from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
+from poolbench.corpora.io import CorpusManifest, joined_manifest, read_concept, write_corpus
 from poolbench.corpora.own import OwnTexts, build_own, revision_of
 from poolbench.errors import CorpusError
 from poolbench_driver.corpora.building import window_of
@@ -31,7 +32,7 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
         inferred_documents=has_inferred_documents(passages),
         recipe="poolbench-driver corpus import",
     )
-    write_corpus(passages, output, manifest)
+    write_corpus(passages, output, joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest))
     typer.echo(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
 
 
@@ -67,7 +68,7 @@ def import_table(output: Path, concept: str, texts: OwnTexts) -> None:
         inferred_documents=any(not text.document for text in (*texts.positives, *texts.negatives)),
         recipe="poolbench-driver corpus import",
     )
-    write_corpus(passages, output, manifest)
+    write_corpus(passages, output, joined_manifest(output, [name], manifest))
     repeated = f"; {len(texts.repeated)} repeated texts left out" if texts.repeated else ""
     typer.echo(f"{passages.num_rows} passages of {name} written to {output}{repeated}")
 

@@ -17,7 +17,14 @@ import typer
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.io import CORPUS_SPLITS, CorpusManifest, read_concept, read_manifest, write_corpus
+from poolbench.corpora.io import (
+    CORPUS_SPLITS,
+    MANIFEST_NAME,
+    CorpusManifest,
+    read_concept,
+    read_manifest,
+    write_corpus,
+)
 from poolbench.errors import ConfigError, CorpusError
 from poolbench_driver.corpora.folders import importable_concepts
 from poolbench_driver.dataset_folder import (
@@ -97,6 +104,7 @@ def describe(folder: Path, passages: pa.Table, manifest: CorpusManifest) -> None
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
         sums[name] = sha256_of(folder / name)
+    sums[MANIFEST_NAME] = sha256_of(folder / MANIFEST_NAME)
     write_checksums(folder, sums)
 
 

@@ -6,7 +6,7 @@ inferred by `poolbench.corpora.groups`.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,37 @@ def read_manifest(folder: Path) -> CorpusManifest | None:
         raise CorpusError(f"{path}: {error.errors()[0]['msg']}") from None
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path} is not UTF-8 at byte {error.start}; convert it") from None
+
+
+def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManifest) -> CorpusManifest:
+    """Return the manifest of a folder after the corpora of some concepts are added to it, or replaced in it.
+
+    Raises:
+        CorpusError: The other concepts of the folder were measured with another tokenizer.
+    """
+    before = read_manifest(folder)
+    others = {concept.id for concept in CONCEPTS.all() if (folder / concept.id).is_dir()} - set(concepts)
+    if before is None or not others:
+        return manifest
+    if before.tokenizer != manifest.tokenizer:
+        raise CorpusError(
+            f"{folder} holds {', '.join(sorted(others))}, measured with {before.tokenizer}, and these texts were "
+            f"measured with {manifest.tokenizer}: name another folder, or the tokenizer if it is the same"
+        )
+    same_partition = before.partition_version == manifest.partition_version
+    return CorpusManifest(
+        revision=_both(before.revision, manifest.revision, ", "),
+        tokenizer=manifest.tokenizer,
+        window=(min(before.window[0], manifest.window[0]), max(before.window[1], manifest.window[1])),
+        partition_version=manifest.partition_version if same_partition else 0,
+        inferred_documents=before.inferred_documents or manifest.inferred_documents,
+        recipe=_both(before.recipe, manifest.recipe, "; "),
+    )
+
+
+def _both(first: str, second: str, sign: str) -> str:
+    """Return two lists as one, each part once."""
+    return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
 
 
 CORPUS_SPLITS = ("train", "test", "scorer")
@@ -98,10 +129,22 @@ def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, 
                 path = folder / concept / f"{split}_{name}.jsonl"
                 if rows:
                     lines = (_to_line(row, manifest.revision) for row in rows)
-                    path.write_text("".join(lines), "utf-8")
+                    write_at_once(path, "".join(lines))
                 else:
                     path.unlink(missing_ok=True)
-    (folder / MANIFEST_NAME).write_text(manifest.model_dump_json(indent=2) + "\n", "utf-8")
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: CorpusManifest) -> None:
+    """Write the manifest of a corpus folder."""
+    write_at_once(folder / MANIFEST_NAME, manifest.model_dump_json(indent=2) + "\n")
+
+
+def write_at_once(path: Path, content: str) -> None:
+    """Write a text file so that a reader, or an interruption, leaves the old or the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(content, "utf-8")
+    partial.replace(path)
 
 
 def read_concept(folder: Path, concept: str) -> pa.Table:

@@ -51,6 +51,15 @@ _NOVELS = Shares(lm=5000, scorer=1500, train=2000, test=1500)
 # never see them, so the annotator is never applied to a sentence that it was trained on.
 _TREEBANK = Shares(annotator=10_000)
 
+HUB = "hf-"
+"""What the sources begin with that are datasets of a hub (`poolbench.corpora.hub`)."""
+_DATASETS = (
+    "arxiv", "pubmedqa", "scotus", "eurlex", "billsum", "billsum_summaries", "cc_news", "reddit", "yelp", "metamath",
+    "numinamath", "code_python", "code_java", "code_javascript", "code_ruby", "imdb", "hate_speech", "civil_comments",
+    "surge_toxicity", "depression_reddit", "mentalreddit", "polite_guard", "wikihow", "writingprompts", "wikipedia",
+    "scicite",
+)  # fmt: skip
+
 SOURCE_SHARES: Mapping[str, Shares] = MappingProxyType(
     {
         "ud_english_ewt": _TREEBANK,
@@ -79,6 +88,7 @@ SOURCE_SHARES: Mapping[str, Shares] = MappingProxyType(
         "movie_reviews": _CLOSED,
         "politeness": _CLOSED,
         "wikitext2_test": _CLOSED,
+        **{HUB + name: _CLOSED for name in _DATASETS},
         "planted-corpus": Shares(train=7000, test=3000),
         "planted-lm": Shares(lm=10_000),
         "planted-scorer": Shares(scorer=10_000),

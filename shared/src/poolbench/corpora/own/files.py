@@ -28,7 +28,7 @@ _FIELDS = {
     "licence": ("licence", "license"),
 }
 _LINE_END = re.compile(rb"\r\n|\r|\n")  # as text files are read
-_MARKUP = re.compile(r"<!doctype html|<html[\s>]|<body[\s>]|</(?:p|div|span|td|li|a)>", re.I)
+MARKUP = re.compile(r"<!doctype html|<html[\s>]|<body[\s>]|</(?:p|div|span|td|li|a)>", re.I)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _text(values: dict[str, Any], names: Sequence[str], where: str) -> str:
         raise CorpusError(f"{where}: no {names[0]!r}; the record has {here}")
     if not isinstance(text, str) or not text.strip():
         raise CorpusError(f"{where}: {names[0]!r} is empty or no text; remove the record")
-    if _MARKUP.search(text):
+    if MARKUP.search(text):
         raise CorpusError(f"{where}: {names[0]!r} holds HTML; give the plain text")
     try:
         text.encode()

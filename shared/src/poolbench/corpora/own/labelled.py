@@ -54,7 +54,7 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
     """
     positives: list[Text] = []
     negatives: list[Text] = []
-    for path, split in _files(source):
+    for path, split in files_of(source):
         for where, record in records(path):
             values = _renamed(record, columns, where)
             text = replace(text_of(values, where), split=_split(values.get("split", split), where))
@@ -62,8 +62,11 @@ def read_labelled(source: Path, columns: Mapping[str, str], positive: str | None
     return OwnTexts(positives, negatives, licence=licence)
 
 
-def _files(source: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each file with the split that its name, or its folder's, begins with; "" for none."""
+def files_of(source: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each file with the split that its name, or its folder's, begins with; "" for none.
+
+    Raise CorpusError for a folder without files that can be read.
+    """
     if not source.is_dir():
         yield source, ""
         return

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 from poolbench.corpora.near import NEAR_DUPLICATE
@@ -25,11 +25,17 @@ def sentences(text: str) -> list[tuple[int, int]]:
     return [(start, end) for start, end in zip(starts, ends, strict=True) if text[start:end].strip()]
 
 
-def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng: Random) -> Iterator[str]:
+def windows(
+    text: str,
+    window: tuple[int, int],
+    count_tokens: TokenCounter,
+    rng: Random,
+    missed: Callable[[str], None] = lambda _: None,
+) -> Iterator[str]:
     """Yield consecutive passages of whole sentences, each within the window of (smallest, largest) tokens.
 
     `rng` draws the target length of each passage, so that length carries no label. A text that fits as a whole
-    is one passage; a run of sentences that misses the window is left out.
+    is one passage; a run of sentences that misses the window is left out, and `missed` is called with it.
     """
     if len(text) <= window[1] * 8 and window[0] <= count_tokens(text) <= window[1]:
         yield text
@@ -41,6 +47,8 @@ def windows(text: str, window: tuple[int, int], count_tokens: TokenCounter, rng:
         passage = text[spans[position][0] : spans[end - 1][1]]
         if window[0] <= count_tokens(passage) <= window[1]:
             yield passage
+        else:
+            missed(passage)
         position = end
 
 

@@ -1,0 +1,108 @@
+"""Make the passages of one concept from a source: the grammar, the archives, the hub or copies of its datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from poolbench.config import BUDGETS, CorpusConfig, RunConfig
+from poolbench.corpora.text import TokenCounter
+from poolbench.corpora.yields import Yield
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench_driver.corpora.counting import CARD_TOKENIZER, WORDS, token_counter
+from poolbench_driver.corpora.sources import concept_table, dataset_identity, split_sizes
+
+SOURCES = ("planted", "real", "hf", "local:PATH")
+LOCAL = "local:"
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What can be said about a build beside source, budget and seed."""
+
+    tokenizer: str | None = None  # null: `words`, and for datasets the card's
+    leave_out: frozenset[str] = frozenset()  # datasets that are not read
+    unknown_licences: bool = False  # whether datasets without a known licence are read
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes concepts from one source.
+
+    Attributes:
+        identity: What tells this build from others, for the folder of its finished concepts.
+    """
+
+    revision: str
+    tokenizer: str
+    recipe: str
+    identity: tuple[str, ...]
+    table: Callable[[str, Yield], pa.Table]
+
+    @classmethod
+    def of(cls, source: str, budget: str, seed: int, options: BuildOptions) -> Maker:
+        """Return the maker of a source.
+
+        Raises:
+            UnknownNameError: No such budget or source.
+            ConfigError: An option that the source does not take, or a tokenizer or library that cannot be had.
+            CorpusError: No folder with copies of datasets.
+        """
+        if budget not in BUDGETS:
+            raise UnknownNameError("budget", budget, BUDGETS)
+        from_datasets = source == "hf" or source.startswith(LOCAL)
+        if not from_datasets and source not in SOURCES:
+            raise UnknownNameError("source", source, SOURCES)
+        if not from_datasets and (options.leave_out or options.unknown_licences):
+            raise ConfigError("--without and --unknown-licences are for datasets: --source hf or local:PATH")
+        if source == "planted" and options.tokenizer not in (None, WORDS):
+            raise ConfigError("planted passages are measured in words: leave --tokenizer out")
+        name = options.tokenizer or (CARD_TOKENIZER if from_datasets else WORDS)
+        corpus = CorpusConfig(seed=seed) if from_datasets else CorpusConfig(source=source, seed=seed)
+        config = RunConfig(budget=BUDGETS[budget], corpus=corpus)
+        count = token_counter(name)
+        revision, table = _from_datasets(config, source, count, options) if from_datasets else _from_text(config, count)
+        shown = Path(name).name if Path(name).exists() else name
+        recipe = _recipe(source, budget, seed, options, shown)
+        return cls(revision, shown, recipe, (recipe, revision, source, name), table)
+
+
+def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenizer: str) -> str:
+    """Return the command. It goes into what is published, so it names no folder of this machine."""
+    shown = f"{LOCAL}PATH" if source.startswith(LOCAL) else source
+    command = f"poolbench-driver corpus build --source {shown} --budget {budget} --seed {seed}"
+    if options.tokenizer:
+        command += f" --tokenizer {tokenizer}"
+    if options.leave_out:
+        command += f" --without {','.join(sorted(options.leave_out))}"
+    return command + (" --unknown-licences" if options.unknown_licences else "")
+
+
+def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+    settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
+
+    def table(name: str, found: Yield) -> pa.Table:
+        if config.corpus.source == "real":
+            from poolbench.corpora.real import build_real
+
+            return build_real(name, **settings, found=found)
+        passages = concept_table(config, name)
+        found.chosen = passages.num_rows
+        return passages
+
+    return str(dataset_identity(config)["revision"]), table
+
+
+def _from_datasets(
+    config: RunConfig, source: str, count: TokenCounter, options: BuildOptions
+) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+    from poolbench.corpora.hub import HUB_REVISION, build_hub, reader_of
+
+    settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
+    settings |= {"leave_out": options.leave_out, "unknown_licences": options.unknown_licences}
+    reader = reader_of(source)
+    return HUB_REVISION, lambda name, found: build_hub(name, reader, **settings, found=found)
