@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from poolbench.config import ConceptSettings
+from poolbench.corpora.own import SentFile, TextFiles, make_concept
 from poolbench.library import Library
 from poolbench.runtime.http import build_api
 from poolbench.storage import NO_ACCESS, open_store
@@ -121,10 +123,8 @@ def test_removing_what_is_not_there_or_not_of_requests(client: TestClient, libra
     assert client.delete("/concepts/none_such").status_code == 404
     assert client.delete("/concepts/No").status_code == 422
     assert client.delete("/concepts/hedging").status_code == 404, "built-in concepts stay"
-    made = concepts.make_concept(
-        concepts.ConceptSettings(id="secret", sensitive=True),
-        concepts.TextFiles(*(concepts.FileContent(**file("p.jsonl", 60, seed)).sent() for seed in (0, 1))),
-    )
+    sent = (SentFile("p.jsonl", file("p.jsonl", 60, seed)["content"].encode()) for seed in (0, 1))
+    made = make_concept(ConceptSettings(id="secret", sensitive=True), TextFiles(*sent))
     Library(open_store(str(tmp_path / "store"), str(tmp_path / "restricted"))).add(made.concept, made.passages)
     before = stored(library)
     refused = client.delete("/concepts/secret")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from poolbench.config import read_yaml
-from poolbench.corpora.own import ConceptSettings
+from poolbench.config import ConceptSettings, read_yaml
 from poolbench.errors import ConfigError, shown
 
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from poolbench.concepts import Concept
-from poolbench.config import StrictModel
+from poolbench.config import ConceptSettings, StrictModel
 from poolbench.contracts.bounds import CONCEPT_PATTERN, require_at_most
-from poolbench.corpora.own import ConceptSettings, Made, SentFile, TextFiles, make_concept
 from poolbench.errors import CorpusError, RestrictedError
-from poolbench.library import Library
 from poolbench.runtime.openapi import errors, example
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+
+    from poolbench.concepts import Concept
+    from poolbench.corpora.own import Made
+    from poolbench.library import Library
 
 #: Characters in all files of one request; the command line takes larger corpora.
 MAX_CONCEPT_CHARACTERS = 10_000_000
@@ -36,10 +37,6 @@ class FileContent(StrictModel):
         description="its name, which errors give with the line; the end says how it is read",
     )
     content: str = Field(max_length=MAX_FILE_CHARACTERS)
-
-    def sent(self) -> SentFile:
-        """Return the file as the readers of files take it."""
-        return SentFile(self.name, self.content.encode())
 
 
 class ConceptRequest(ConceptSettings):
@@ -157,16 +154,20 @@ class ConceptVerbs:
 
 
 def _made(request: ConceptRequest) -> Made:
+    from poolbench.corpora.own import SentFile, TextFiles, make_concept  # 14 MB that an idle replica does without
+
     if request.sensitive:
         raise RestrictedError(
             f"{request.id}: texts of a sensitive concept are not taken over HTTP; add it with "
             "`poolbench-driver concept add`, which has access to restricted data"
         )
-    sent = {name: getattr(request, name) for name in ("positives", "negatives", "pairs")}
-    size = sum(len(file.content) for file in sent.values() if file is not None)
+    given = {name: getattr(request, name) for name in ("positives", "negatives", "pairs")}
+    files: dict[str, FileContent] = {name: file for name, file in given.items() if file is not None}
+    size = sum(len(file.content) for file in files.values())
     remedy = "send fewer texts, or use `poolbench-driver concept add`"
     require_at_most("characters in the files", size, MAX_CONCEPT_CHARACTERS, remedy)
-    return make_concept(request, TextFiles(**{name: file and file.sent() for name, file in sent.items()}))
+    sent = {name: SentFile(file.name, file.content.encode()) for name, file in files.items()}
+    return make_concept(request, TextFiles(**sent))
 
 
 def _answer(made: Made, *, registered: bool) -> dict[str, Any]:

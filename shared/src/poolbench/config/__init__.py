@@ -3,6 +3,7 @@
 from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
+from poolbench.config.concept import ConceptSettings
 from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config, read_yaml
 from poolbench.config.models import (
     MODEL_PRESETS,
@@ -24,6 +25,7 @@ __all__ = [
     "PUBLISHED_CORPUS",
     "SCORERS",
     "Assignment",
+    "ConceptSettings",
     "CorpusConfig",
     "ModelRef",
     "RunConfig",

@@ -5,11 +5,9 @@ from poolbench.corpora.own.files import SentFile, Text, TextFile, read_pairs, re
 from poolbench.corpora.own.labelled import TABLE_SUFFIXES, parse_columns, read_labelled
 from poolbench.corpora.own.make import Made, TextFiles, make_concept
 from poolbench.corpora.own.review import Remark, review
-from poolbench.corpora.own.settings import ConceptSettings
 
 __all__ = [
     "TABLE_SUFFIXES",
-    "ConceptSettings",
     "Made",
     "OwnTexts",
     "Remark",

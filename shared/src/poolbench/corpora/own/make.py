@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from poolbench.cancellation import check_cancelled
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
+from poolbench.config import ConceptSettings
 from poolbench.corpora.own.build import OwnTexts, build_own, revision_of
 from poolbench.corpora.own.files import Text, TextFile, read_pairs, read_texts
 from poolbench.corpora.own.review import Remark, review
-from poolbench.corpora.own.settings import ConceptSettings
 from poolbench.corpora.real.rewrites import REWRITES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 
