@@ -31,7 +31,10 @@ hypothesis.settings.load_profile("poolbench")
 #: Tests in one of these folders share what is expensive to make: the engine of the steerer, a trained scorer.
 SHARED = ("services/steerer/tests/", "services/scorer/tests/")
 #: Beginnings of files that share an S3 service.
-S3_FILES = ("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_", "tests/test_bad_input")
+S3_FILES = (
+    *("shared/tests/test_storage_behaviour", "shared/tests/test_storage_s3_"),
+    *("tests/test_bad_input", "driver/tests/test_backup"),
+)
 #: Files in these folders that share nothing, because they start engines of their own.
 ALONE = ("test_steerer_architectures.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
 

@@ -12,7 +12,7 @@ from tests.servers import redis as redis_server
 
 BENCH = Path(__file__).parents[1] / "bench"
 #: Tasks become shorter than what they cost: this test holds that all of it works, and not the figure.
-SPEED = 40
+SPEED = 100
 
 pytestmark = [pytest.mark.slow, *redis_server.NEEDED]
 

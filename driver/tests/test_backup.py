@@ -103,6 +103,24 @@ def test_a_copy_in_s3_is_restored_to_another_bucket(bench: Bench, complete: Comp
     restore(bench, complete, backup, lambda: target, lambda: shutil.rmtree(place))
 
 
+@pytest.mark.cluster
+def test_the_command_copies_to_s3_and_back(driver: Driver, tmp_path: Path, s3_service: S3Settings) -> None:
+    """A second copy copies no artifact again; without the right key nothing is copied, and one line says so."""
+    Artifacts(FolderStore(tmp_path / "store")).write("a.b.1", {"x": b"1"})
+    backup, again = f"s3://poolbench-test/{uuid.uuid4().hex[:8]}", str(tmp_path / "restored")
+    keys = {"ACCESS_KEY": s3_service.access_key, "SECRET_KEY": s3_service.secret_key}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POOLBENCH_")}
+    environment |= {f"POOLBENCH_S3_{name}": key.get_secret_value() for name, key in keys.items()}
+    environment["POOLBENCH_S3_ENDPOINT"] = s3_service.endpoint
+    copies = ((str(tmp_path / "store"), backup), (str(tmp_path / "store"), backup), (backup, again))
+    said = [driver(environment, "copy-store", *places).stdout for places in copies]
+    assert [text.split()[0] for text in said] == ["3", "1", "3"], said  # an object, its manifest, the id of the store
+    assert Artifacts(FolderStore(Path(again))).read("a.b.1", "x") == b"1"
+    refused = driver(environment | {"POOLBENCH_S3_SECRET_KEY": "wrong"}, "copy-store", backup, str(tmp_path / "none"))
+    assert refused.returncode == 1 and "the credentials are refused" in refused.stderr
+    assert "Traceback" not in refused.stderr and not list((tmp_path / "none").glob("artifacts/*"))
+
+
 def test_the_command_copies_nothing_restricted(driver: Driver, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     Artifacts(store).write("a.b.1", {"x": b"1"})

@@ -37,15 +37,20 @@ async def send_all(address: str, generator: Generator, control: Control, setting
     loads = [asyncio.create_task(control.compare(ended)) for _ in range(_CONTROLS)]
     try:
         async with Sender(address) as sender:
-            plain = [case for case in cases if not case.wire]
-            wires = [case for case in cases if case.wire]
-            workers = [*_workers(sender, generator, plain, sent, _AT_ONCE)]
-            workers += _workers(sender, generator, wires, sent, _WIRES_AT_ONCE)
-            await asyncio.gather(*workers)
+            await send(sender, generator, cases, sent)
     finally:
         ended.set()
         await asyncio.gather(*loads)
     return sent
+
+
+async def send(sender: Sender, generator: Generator, cases: Iterable[Case], sent: Sent) -> None:
+    """Sends cases, with bounded concurrency; those on raw sockets wait for the most part, so there may be more."""
+    cases = list(cases)
+    plain, wires = ([case for case in cases if bool(case.wire) == wire] for wire in (False, True))
+    workers = [*_workers(sender, generator, plain, sent, _AT_ONCE)]
+    workers += _workers(sender, generator, wires, sent, _WIRES_AT_ONCE)
+    await asyncio.gather(*workers)
 
 
 def _workers(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections.abc import Awaitable, Callable
@@ -10,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 from tests.hostile.cluster import Target, total
 from tests.hostile.generate import Generator
+from tests.hostile.requests_phase import Sent, send
 from tests.hostile.send import Sender
 
 _TEXTS_AT_ONCE = 32
@@ -17,7 +17,6 @@ _WORDS = ("report", "rain", "although", "harbour", "sun", "because", "night", "s
 #: Requests of another seed, of every kind: whatever they make a process load once is loaded before the count.
 _HOSTILE = 500
 _OTHERS = 10**6
-_AT_ONCE = 20
 _NUM_WORDS = 400
 #: A batch that adds less than this share finds the caches full already: 2,000 requests then add less than 2 %.
 _FULL = 0.005
@@ -38,9 +37,8 @@ async def fill(target: Target, generator: Generator) -> None:
     numbers = itertools.count(_OTHERS)
 
     async def attack() -> None:
-        for _ in range(0, _HOSTILE, _AT_ONCE):
-            group = itertools.islice(numbers, _AT_ONCE)
-            await asyncio.gather(*(sender.send(generator.case(n), generator.rng(n)) for n in group))
+        cases = map(generator.case, itertools.islice(numbers, _HOSTILE))
+        await send(sender, generator, cases, Sent())
 
     async with Sender(target.http) as sender:
         await _until_full(target, attack)
