@@ -4,7 +4,7 @@ Rules and audit of all planted corpora, near-duplicates of many passages, and a 
 
 `python bench/corpus.py` builds 34,000 planted passages (17 concepts) to validate. Near-duplicates are searched among
 them and 66,000 more that recombine their sentences. Their building is not measured. A corpus of hedging is then built
-in a process of its own from 1.5 GB of JSON lines, of which one document in 300 is hedged, so that most of it is read.
+in a process of its own from 1.5 GB of JSON lines, of which one document in 200 is hedged, so that most of it is read.
 `--quick` is a smoke test.
 """
 
@@ -88,13 +88,13 @@ def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
 
 
 def write_dataset(folder: Path, num_bytes: int) -> None:
-    """Write a copy of a dataset of about so many bytes: documents of 6 kB, one in 300 of them hedged."""
+    """Write a copy of a dataset of about so many bytes: documents of 6 kB, one in 200 of them hedged."""
     rng, written, number = Random(0), 0, 0
     with (folder / "train.jsonl").open("w", encoding="utf-8") as file:
         while written < num_bytes:
             words = rng.choices(_WORDS, k=960)
             sentences = [f"Then {' '.join(words[at : at + 8])} went by." for at in range(0, 960, 8)]
-            if number % 300 == 0:
+            if number % 200 == 0:
                 sentences[::6] = [f"Perhaps {sentence[5:]}" for sentence in sentences[::6]]
             written += file.write(json.dumps({"abstract": " ".join(sentences)}) + "\n")
             number += 1
