@@ -118,5 +118,5 @@ bench-%: install
 
 clean:  ## Remove caches, runs and the local cluster's data (stops it first)
 	@$(MAKE) --no-print-directory cluster-down
-	@rm -rf .poolbench runs runs-nodes bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .poolbench runs runs-nodes runs-real-text bench/out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

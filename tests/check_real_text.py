@@ -11,8 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from recipes.real_text.__main__ import FINISHED, build, measure
+from recipes.annotator.archive import archive_folder
 from recipes.real_text.page import page
+from recipes.real_text.steps import FINISHED, build, measure
 
 from poolbench_driver.records import find_run
 
@@ -21,7 +22,7 @@ CONCEPTS = "contrast,causation,negation_density"
 
 def main() -> int:
     """Run the check, or skip it without the archives."""
-    archives = Path(os.environ.get("POOLBENCH_REAL_TEXT", "../shared/data"))
+    archives = archive_folder()
     if not archives.is_dir():
         print(f"skipped: no real-text archives at {archives} (POOLBENCH_REAL_TEXT)")
         return 0

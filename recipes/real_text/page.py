@@ -41,7 +41,7 @@ def page(folder: RunFolder, corpus: Path, lacking: Mapping[str, str]) -> str:
         "```console\n$ make real-text\n```",
         "## Yields",
         _table(("concept", "train", "test", "scorer", "domains"), _yields(corpus, concepts)),
-        *(f"Not built: {name}, because {reason}." for name, reason in sorted(lacking.items())),
+        "\n".join(f"- {name} was not built: {reason}" for name, reason in sorted(lacking.items())) or "All were built.",
         "## What it shows",
         *_shown(findings(rows, audit)),
         "## What it cannot show",

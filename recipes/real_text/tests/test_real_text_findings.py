@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from recipes.real_text.findings import findings
+from recipes.real_text.steps import reasons
 
 
 def d1(concept: str, strategy: str, layer: int, value: float | None, metric: str = "d1.auroc") -> dict[str, Any]:
@@ -49,3 +50,8 @@ def test_concepts_that_rank_strategies_are_told_from_saturated_ones() -> None:
 
 def test_without_two_concepts_that_rank_there_is_no_agreement() -> None:
     assert findings([d1("hard", "A1_mean", 0, 0.7), d1("hard", "A2_max", 0, 0.8)], []).agreement is None
+
+
+def test_what_could_not_be_built_is_read_from_what_the_command_prints() -> None:
+    printed = "causation (1 of 3) ... 800 passages\nplanning (2 of 3) ... none: the archives hold 99; label 3\n"
+    assert reasons(printed) == {"planning": "the archives hold 99; label 3"}

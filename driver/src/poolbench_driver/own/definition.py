@@ -9,6 +9,10 @@ from pydantic import ValidationError
 from poolbench.config import ConceptSettings, read_yaml
 from poolbench.errors import ConfigError, shown
 
+#: Settings that name files.
+FILES = ("positives", "negatives", "pairs")
+_MAX_ISSUES = 20
+
 
 class Definition(ConceptSettings):
     """The settings of one concept, with its files.
@@ -28,11 +32,6 @@ def read_definition(path: Path) -> Definition:
     found = checked(values, f"concept file {path}")
     files = {name: str(path.parent / getattr(found, name)) for name in FILES if getattr(found, name)}
     return found.model_copy(update=files)
-
-
-_MAX_ISSUES = 20
-#: Settings that name files.
-FILES = ("positives", "negatives", "pairs")
 
 
 def checked(values: dict[str, object], origin: str) -> Definition:
