@@ -85,7 +85,9 @@ def test_a_stranger_on_the_network_gets_what_is_documented(nodes: Nodes, undistu
     silent = {line for port, line in ports.items() if answers[port] == [[], ["silent"]]}
     assert all("deploy.nodes.head" in line for line in silent), silent
     refused = Counter(way for _, ways in answers.values() for way in ways)
-    assert refused["UNAUTHENTICATED"] >= 20 and refused["401"] >= 7 and refused["NOAUTH"] == 2, refused
+    # Ray starts more processes where there are more cores.
+    assert refused["UNAUTHENTICATED"] >= 10 and refused["401"] >= 3 and refused["NOAUTH"] == 2, refused
+    assert refused["closed"] <= len(ports) / 4, refused
 
 
 def test_a_machine_dies_and_another_joins(nodes: Nodes, undisturbed: Rows) -> None:
