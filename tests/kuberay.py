@@ -17,7 +17,7 @@ GPUS = {"cpu": 0, "gpu-1": 1, "gpu-4": 4, "gpu-64": 64}
 #: Replicas that a service may have: one on each GPU, four probers beside each, and a pooler for each task at once.
 PLACES = {
     overlay: {"extractor": gpus, "pooler": poolers, "prober": 4 * gpus, "scorer": gpus, "steerer": gpus}
-    for overlay, gpus, poolers in (("gpu-4", 4, 4), ("gpu-64", 64, 64))
+    for overlay, gpus, poolers in (("gpu-4", 4, 4), ("gpu-64", 64, 34))
 }
 needs_kubectl = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is missing (Debian: kubernetes-client)"
