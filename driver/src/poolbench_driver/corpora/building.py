@@ -80,7 +80,7 @@ class _Build:
     @property
     def revision(self) -> str:
         """Return the revision of the source."""
-        return str(dataset_identity(self.config)["revision"])
+        return str(dataset_identity(self.config, CONCEPTS.all())["revision"])
 
     @property
     def folder(self) -> Path:

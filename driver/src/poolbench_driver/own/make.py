@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS, Concept, Neighbours
 from poolbench.corpora.own import OwnTexts, Remark, Text, build_own, read_pairs, read_texts, review, revision_of
-from poolbench.corpora.real.rewrites import REWRITES
+from poolbench.corpora.real.rewriting import REWRITES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_driver.own.definition import Definition
 
@@ -97,16 +97,27 @@ def _texts(definition: Definition) -> OwnTexts:
 
 
 def _rewritten(name: str, positives: Sequence[Text]) -> list[tuple[Text, Text]]:
-    """Return each positive with its rewrite. Raise CorpusError where a rule changes nothing."""
+    """Return each positive with its rewrite. Raise CorpusError where the rewriter changes nothing or declines."""
     if name not in REWRITES:
         raise UnknownNameError("rewriter", name, REWRITES)
-    pairs = [(text, replace(text, text=REWRITES[name](text.text))) for text in positives]
-    unchanged = [positive.where for positive, negative in pairs if positive.text == negative.text]
-    if unchanged:
-        raise CorpusError(
-            f"{unchanged[0]}: rewriter {name} finds nothing to delete in it (nor in {len(unchanged) - 1} more texts); "
-            "remove these positives or write their negatives yourself"
-        )
+    pairs, declined, unchanged = [], [], []
+    for text in positives:
+        negative = REWRITES[name](text.text)
+        if negative is None:
+            declined.append(text.where)
+        elif negative == text.text:
+            unchanged.append(text.where)
+        else:
+            pairs.append((text, replace(text, text=negative)))
+    for places, fault in (
+        (unchanged, "finds nothing to delete in it"),
+        (declined, "cannot rewrite it without damage to a sentence"),
+    ):
+        if places:
+            raise CorpusError(
+                f"{places[0]}: rewriter {name} {fault} ({len(places) - 1} more texts have the same fault); "
+                "remove these positives or write their negatives yourself"
+            )
     return pairs
 
 

@@ -1,6 +1,6 @@
 """Real corpora with weak labels as PASSAGES tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -15,6 +15,7 @@ from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.partition import Split, document_of, split_of
 from poolbench.corpora.real.documents import Document, read_documents
+from poolbench.corpora.real.rewriting import REWRITERS_REVISION, REWRITES
 from poolbench.corpora.real.weak_labels import Pool, WeakLabels, weak_labels
 from poolbench.corpora.real.windows import ChosenPassages, windows
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, count_words, token_difference
@@ -23,7 +24,12 @@ from poolbench.errors import CorpusError
 T = TypeVar("T")
 
 REAL_REVISION = "real-2"
-"""Changes whenever a reader, a rule or the selection changes."""
+"""Changes whenever a reader, a rule or the selection changes; a rewriter has a revision of its own."""
+
+
+def real_revision(concepts: Iterable[str]) -> str:
+    """Return the revision of the real corpora of some concepts; new rewriters leave those without rewrites alone."""
+    return f"{REAL_REVISION}, {REWRITERS_REVISION}" if not REWRITES.keys().isdisjoint(concepts) else REAL_REVISION
 
 
 def real_concepts() -> tuple[str, ...]:
@@ -169,9 +175,11 @@ class _CorpusBuilder:
                 yield Candidate(document, number, text, rewritten)
 
     def _rewritten(self, text: str) -> str | None:
-        """Return the negative of a positive, or None if it breaks a construction rule."""
+        """Return the negative of a positive, or None if the rewriter declines or it breaks a construction rule."""
         assert self.labels.rewrite is not None
         negative = self.labels.rewrite(text)
+        if negative is None:
+            return None
         tainted = self.labels.positives.passage(negative) or (self._seeds and self._seeds.search(negative))
         fits = self.window[0] <= self.count_tokens(negative) <= self.window[1]
         close = 0 < token_difference(text, negative) <= MAX_PAIR_DIFFERENCE
