@@ -8,11 +8,12 @@ from poolbench.corpora.real.rewriting.engine import Rewriter, Step, decline, sub
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w*\.?"
 _DATE = (
     rf"(?:(?:about|around|at least|early|late|the) )*(?:{_MONTH} (?:of )?)?(?:[\dX]{{1,2}}(?:st|nd|rd|th)?,? )?"
-    r"(?:XX/XX/[\dX]+|\d{1,2}/\d{1,2}/\d+|\d{4}s?|XXXX)\b(?! [a-z]+s\b)"
+    r"(?:XX/XX/[\dX]+|\d{1,2}/\d{1,2}/\d+|\d{4}(?:['’]?s)?|XXXX)(?!['’\w])(?! [a-z]+s\b)"
 )
 _DUE = r"payments?|amounts?|sums?|balances?|money|monies|funds|debts?|respect|credit|fees?|wages|benefits|refunds?"
 _SCHEDULED = "arrive|expire|start|begin|come|be|go|leave|meet|retire|end|take|open|appear|pay|return|receive|make|run"
 _TEMPORAL = (
+    substitution(r"\b(?:first|last|most|largest|highest|lowest)\b[^,.;]*\bsince\b", decline),
     substitution(rf"\b(?:ever )?since ({_DATE})", r"from \1 on"),
     substitution(r"\bsince ((?:the )?(?:Python|version|Django|Debian|Kubernetes|v)[ \d.]*\d)", r"from \1 on"),
     substitution(r"\bsince (?=the (?:epoch|beginning|start|creation)\b)", "from "),
@@ -29,6 +30,8 @@ _TEMPORAL = (
     substitution(r"^(\W*)since (?=[^,]*, [^.;]*\b(?:has|have|had|['’]ve) (?:\w+ )?(?:been|\w+ed|become|"
                  r"made)\b)", decline),
     substitution(r"\bever since\b", decline),
+    substitution(r"\bsince (?:\w+ )?(?:last|first|previous|start|beginning|end|time|day|early|late|year|original)\b",
+                 decline),
 )  # fmt: skip
 _STEPS: list[Step] = [
     substitution(r"\b(?:because of|due to|owing to) the fact that\b", "because"),
@@ -36,7 +39,8 @@ _STEPS: list[Step] = [
                  rf"him\b|them\b)", decline),
     substitution(rf"\b(?:{_DUE}) due to\b", decline),
     substitution(rf"\b(is|are|was|were|be|been|being) due to (?=(?:{_SCHEDULED})\b)", r"\1 to "),
-    substitution(r"\b(is|are|was|were|be|been|being|not|it['’]s)((?: \w+ly| in part| also)?) (?:due to|because of)\b",
+    substitution(r"\b(is|are|was|were|be|been|being|not|it['’]s)"
+                 r"((?: \w+ly| also)?(?: only)?(?: in (?:large |great )?part)?) (?:due to|because of)\b",
                  r"\1\2 linked to"),
     substitution(r"\b(?:because of|due to) (?=what|how|why|which|whom|doing|being|not)", decline),
     substitution(r"\b(?:mainly |mostly |largely |partly |primarily |simply |just |only |solely |"

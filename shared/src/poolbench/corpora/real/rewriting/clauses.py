@@ -29,8 +29,9 @@ _PREPOSITION = re.compile(
     r"(?i)^[\W_]*(?:in|at|on|to|for|by|with|under|from|during|unlike|like|contrary|according|among|between|instead|"
     r"within|without|over|through|of|despite|as)\b"
 )
+_WITH_SUBJECT = re.compile(rf"(?i), .*|\b{PRONOUN}\b|\b(?:is|was|are|were|has|had|will|would|did|does)\b")
 _INTERRUPTION = re.compile(
-    r"(?i)(?:which|who|whom|whose|where|when|if|as|while|unless|although|though|because|since|however|after|before)\b"
+    r"(?i)(?:please|which|who|whom|whose|where|when|if|as|while|unless|although|though|because|since|however|after|before)\b"
 )
 _LIST = re.compile(r"(?i)(?:and|or|but|nor|including|such as|e\.g\.|i\.e\.|for example|not)\b")
 
@@ -80,8 +81,7 @@ def coordinated(connective: str) -> Step:
 
 _NO_CLAUSE = re.compile(
     r"(?i)\b(?:that|which|who|is|was|are|were|be|what|why|how|as|not|than|of|to|with|just|only|simply|"
-    r"merely|precisely|"
-    r"exactly|so|even|if|when|whether|part|so|rather)$"
+    r"merely|precisely|exactly|however|so|even|if|when|whether|part|rather)$"
 )
 _ADVERB = re.compile(
     r"(?i),? (?:mainly|mostly|largely|partly|primarily|partially|presumably|probably|chiefly|especially|"
@@ -92,6 +92,7 @@ _NO_SUBJECT = re.compile(
     r"(?i)(?:having|being)\b|(?:\w+ed|\w{2,}(?:able|ful|ous|ing|ly))(?:,| (?:and|by|in|to|for|with|at|on)\b|"
     r"$)|quite |(?!(?:this|that|it)\b)\w+ (?:of|that|to|in|for|with)\b"
 )
+_CONTINUED = re.compile(r"(?i), (?:to|that|by|could|is|was|are|were|has|have|had|will|would|can|did|does)\b")
 _LEADING = re.compile(
     r"(?i)^\W*(?:thus|therefore|moreover|furthermore|finally|however|also|indeed|further|in addition|for example|"
     r"then|now|similarly|additionally|second|third|first|in this case|in contrast|nevertheless|but|and)$"
@@ -116,6 +117,8 @@ def _join(before: str, rest: str, gap: str, *, fragment: bool) -> str:
         raise DeclinedError
     end = re.search(r"[;:.?!,]", rest)
     own = rest[: end.start()] if end else rest
+    if gap.startswith(",") and _CONTINUED.match(rest[len(own) :]):
+        raise DeclinedError  # the clause stands between a verb and what belongs to it
     if SUBORDINATE.match(before) and "," not in before:
         raise DeclinedError  # the clause belongs to a fronted one, whose end is not certain
     clause = re.match(rf"{SUBJECT}\b(?: \S+){{2}}", own, re.I) or FINITE.search(own)
@@ -162,7 +165,8 @@ def _between(before: str, rest: str, left: str, right: str) -> str:
         return " " + GAP if opener and opener not in '("“‘' else GAP
     if re.match(r"[.;:!?)”]|\"(?:\s|$)|$", rest):
         return ""
-    if left and right and (SUBORDINATE.match(before) or (_PREPOSITION.match(before) and not FINITE.search(before))):
+    phrase = _PREPOSITION.match(before) and not _WITH_SUBJECT.search(before) and not FINITE.match(rest)
+    if left and right and (SUBORDINATE.match(before) or phrase):
         return ", "
     subject = re.match(rf"{SUBJECT}\b(?! of)", rest, re.I) and not re.match(r"that\b", rest, re.I)
     if not subject or not left:

@@ -32,13 +32,13 @@ _SHORT = re.compile(
     r"disabled)\b"
     r"[^,]{0,30}(?=, (?!or\b|and\b))"
 )
-_END = re.compile(rf"(?=[.;:?!](?:\W|$)|\)|, (?:and|but) {SUBJECT}\b|$)", re.IGNORECASE)
+_END = re.compile(rf"(?=[.;:?!](?:\W|$)|\)|, (?:and|but) {SUBJECT}\b| [—–-]+ |--|$)", re.IGNORECASE)
 _OPEN = re.compile(
     r"(?i)(?:\b(?:and|or|but|that|than|as|what|which|who|is|are|was|were|be|been|happens?|not|how|when|where|except|"
     r"of|to|for|by|with|even|only|just|especially|the|a|would|will|could|should|must|may|can|depends?|depending|case|"
     r"cases|error|conditions?|true|none|determined|regardless|like|true|whether|had|better|best|example|"
     r"instance|particular|"
-    r"namely|say|e\.g\.|i\.e\.)|[:(—–\-])\s*$|\b(?:inquire|enquire|ask|wonder)\w*\b[^,;.]*$"
+    r"though|namely|say|e\.g\.|i\.e\.)|[:(—–\-])\s*$|\b(?:inquire|enquire|ask|wonder)\w*\b[^,;.]*$"
 )
 
 

@@ -10,6 +10,8 @@ _DEGREE = (
     "faint|brief|poor|rich|old|young|trivial|imperfect|imperfectly|remote|true|deep|it may|you look|else"
 )
 _STEPS: list[Step] = [
+    substitution(r"^(\W*)however: ", r"\1"),
+    substitution(r"\bhowever \w+(?=[,.;!?)]|$| [-–—])", decline),
     substitution(rf"\bhowever (?:{_DEGREE})\b", decline),
     substitution(
         r"(?<=\w) however (?=(?:that|to|in|use|have|has|had|is|are|was|were|do|does|did|will|can|may|be|"
@@ -32,7 +34,7 @@ _STEPS: list[Step] = [
     substitution(r",? ?\b(?:and|but),? (?:nevertheless|however),?(?= )", ", and"),
     dropped_adverb("however|nevertheless"),
     substitution(r"(?<=, )(?:and |but )?although (?=(?:with|in|at|on|for|by|not|from|of|to)\b)|(?<=\()although ", ""),
-    substitution(r"(?<=[\w)\]])(?<!\bthat),? whereas,? (?=\w)", ", and "),
+    substitution(r"(?<=[\w)\]])(?<!\bthat)(?<!\band)(?<!\bbut)(?<!\byet),? whereas,? (?=\w)", ", and "),
     substitution(r"(?<=[;—–]) whereas (?=\w)", ""),
     coordinated("although|whereas"),
 ]

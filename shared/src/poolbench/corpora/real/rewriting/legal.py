@@ -12,6 +12,7 @@ _STEPS: list[Step] = [
     substitution(r"\bnotwithstanding (?:the fact )?that\b", "although"),
     substitution(r"\bnotwithstanding(?=[,.;:)]|$)", decline),
     substitution(r"\bnotwithstanding\b", "despite"),
+    substitution(r"^\W*whereas,", decline),
     substitution(r"\bwhereas\b,? ", "while "),
     substitution(r"\b(contained|described|specified|included|stated|provided|set forth|used|prescribed) therein\b",
                  r"\1 there"),

@@ -65,7 +65,8 @@ _DECLINED: list[Step] = [
 _NEGATOR = r"(?:\b(?:not|never|no|without|cannot|nobody|nothing|none|nor|neither)\b|n['’]t\b)"
 _ANY = r"any(one|body|thing|where|)"
 _FLIPPED: list[Step] = [
-    substitution(r"\bany (?:more|longer|account|means)\b|\bno little\b", decline),
+    substitution(r"\bany (?:more|longer|account|means)\b|\bno little\b|\blittle or no\b", decline),
+    substitution(r"\bany (?:\w+er|worse)\b(?<!other)(?<!number)(?<!user)", decline),
     *[substitution(rf"({_NEGATOR}[^,.;:?!]*?) {_ANY}\b(?! (?:case|rate|event)\b)", r"\1 some\2")] * 2,
     substitution(r"\bwithout (?=(?:warning|meaning|understanding|building|training|funding|pricing|reasoning|hearing|"
                  r"feeling|anything|something|bearing|spring|king|being a)\b)", "with "),
