@@ -16,7 +16,11 @@ CODE = ("*.py", "*.j2", "*.sh", "*.toml", "*.yaml", "*.in", "Makefile", ".ci/run
 #: Texts that are data: passages, markers of concepts and openings may hold any word.
 DATA = ("shared/src/poolbench/corpora/", "shared/src/poolbench/concepts/definitions/", "assets/")
 #: Code with lists of English words.
-LISTS = ("recipes/demo_lm/carried.py", "shared/src/poolbench/corpora/checks/rules.py")
+LISTS = (
+    "recipes/demo_lm/carried.py",
+    "shared/src/poolbench/corpora/checks/rules.py",
+    "shared/src/poolbench/corpora/real/rewriting/",
+)
 MAX_PROSE_COLUMNS = 100
 _TERM = re.compile(r"^\| ([^|]+?) \|", re.MULTILINE)
 
@@ -40,7 +44,7 @@ def places(word: dict[str, Any], name: str, text: str) -> list[str]:
 
 def may_hold_any(name: str) -> bool:
     """Return whether a file is a test or a list of English words."""
-    return "tests" in Path(name).parts or Path(name).name == "conftest.py" or name in LISTS
+    return "tests" in Path(name).parts or Path(name).name == "conftest.py" or name.startswith(LISTS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -67,7 +67,7 @@ def test_a_rewriter_makes_pairs(tmp_path: Path) -> None:
     assert found.concept.matched_pairs
     negatives = [row["text"] for row in found.passages.to_pylist() if row["label"] == 0]
     assert len(negatives) == 30 and not any("perhaps" in text for text in negatives)
-    with pytest.raises(CorpusError, match=r"line 1: rewriter contrast finds nothing to delete .* 29 more"):
+    with pytest.raises(CorpusError, match=r"line 1: rewriter contrast finds nothing to delete .*29 more"):
         make(Definition(id="mine", positives=positives, rewriter="contrast"))
     with pytest.raises(UnknownNameError, match="rewriter"):
         make(Definition(id="mine", positives=positives, rewriter="hedges"))

@@ -19,7 +19,7 @@ from poolbench.corpora.hub.documents import documents_of
 from poolbench.corpora.hub.filters import FILTERS
 from poolbench.corpora.hub.records import drawn
 from poolbench.corpora.partition import HUB, SOURCE_SHARES, split_of
-from poolbench.corpora.real.rewrites import REWRITES
+from poolbench.corpora.real.rewriting import REWRITES
 from poolbench.corpora.text import count_words
 from poolbench.corpora.validate import validate_corpus
 from poolbench.corpora.yields import Yield

@@ -8,7 +8,6 @@ import pytest
 
 from poolbench.corpora.real import build_real, real_concepts
 from poolbench.corpora.real.documents import SOURCES
-from poolbench.corpora.real.rewrites import REWRITES
 from poolbench.corpora.real.weak_labels import weak_labels
 from poolbench.corpora.real.windows import ChosenPassages, sentences, windows
 from poolbench.corpora.text import count_words
@@ -36,33 +35,6 @@ def test_windows_are_whole_disjoint_sentences_within_bounds() -> None:
 
 def test_a_text_that_fits_is_one_passage() -> None:
     assert list(windows("One. Two. Three.", (2, 10), count_words, Random(0))) == ["One. Two. Three."]
-
-
-@pytest.mark.parametrize(
-    ("concept", "text", "expected"),
-    [
-        ("hedging", "Perhaps it works, and it might be fast.", "It works, and it will be fast."),
-        ("hedging", "He appears to be ill. I think that she is likely to go.", "He is ill. She will go."),
-        (
-            "causation",
-            "It failed. Because of rain, we left, since it was late.",
-            "It failed. Rain, we left it was late.",
-        ),
-        ("contrast", "It works. However, it is slow; he, however, waits.", "It works. It is slow; he waits."),
-        ("conditionality", "Stop. If the door opens, run. Stay unless told.", "Stop. Run. Stay told."),
-        ("negation_density", "I can't go without you; it isn't NEVER.", "I can go with you; it is."),
-        ("negation_density", "There is NO way, and nothing.", "There is SOME way, and something."),
-        ("legal_formality", "Pursuant to law it shall hereby end.", "Under law it will end."),
-    ],
-)
-def test_rewrites(concept: str, text: str, expected: str) -> None:
-    assert REWRITES[concept](text) == expected
-
-
-@pytest.mark.parametrize("concept", sorted(REWRITES))
-def test_a_rewrite_changes_nothing_but_its_words(concept: str) -> None:
-    odd = "A  double space , a .dot file. lower start; ( brackets ) and\n\nparagraphs ."
-    assert REWRITES[concept](odd) == odd
 
 
 def test_unknown_concept_and_odd_numbers_are_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from poolbench.concepts import CONCEPTS
 from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.text import TokenCounter
 from poolbench.corpora.yields import Yield
@@ -94,15 +95,16 @@ def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[s
         found.chosen = passages.num_rows
         return passages
 
-    return str(dataset_identity(config)["revision"]), table
+    return str(dataset_identity(config, CONCEPTS.all())["revision"]), table
 
 
 def _from_datasets(
     config: RunConfig, source: str, count: TokenCounter, options: BuildOptions
 ) -> tuple[str, Callable[[str, Yield], pa.Table]]:
     from poolbench.corpora.hub import HUB_REVISION, build_hub, reader_of
+    from poolbench.corpora.real.rewriting import REWRITERS_REVISION
 
     settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
     settings |= {"leave_out": options.leave_out, "unknown_licences": options.unknown_licences}
     reader = reader_of(source)
-    return HUB_REVISION, lambda name, found: build_hub(name, reader, **settings, found=found)
+    return f"{HUB_REVISION}, {REWRITERS_REVISION}", lambda name, found: build_hub(name, reader, **settings, found=found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -36,18 +36,18 @@ def concept_identity(config: RunConfig, concept: Concept) -> dict[str, Any]:
     """Return source and revision of the passages of one concept, as keys hold them."""
     if concept.corpus:
         return {"source": OWN, "partition": 0, "revision": concept.corpus}
-    return dataset_identity(config)
+    return dataset_identity(config, [concept])
 
 
 def run_dataset(config: RunConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
     """Return source and revision of the passages of a run, as result rows hold them."""
     own = {concept.id: concept.corpus for concept in concepts if concept.corpus}
     if not own:
-        return dataset_identity(config)
+        return dataset_identity(config, concepts)
     revision = ", ".join(f"{name} {corpus}" for name, corpus in sorted(own.items()))
     if len(own) == len(concepts):
         return {"source": OWN, "revision": revision}
-    shared = dataset_identity(config)
+    shared = dataset_identity(config, [concept for concept in concepts if not concept.corpus])
     return shared | {"source": f"{shared['source']}+{OWN}", "revision": f"{shared['revision']}, {revision}"}
 
 
@@ -62,16 +62,16 @@ def require_one_kind(config: RunConfig, concepts: Sequence[Concept]) -> None:
         )
 
 
-def dataset_identity(config: RunConfig) -> dict[str, Any]:
-    """Return source and revision of the corpus that a run names."""
+def dataset_identity(config: RunConfig, concepts: Iterable[Concept] = ()) -> dict[str, Any]:
+    """Return source and revision of the corpus that a run names, as far as these concepts use it."""
     corpus = config.corpus
     identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
     if corpus.source == "planted":
         identity["revision"] = PLANTED_REVISION
     elif corpus.source == "real":
-        from poolbench.corpora.real import REAL_REVISION
+        from poolbench.corpora.real import real_revision
 
-        identity["revision"] = REAL_REVISION
+        identity["revision"] = real_revision(concept.id for concept in concepts)
     else:
         revision = folder_digest(Path(corpus.source))
         found = folder_facts(Path(corpus.source), revision)

@@ -14,6 +14,7 @@ RULES: Mapping[str, str] = MappingProxyType(
         "label": "the source's own label is that of another class",
         "window": "a run of whole sentences misses the token window",
         "filter": "the passage lacks the markers of its class, or has those of the other",
+        "declined": "no rule rewrites one of its sentences without damage",
         "contamination": "the rewrite still has a seed word or marker",
         "rewrite_window": "the rewrite misses the token window",
         "pair_difference": "the rewrite changes nothing, or more tokens than a pair may differ by",

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from poolbench.corpora.hub.filters import FILTERS
 from poolbench.corpora.partition import HUB
 from poolbench.corpora.real.documents import Document
-from poolbench.corpora.real.rewrites import REWRITES
+from poolbench.corpora.real.rewriting import REWRITES
 from poolbench.corpora.real.weak_labels import DocumentTest, Pool, WeakLabels
 from poolbench.errors import UnknownNameError
 

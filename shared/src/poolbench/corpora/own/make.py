@@ -13,7 +13,7 @@ from poolbench.config import ConceptSettings
 from poolbench.corpora.own.build import OwnTexts, build_own, revision_of
 from poolbench.corpora.own.files import Text, TextFile, read_pairs, read_texts
 from poolbench.corpora.own.review import Remark, review
-from poolbench.corpora.real.rewrites import REWRITES
+from poolbench.corpora.real.rewriting import REWRITES
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 
 
@@ -108,16 +108,27 @@ def _texts(settings: ConceptSettings, files: TextFiles) -> OwnTexts:
 
 
 def _rewritten(name: str, positives: Sequence[Text]) -> list[tuple[Text, Text]]:
-    """Return each positive with its rewrite. Raise CorpusError where a rule changes nothing."""
+    """Return each positive with its rewrite. Raise CorpusError where the rewriter changes nothing or declines."""
     if name not in REWRITES:
         raise UnknownNameError("rewriter", name, REWRITES)
-    pairs = [(text, replace(text, text=REWRITES[name](text.text))) for text in positives]
-    unchanged = [positive.where for positive, negative in pairs if positive.text == negative.text]
-    if unchanged:
-        raise CorpusError(
-            f"{unchanged[0]}: rewriter {name} finds nothing to delete in it (nor in {len(unchanged) - 1} more texts); "
-            "remove these positives or write their negatives yourself"
-        )
+    pairs: list[tuple[Text, Text]] = []
+    declined: list[str] = []
+    unchanged: list[str] = []
+    for text in positives:
+        negative = REWRITES[name](text.text)
+        if negative is None:
+            declined.append(text.where)
+        elif negative == text.text:
+            unchanged.append(text.where)
+        else:
+            pairs.append((text, replace(text, text=negative)))
+    faults = {"finds nothing to delete in it": unchanged, "cannot rewrite it without damage to a sentence": declined}
+    for fault, places in faults.items():
+        if places:
+            raise CorpusError(
+                f"{places[0]}: rewriter {name} {fault} ({len(places) - 1} more texts have the same fault); "
+                "remove these positives or write their negatives yourself"
+            )
     return pairs
 
 

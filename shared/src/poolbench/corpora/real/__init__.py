@@ -2,7 +2,7 @@
 
 from poolbench.corpora.real import sources as _sources  # noqa: F401  (registers the sources)
 from poolbench.corpora.real.archives import ARCHIVES_VARIABLE, archives_folder
-from poolbench.corpora.real.build import REAL_REVISION, build_real, real_concepts
+from poolbench.corpora.real.build import REAL_REVISION, build_real, real_concepts, real_revision
 from poolbench.corpora.real.documents import SOURCES, Document, Source, get_source, read_documents
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "get_source",
     "read_documents",
     "real_concepts",
+    "real_revision",
 ]

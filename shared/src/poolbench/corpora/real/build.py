@@ -1,6 +1,6 @@
 """Real corpora with weak labels as PASSAGES tables."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -10,6 +10,7 @@ import pyarrow as pa
 from poolbench.concepts import CONCEPTS
 from poolbench.corpora.partition import Split, split_of
 from poolbench.corpora.real.documents import Document, read_documents
+from poolbench.corpora.real.rewriting import REWRITERS_REVISION, REWRITES
 from poolbench.corpora.real.selection import Candidate, Selection, round_robin
 from poolbench.corpora.real.weak_labels import Pool, weak_labels
 from poolbench.corpora.text import TokenCounter, count_words
@@ -17,7 +18,12 @@ from poolbench.corpora.yields import Yield
 from poolbench.errors import CorpusError
 
 REAL_REVISION = "real-2"
-"""Changes whenever a reader, a rule or the selection changes."""
+"""Changes whenever a reader, a rule or the selection changes; the rewriters have a revision of their own."""
+
+
+def real_revision(concepts: Iterable[str]) -> str:
+    """Return the revision of the real corpora of some concepts; new rewriters leave those without rewrites alone."""
+    return f"{REAL_REVISION}, {REWRITERS_REVISION}" if not REWRITES.keys().isdisjoint(concepts) else REAL_REVISION
 
 
 def real_concepts() -> tuple[str, ...]:

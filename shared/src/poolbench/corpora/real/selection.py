@@ -139,11 +139,13 @@ class Selection(ABC):
                 yield Candidate(document, number, text, rewritten)
 
     def _rewritten(self, text: str) -> str | None:
-        """Return the negative of a positive, or None if it breaks a construction rule."""
+        """Return the negative of a positive, or None if the rewriter declines or it breaks a construction rule."""
         assert self.labels.rewrite is not None
         negative = self.labels.rewrite(text)
         low, high = self.window
-        if self.labels.positives.passage(negative) or (self._seeds and self._seeds.search(negative)):
+        if negative is None:
+            self.found.drop("declined", text)
+        elif self.labels.positives.passage(negative) or (self._seeds and self._seeds.search(negative)):
             self.found.drop("contamination", negative)
         elif not low <= self.count_tokens(negative) <= high:
             self.found.drop("rewrite_window", negative)

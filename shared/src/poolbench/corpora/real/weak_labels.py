@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from poolbench.concepts import CONCEPTS
 from poolbench.corpora.checks.rules import NEGATORS, NUMBER, VAGUE, seed_pattern
 from poolbench.corpora.real.documents import Document
-from poolbench.corpora.real.rewrites import REWRITES, Rewrite
+from poolbench.corpora.real.rewriting import REWRITES, Rewrite
 
 PassageTest = Callable[[str], bool]
 DocumentTest = Callable[[Document], bool]
