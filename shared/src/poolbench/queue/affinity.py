@@ -3,8 +3,8 @@
 Loading a model takes a replica minutes. Without this, two runs with different models would make every replica load
 models again and again, because all replicas of a service take from one queue.
 
-Services that share a GPU slow each other. While another service works on its GPU, a replica therefore leaves tasks for
-a moment to replicas whose GPU is free.
+Services that share a GPU slow each other. While another service works on its GPU, a replica therefore leaves tasks to
+replicas whose GPU is free, for longer than most tasks take.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ PATIENCE_S = 30.0
 #: Seconds after which it takes one although there is work for its model: several times what loading a model takes, so
 #: that a few GPUs that serve several models work for most of the time.
 TURN_S = 900.0
-#: Seconds for which a replica leaves a task to replicas with a free GPU: they look every `LOOK_AGAIN_S`.
-CROWDED_PATIENCE_S = 1.0
+#: Seconds for which a replica leaves a task to replicas with a free GPU, which look every `LOOK_AGAIN_S`. Two tasks on
+#: one GPU take as long as one after the other, and both end late. The long ones are those that others wait for.
+CROWDED_PATIENCE_S = 120.0
 #: Pause before a replica looks again if it has left all tasks to others.
 LOOK_AGAIN_S = 0.2
 
@@ -71,7 +72,7 @@ class Affinity:
         others = (
             position
             for position, seconds in enumerate(waited_s)
-            if not suits[position] and (seconds >= TURN_S or (idle and seconds >= PATIENCE_S))
+            if not suits[position] and (seconds >= TURN_S or (idle and seconds >= max(PATIENCE_S, least_s)))
         )
         own = (position for position, seconds in enumerate(waited_s) if suits[position] and seconds >= least_s)
         chosen = next(others, next(own, None))
