@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,9 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     cluster = load(running.state)
     assert cluster is not None and first
     assert exposed(cluster) == []
+    # A process of vLLM's engine carries its name only after it has started, when it listens already.
+    with suppress(AssertionError):
+        wait_until(lambda: not unnamed(cluster))
     assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"
     folder = Path(cluster.ray_temp).parent
     assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
