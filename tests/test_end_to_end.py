@@ -184,7 +184,7 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     cluster = load(running.state)
     assert cluster is not None and first
     assert exposed(cluster) == []
-    # A process of vLLM's engine carries its name only after it has started, when it listens already.
+    # A child process of vLLM was once seen to listen under the command line that starts it, not under its own name.
     with suppress(AssertionError):
         wait_until(lambda: not unnamed(cluster))
     assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"

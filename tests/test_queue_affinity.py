@@ -93,7 +93,7 @@ def test_without_a_model_the_first_task_is_taken(url: str) -> None:
 
 
 @pytest.mark.parametrize("loaded", ["", "a"])
-def test_while_another_service_works_on_the_gpu_a_task_is_left_to_others_for_a_moment(url: str, loaded: str) -> None:
+def test_while_another_service_works_on_the_gpu_a_task_is_left_to_others_for_some_time(url: str, loaded: str) -> None:
     first, second = send(url, "a", "a")
     beside, free = Consumer(url, loaded), Consumer(url, "")
     beside.crowded = True

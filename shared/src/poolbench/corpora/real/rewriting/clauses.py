@@ -10,7 +10,7 @@ DETERMINER = (
     r"several|other|another|neither|only)"
 )
 SUBJECT = rf"(?:{PRONOUN}|{DETERMINER})"
-_AUXILIARY = (
+_FINITE_VERBS = (
     r"is|are|was|were|am|be|been|has|have|had|do|does|did|will|would|can|could|may|might|must|shall|should|cannot|"
     r"seems?|says?|said|went|came|knew|saw|took|made|got|felt|left|found|gave|thought|kept|became|began|held|"
     r"makes?|takes?|gives?|goes|uses?|needs?|wants?|requires?|allows?|contains?|means?|provides?|exists?|depends?|"
@@ -20,7 +20,7 @@ _AUXILIARY = (
     r"put|wrote|spoke|fell|lay|rose|heard|meant|paid|sent|lost|led|brought|bought|sought|caught|grew|drew|"
     r"knows|thinks"
 )
-FINITE = re.compile(rf"(?i)\b(?:{_AUXILIARY})\b|n['’]t\b|['’](?:s|re|ve|m|ll|d)\b|\b\w{{2,}}ed\b")
+FINITE = re.compile(rf"(?i)\b(?:{_FINITE_VERBS})\b|n['’]t\b|['’](?:s|re|ve|m|ll|d)\b|\b\w{{2,}}ed\b")
 SUBORDINATE = re.compile(
     r"(?i)^[\W_]*(?:if|when|while|although|though|because|since|as|unless|where|after|before|until|once|whenever|"
     r"wherever|even|given|provided|whether)\b"
