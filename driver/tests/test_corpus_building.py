@@ -101,3 +101,12 @@ def test_another_seed_replaces_the_corpus(tmp_path: Path) -> None:
     assert not read_concept(tmp_path, "hedging").equals(before)
     found = read_manifest(tmp_path)
     assert found is not None and found.recipe.endswith("--seed 1")
+
+
+def test_a_missing_folder_of_archives_is_said_once_before_any_concept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("POOLBENCH_REAL_TEXT", raising=False)
+    with pytest.raises(CorpusError, match="no folder of real-text archives was named"):
+        build_folder(tmp_path, "real", ["hedging", "contrast"], "demo", 0, required=True)
+    assert "hedging" not in capsys.readouterr().out

@@ -16,17 +16,24 @@ from recipes.real_text.page import page
 from recipes.real_text.steps import FINISHED, build, built, measure
 
 from poolbench.corpora.real import ARCHIVES_VARIABLE
+from poolbench.errors import ConfigError
+from poolbench.runtime.settings import ClusterSettings
 from poolbench_driver.records import find_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "real-text.md"
 
 
 def main() -> int:
-    """Build, audit, run and write the page. Without the archives, say so and return 1."""
+    """Build, audit, run and write the page. Without archives or cluster, say so and return 1 before any work."""
     args = _arguments()
     archives = archive_folder()
     if not archives.is_dir():
         print(f"error: no real-text archives at {archives}; name their folder in {ARCHIVES_VARIABLE}", file=sys.stderr)
+        return 1
+    try:
+        ClusterSettings.load()
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
         return 1
     os.environ[ARCHIVES_VARIABLE] = str(archives)
     corpus = args.output / "corpus"

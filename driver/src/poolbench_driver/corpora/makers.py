@@ -51,7 +51,7 @@ class Maker:
         Raises:
             UnknownNameError: No such budget or source.
             ConfigError: An option that the source does not take, or a tokenizer or library that cannot be had.
-            CorpusError: No folder with copies of datasets.
+            CorpusError: No folder with copies of datasets, or none with the real-text archives.
         """
         if budget not in BUDGETS:
             raise UnknownNameError("budget", budget, BUDGETS)
@@ -84,12 +84,14 @@ def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenize
 
 
 def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+    from poolbench.corpora.real import archives_folder, build_real
+
     settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
+    if config.corpus.source == "real":
+        archives_folder()  # said once, and not for each concept
 
     def table(name: str, found: Yield) -> pa.Table:
         if config.corpus.source == "real":
-            from poolbench.corpora.real import build_real
-
             return build_real(name, **settings, found=found)
         passages = concept_table(config, name)
         found.chosen = passages.num_rows

@@ -1,0 +1,22 @@
+"""`make real-text` says what is missing before it builds a corpus."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from recipes.real_text.__main__ import main
+
+
+def test_without_a_cluster_no_corpus_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("POOLBENCH_STORE", "POOLBENCH_BROKER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("POOLBENCH_REAL_TEXT", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["real_text", "--output", str(tmp_path / "runs")])
+    assert main() == 1
+    assert "no cluster found" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
