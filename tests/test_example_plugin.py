@@ -56,7 +56,7 @@ words = Words(
 context = TokenContext("p", np.array([[0, 2], [3, 5], [5, 6], [8, 10]]), np.zeros(4, dtype=bool), words=words)
 states = torch.tensor([[1.0, 0], [2, 0], [9, 9], [4, 6]])
 requests = [Request.of("Y2_sentence_ends"), Request.of("Y2_sentence_ends", {"num_words": 2})]
-vectors, outcomes = pool_layer([states], Weighing.of([context], requests))
+vectors, outcomes, _ = pool_layer([states], Weighing.of([context], requests))
 assert vectors[0, 0].tolist() == [3, 3] and outcomes[0][0].token_share == 0.5
 np.testing.assert_allclose(vectors[0, 1], [7 / 3, 2], rtol=1e-6)
 """

@@ -141,7 +141,7 @@ def test_vectors_of_any_text(texts: list[str], seed: int) -> None:
     states = [torch.from_numpy(rng.normal(size=(c.num_positions, 5)).astype(np.float32)) for c in contexts]
     requests = [request for request in REQUESTS if "labels" not in request.strategy.needs]
     signals = [context.signals for context in contexts]
-    vectors_BSD, outcomes = pool_layer(states, Weighing.of(contexts, requests), signals)
+    vectors_BSD, outcomes, _ = pool_layer(states, Weighing.of(contexts, requests), signals)
     for vectors_SD, row in zip(vectors_BSD, outcomes, strict=True):
         for vector, outcome in zip(vectors_SD, row, strict=True):
             assert np.isfinite(vector).all() != isinstance(outcome, CellError)

@@ -34,6 +34,8 @@ class Spoiled:
             "vector": vector_column(np.array([[float(text), 1.0] for text in texts], dtype=np.float32)),
             "applied": pa.array([True] * num),
             "token_share": pa.array([1.0] * num, pa.float32()),
+            "num_sinks": pa.array([1] * num, pa.int32()),
+            "num_left_out": pa.array([0] * num, pa.int32()),
             "status": pa.array(["ok"] * num),
             "reason": pa.array([None] * num, pa.string()),
         }

@@ -39,31 +39,31 @@ def passage(length: int, seed: int) -> tuple[TokenContext, torch.Tensor, dict[st
 
 def test_a_passage_alone_equals_itself_in_a_batch() -> None:
     contexts, states, signals = zip(*[passage(n, n) for n in (40, 7, 2, 23)], strict=True)
-    together, _ = pool_layer(states, Weighing.of(contexts, REQUESTS), signals)
+    together, *_ = pool_layer(states, Weighing.of(contexts, REQUESTS), signals)
     for index in range(4):
-        alone, _ = pool_layer([states[index]], Weighing.of([contexts[index]], REQUESTS), [signals[index]])
+        alone, *_ = pool_layer([states[index]], Weighing.of([contexts[index]], REQUESTS), [signals[index]])
         np.testing.assert_allclose(together[index], alone[0], rtol=1e-6, atol=1e-6)
 
 
 def test_scaling_the_states_scales_the_vectors() -> None:
     context, state, signals = passage(30, 3)
     scaling = [r for r in REQUESTS if r.id != "A8_unit_mean"]
-    once, _ = pool_layer([state], Weighing.of([context], scaling), [signals])
-    twice, _ = pool_layer([2 * state], Weighing.of([context], scaling), [signals])
+    once, *_ = pool_layer([state], Weighing.of([context], scaling), [signals])
+    twice, *_ = pool_layer([2 * state], Weighing.of([context], scaling), [signals])
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-5, atol=1e-5)
 
 
 def test_bfloat16_states_are_pooled_in_float32() -> None:
     context, state, signals = passage(30, 3)
-    half, _ = pool_layer([state.bfloat16()], Weighing.of([context], REQUESTS), [signals])
-    exact, _ = pool_layer([state.bfloat16().float()], Weighing.of([context], REQUESTS), [signals])
+    half, *_ = pool_layer([state.bfloat16()], Weighing.of([context], REQUESTS), [signals])
+    exact, *_ = pool_layer([state.bfloat16().float()], Weighing.of([context], REQUESTS), [signals])
     np.testing.assert_array_equal(half, exact)
 
 
 def test_real_tokens_need_not_be_contiguous() -> None:
     context = TokenContext("p", np.zeros((4, 2), dtype=int), np.array([False, True, False, True]))
     state = torch.tensor([[1.0], [50.0], [3.0], [-50.0]])
-    vectors, _ = pool_layer([state], Weighing.of([context], [Request.of("A2_max"), Request.of("A3_min")]))
+    vectors, *_ = pool_layer([state], Weighing.of([context], [Request.of("A2_max"), Request.of("A3_min")]))
     assert vectors[0, :, 0].tolist() == [3.0, 1.0]
 
 
@@ -73,10 +73,10 @@ def test_failures_stay_in_their_row() -> None:
     broken = state.clone()
     broken[2] = torch.nan
     requests = [Request.of("A1_mean"), Request.of("S2_gradient"), Request.of("A4_norm_weighted")]
-    vectors, outcomes = pool_layer([state, state, broken], Weighing.of([good, bad, good], requests))
+    vectors, outcomes, num_sinks = pool_layer([state, state, broken], Weighing.of([good, bad, good], requests))
     collector = VectorCollector(["good", "bad", "nan"], [r.id for r in requests], 8)
     for index in range(3):
-        collector.add(index, vectors[index], outcomes[index])
+        collector.add(index, vectors[index], outcomes[index], num_sinks[index])
     mean = collector.table("A1_mean").to_pylist()
     assert [row["status"] for row in mean] == ["ok", "failed", "non_finite"]
     assert [row["vector"] is None for row in mean] == [False, True, True]
@@ -136,8 +136,8 @@ def test_kept_states_give_the_same_vectors() -> None:
     tables = pool_kept([states_table([late, kept[1]], 8), states_table(kept[:1], 8)], REQUESTS)
     pooled = pool_layer(states, Weighing.of(contexts, REQUESTS), [carried(given) for given in signals])
     direct = VectorCollector(["12", "6"], UNANNOTATED, 8)
-    for index, (vectors, outcomes) in enumerate(zip(*pooled, strict=True)):
-        direct.add(index, vectors, outcomes)
+    for index, found in enumerate(zip(*pooled, strict=True)):
+        direct.add(index, *found)
     for request in REQUESTS:
         table = tables[request.id]
         if not request.strategy.served_by_kept_states:
@@ -151,7 +151,7 @@ def test_kept_states_give_the_same_vectors() -> None:
 def test_errors_of_one_strategy_leave_the_others_alone() -> None:
     context, state, _ = passage(9, 4)
     requests = [Request.of("S1_attention"), Request.of("A1_mean")]
-    vectors, outcomes = pool_layer([state], Weighing.of([context], requests))
+    vectors, outcomes, _ = pool_layer([state], Weighing.of([context], requests))
     assert isinstance(outcomes[0][0], CellError) and np.isnan(vectors[0, 0]).all()
     assert np.isfinite(vectors[0, 1]).all()
 
@@ -168,12 +168,12 @@ def test_parts_lie_side_by_side_in_their_row() -> None:
     broken = states[0].clone()
     broken[4] = torch.inf
     given = [signals[0], signals[0], {}]
-    vectors, outcomes = pool_layer(
+    vectors, outcomes, num_sinks = pool_layer(
         [states[0], broken, states[1]], Weighing.of([*[contexts[0]] * 2, contexts[1]], requests), given
     )
     collector = VectorCollector(["good", "broken", "blind", "late"], [r.id for r in requests], 8)
     for index in range(3):
-        collector.add(index, vectors[index], outcomes[index])
+        collector.add(index, vectors[index], outcomes[index], num_sinks[index])
     collector.fail(3, CellError("failed", "too long"))
     table = collector.table("S3_iti_probe")
     assert parts_of(table) == (3, "best_heads") and parts_of(collector.table("A1_mean")) == (1, None)

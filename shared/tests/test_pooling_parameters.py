@@ -17,7 +17,7 @@ CONTEXT = TokenContext("p", np.zeros((5, 2), dtype=int), np.array([True] + [Fals
 
 def pooled(*names: str) -> dict[str, list[float]]:
     plan = Weighing.of([CONTEXT], [Request.of(name) for name in names])
-    vectors, _ = pool_layer([STATES], plan, [{}])
+    vectors, *_ = pool_layer([STATES], plan, [{}])
     return {name: vectors[0, i].tolist() for i, name in enumerate(names)}
 
 

@@ -16,7 +16,11 @@ import torch
 
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer
+from poolbench.pooling.sinks import SinkRule
 from poolbench.statistics import auroc
+
+#: Signals may be as large as sinks here.
+INCLUDE = SinkRule(leave_out=False)
 
 NUM, WIDTH = 240, 12
 RARE = 0.08
@@ -109,7 +113,7 @@ def scores(plant: Callable[[Passage], None], plan: Weighing | None = None) -> di
     for item in passages:
         plant(item)
     states = [torch.from_numpy(item.states.astype(np.float32)) for item in passages]
-    vectors_BSD, outcomes = pool_layer(states, plan, [{"inflow": item.inflow} for item in passages])
+    vectors_BSD, outcomes, _ = pool_layer(states, plan, [{"inflow": item.inflow} for item in passages], INCLUDE)
     fallen = {r.id for row in outcomes for r, outcome in zip(REQUESTS, row, strict=True) if not outcome.applied}
     assert not fallen
     labels = np.array([item.label for item in passages])

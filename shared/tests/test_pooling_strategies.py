@@ -64,7 +64,7 @@ def pooled(strategy_id: str, params: dict | None = None, side: str = "right") ->
     neighbour = neighbour.at_layer({"frequency": np.zeros(longest)})
     plan = Weighing.of([context(signals=COUNTED), neighbour], [Request.of(strategy_id, params)])
     signals = [SIGNALS, {name: np.ones(longest) for name in SIGNALS}]
-    vectors, outcomes = pool_layer([padded_BLD[0, rows], padded_BLD[1]], plan, signals)
+    vectors, outcomes, _ = pool_layer([padded_BLD[0, rows], padded_BLD[1]], plan, signals)
     if isinstance(outcomes[0][0], CellError):
         raise outcomes[0][0]
     return vectors[0, 0]
@@ -234,7 +234,9 @@ def test_signals_that_are_wrong_fail_the_cell() -> None:
 def test_each_head_pools_a_vector_of_its_own() -> None:
     requests = [Request.of("A1_mean"), Request.of("S3_iti_probe"), Request.of("S1_attention")]
     plan = Weighing.of([context()], requests)
-    vectors, outcomes = pool_layer([torch.from_numpy(STATES)], plan, [{"inflow": INFLOW, "head_inflow": HEAD_INFLOW}])
+    vectors, outcomes, _ = pool_layer(
+        [torch.from_numpy(STATES)], plan, [{"inflow": INFLOW, "head_inflow": HEAD_INFLOW}]
+    )
     rows_SD, parts = split_parts(vectors[0], outcomes[0])
     np.testing.assert_allclose(rows_SD[[0, 2]], [EXPECTED["A1_mean"], EXPECTED["S1_attention"]], rtol=1e-6)
     assert np.isnan(rows_SD[1]).all()

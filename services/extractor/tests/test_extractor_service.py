@@ -94,7 +94,7 @@ def test_calibrate(service: ExtractorService, artifacts: Artifacts, saved_llama:
     params = {"model": str(saved_llama), "layers": [1, 3]}
     run(service, task("extractor.calibrate", ["calibration"], params), artifacts)
     rows = artifacts.read_table("out.calibration").to_pylist()
-    assert [row["layer"] for row in rows] == [1, 3] and all(row["mean_residual_norm"] > 0 for row in rows)
+    assert [row["layer"] for row in rows] == [1, 3] and all(row["median_residual_norm"] > 0 for row in rows)
 
 
 def test_tokens_are_counted_and_weigh(service: ExtractorService, artifacts: Artifacts, saved_llama: Path) -> None:

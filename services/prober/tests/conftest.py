@@ -54,6 +54,8 @@ def vectors_table(ids, matrix, applied=None, valid=None, status=None):
         "vector": vector_column(matrix, valid),
         "applied": pa.array([True] * count if applied is None else list(map(bool, applied))),
         "token_share": pa.array([1.0] * count, pa.float32()),
+        "num_sinks": pa.array([1] * count, pa.int32()),
+        "num_left_out": pa.array([0] * count, pa.int32()),
         "status": pa.array(status, pa.string()),
         "reason": pa.array(status, pa.string()),
         "quoted": pa.array([()] * count, QUOTED),

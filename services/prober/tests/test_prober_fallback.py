@@ -49,7 +49,7 @@ def pooled(passages, strategy_id, lengths=(30, 30), inflow=(1.0, 1.0)):
         signals.append({"inflow": first})
     spec = next(spec for spec in STRATEGIES.all() if spec.id == strategy_id)
     request = Request.of(strategy_id, spec.params_for([TRIGGER]))
-    vectors_BSD, outcomes = pool_layer(states, Weighing.of(contexts, [request]), signals)
+    vectors_BSD, outcomes, _ = pool_layer(states, Weighing.of(contexts, [request]), signals)
     return vectors_BSD[:, 0], [row[0].applied for row in outcomes]
 
 

@@ -158,7 +158,7 @@ def test_duplicated_vectors_take_their_own_cell_down(artifacts, make_vectors_tab
 
 def test_unknown_parameters_are_refused(artifacts):
     task = probe_task().model_copy(update={"params": {**PARAMS, "fold": 3}})
-    with pytest.raises(ConfigError, match=r"fold: .*known parameters: concept, protocol, seed"):
+    with pytest.raises(ConfigError, match=r"fold: .*known parameters: sinks, sink_ratio, concept, protocol, seed"):
         run(create(), task, artifacts)
 
 

@@ -54,7 +54,8 @@ class Embedder:
     notes: dict[str, str] = field(default_factory=dict)  # what the pooler reports on its annotations
 
     def run(self, lines: Sequence[TextLine], progress: Progress) -> pa.Table:
-        """Return one row per line, in their order: id, line, vector, applied, token_share, status and reason.
+        """Return one row per line, in their order: id, line, vector, applied, token_share,
+        num_sinks, num_left_out, status and reason.
 
         Args:
             progress: Called with the number of texts that a response has covered.
@@ -140,6 +141,8 @@ def _failed(lines: Sequence[TextLine], reason: str, width: int) -> pa.Table:
         "vector": vector_column(np.zeros((num, width), dtype=np.float32), np.zeros(num, dtype=bool)),
         "applied": pa.array([False] * num),
         "token_share": pa.array([0.0] * num, pa.float32()),
+        "num_sinks": pa.nulls(num, pa.int32()),
+        "num_left_out": pa.nulls(num, pa.int32()),
         "status": pa.array([Status.FAILED] * num),
         "reason": pa.array([reason] * num),
     }

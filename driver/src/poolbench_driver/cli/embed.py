@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from poolbench_driver.adhoc.embedding import Embedder, Reference
 
 SIDES = ("left", "right")
+SINKS = ("exclude", "include")
 
 Texts = Annotated[Path, typer.Option("--input", help="JSONL with 'text' and perhaps 'id', or plain text, one a line.")]
 
@@ -34,6 +35,7 @@ def embed(
     params: Annotated[str | None, typer.Option(help="Of the strategy: k=4, or a JSON object.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, max=4096, help="Texts of a forward pass at most.")] = None,
     padding_side: Annotated[str, typer.Option(help="left or right; changes speed, never results.")] = "right",
+    sinks: Annotated[str, typer.Option(help="Attention sinks: exclude, or include.")] = "exclude",
     idf_texts: Annotated[
         Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
     ] = None,
@@ -43,14 +45,16 @@ def embed(
     from poolbench_driver.adhoc.embedding import replacing, writer_of
 
     write, spec = writer_of(output), _strategy(strategy, params)
-    if padding_side not in SIDES:
-        raise ConfigError(f"padding side {padding_side!r} is unknown; allowed: {', '.join(SIDES)}")
+    for name, value, allowed in (("padding side", padding_side, SIDES), ("sinks", sinks, SINKS)):
+        if value not in allowed:
+            raise ConfigError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")
     lines = read_lines(input_)
     settings: dict[str, Any] = {
         "model": list_folder(model),
         "strategy": strategy,
         "layer": layer,
         "padding_side": padding_side,
+        "sinks": sinks,
     }
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:

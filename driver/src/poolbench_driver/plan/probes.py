@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from poolbench.concepts import Concept
 from poolbench.pooling.registry import StrategySpec
@@ -117,7 +116,8 @@ class _Planner:
         if self.scope.config.protocol != "published":
             return found
         budget, concept = self.scope.config.budget, self.vectors.concept.id
-        params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published")
+        sinks = self.scope.config.sink_settings
+        params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published", **sinks)
         for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
             cells = [Cell(spec.id, layer) for spec in specs]
             made = self.draft.add(
@@ -139,7 +139,8 @@ class _Planner:
 
     def plan_directions(self, layer: int) -> dict[Cell, str]:
         """Plan directions alone, from the train split."""
-        params = steps.ProbeParams(concept=self.vectors.concept.id, seed=self.scope.config.seed)
+        config = self.scope.config
+        params = steps.ProbeParams(concept=self.vectors.concept.id, seed=config.seed, **config.sink_settings)
         found: dict[Cell, str] = {}
         for specs in self.scope.strategy_groups:
             cells = [Cell(spec.id, layer) for spec in specs]
@@ -151,7 +152,7 @@ class _Planner:
     def _params(self, layer: int | None = None) -> steps.ProbeParams:
         """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
         config, sae = self.scope.config, None if layer is None else self.scope.saes.get(layer)
-        extra: dict[str, Any] = {"fold_seeds": config.fold_seeds} if config.fold_seeds else {}
+        extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
         if sae is not None:
             extra["sae_features"] = sae.num_features
         return steps.ProbeParams(

@@ -114,8 +114,8 @@ class Scope:
 
     @property
     def model_params(self) -> dict[str, Any]:
-        """Return the task parameters that name the model."""
-        return self.model.params
+        """Return the task parameters that name the model, and how it reads text."""
+        return self.model.params | ({"add_bos": True} if self.config.add_bos else {})
 
     def scorers_of(self, concept: Concept) -> list[str]:
         """Return the concepts whose scorers score a concept's texts: its own, and for D3 its neighbours'."""

@@ -67,7 +67,8 @@ def _plan_frequencies(scope: Scope, draft: Draft) -> str:
         steps.CONCEPT_PASSAGES(concept.id): draft.add_local(passages_step(scope.config, concept, "train"))
         for concept in scope.concepts
     }
-    reading = {name: value for name, value in _reading(scope).items() if name != "dtype"}  # tokens have no dtype
+    known = steps.ReadingParams.model_fields.keys() - {"dtype"}  # tokens have no dtype
+    reading = {name: value for name, value in _reading(scope).items() if name in known}
     return draft.add(steps.COUNT, steps.ReadingParams(**reading), inputs, [steps.FREQUENCIES()])[steps.FREQUENCIES()]
 
 
@@ -167,7 +168,8 @@ class _Planner:
         if steps.ANNOTATIONS() in inputs and any(spec.reads_annotations for spec in served):
             read[steps.ANNOTATIONS()] = inputs[steps.ANNOTATIONS()]
         outputs = {steps.VECTORS(spec.id, layer): key for spec, key in served.items()}
-        self.draft.add(POOL, PoolParams(strategies=_strategies(concept, served)), read, outputs)
+        params = PoolParams(strategies=_strategies(concept, served), **self.scope.config.sink_settings)
+        self.draft.add(POOL, params, read, outputs)
 
     def _extract_params(self, concept: Concept, layers: Sequence[int]) -> steps.ExtractParams:
         return steps.ExtractParams(
@@ -180,7 +182,7 @@ class _Planner:
 
 def _reading(scope: Scope) -> dict[str, Any]:
     """Return the model and how it reads its input, which every key of vectors and states depends on."""
-    return {**scope.model_params, "include_bos": scope.config.include_bos}
+    return {**scope.model_params, "include_bos": scope.config.include_bos, **scope.config.sink_settings}
 
 
 def _strategies(concept: Concept, specs: Iterable[StrategySpec]) -> list[StrategyParam]:

@@ -69,6 +69,20 @@ def coverage(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
     return lines
 
 
+def sinks(rows: Sequence[Row]) -> list[Row]:
+    """Return, by layer, the share of passages with attention sinks, and the most tokens that a strategy left out."""
+    found = [row for row in rows if row["metric"].startswith("sinks.")]
+    lines = []
+    for layer in sorted({row["layer"] for row in found}):
+        own = [row for row in found if row["layer"] == layer]
+        shares = [row["value"] for row in own if row["metric"] == "sinks.passages"]
+        left_out: Counter[str] = Counter()
+        for row in _of_metric(own, "sinks.left_out"):
+            left_out[row["strategy"]] += int(row["value"])
+        lines.append({"layer": layer, "passages": fmean(shares), "left_out": max(left_out.values())})
+    return lines
+
+
 def null_reasons(rows: Sequence[Row]) -> list[Row]:
     """Return how many cells are null, by metric family and status, with an example of the reason."""
     counts: Counter[tuple[str, str]] = Counter()

@@ -10,7 +10,7 @@ from typing import Any
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.report.audit import AuditView, build_audit
-from poolbench_driver.report.checks import concept_checks, coverage, null_reasons
+from poolbench_driver.report.checks import concept_checks, coverage, null_reasons, sinks
 from poolbench_driver.report.cosines import CosinesView, build_cosines
 from poolbench_driver.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
 from poolbench_driver.report.means import MeansTable, build_d1, build_published, mean_text
@@ -37,6 +37,7 @@ class View:
     heat_maps: list[HeatMap]
     checks: list[Row]
     coverage: list[Row]
+    sinks: list[Row]
     scorers: list[Row]
     nulls: list[Row]
     failures: list[Row]
@@ -67,6 +68,7 @@ def build_view(folder: RunFolder) -> View:
         heat_maps=[each for each in maps if each.rows],
         checks=concept_checks(rows),
         coverage=coverage(rows, order),
+        sinks=sinks(rows),
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
         nulls=null_reasons(rows),
         failures=folder.read_table("failures").to_pylist(),

@@ -60,7 +60,7 @@ def num_steered_texts(config: RunConfig) -> int:
 _COMPARED = (
     "budget.num_train", "budget.num_test", "budget.strengths", "budget.alpha_unit", "budget.reference_strength",
     "budget.num_openings", "budget.opening_set", "budget.max_tokens", "steering_layer", "steering", "scorer_base",
-    "scorer_mode", "include_bos", "model_revision", "corpus.source",
+    "scorer_mode", "include_bos", "sinks", "model_revision", "corpus.source",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, Flag, Label, Layer, ModelName, Name, StrategyParams, Text, Whole
 from poolbench.runtime.folders import requested_model
+from poolbench.steps.common import SinkParams
 from poolbench.steps.extractor import ReadingParams
 
 #: Texts of one HTTP request.
@@ -56,7 +57,7 @@ class Annotation(StrictModel):
     keyword: list[Flag] = Field(max_length=MAX_WORDS, fail_fast=True)
 
 
-class EmbedRequest(ReadingParams):
+class EmbedRequest(ReadingParams, SinkParams):
     """Body of `POST /embed`.
 
     Attributes:
@@ -99,11 +100,15 @@ class EmbedAnswer(StrictModel):
     params: dict[str, Any] = Field(description="parameters of the strategy, defaults included")
     layer: int = Field(description="block index, counted from 0")
     include_bos: bool
+    add_bos: bool
+    sinks: Literal["exclude", "include"]
     num_failed: int = Field(ge=0, description="texts whose status is not ok")
     ids: list[str]
     vectors: list[list[float] | None] = Field(description="null where the text failed")
     applied: list[bool] = Field(description="false where nothing was selected and A1 was taken instead")
     token_share: list[float] = Field(description="share of the tokens that carry weight")
+    num_sinks: list[int] = Field(description="attention sinks of the text at this layer")
+    num_left_out: list[int] = Field(description="sinks that the strategy left out")
     status: list[str]
     reason: list[str | None] = Field(description="why a text failed, null where it did not")
 

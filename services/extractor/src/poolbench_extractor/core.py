@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from poolbench.cancellation import check_cancelled
@@ -14,6 +15,7 @@ from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import Words
 from poolbench.pooling.signals import KEPT_SIGNALS, from_source
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.telemetry.catalog import BATCH_SIZE, TOKENS
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded, Frequencies, encode
@@ -38,11 +40,13 @@ class PassageTexts:
 
 @dataclass(frozen=True)
 class Reading:
-    """How passages become tokens and batches."""
+    """How passages become tokens and batches, and what happens to attention sinks."""
 
     include_bos: bool = False
+    add_bos: bool = False
     max_length: int | None = None
     limits: BatchLimits = DEFAULT_LIMITS
+    sinks: SinkRule = LEAVE_OUT
 
 
 DEFAULT_READING = Reading()
@@ -56,6 +60,7 @@ def encode_passages(decoder: Decoder, passages: PassageTexts, reading: Reading) 
         passages.texts,
         passages.words,
         include_bos=reading.include_bos,
+        add_bos=reading.add_bos,
         max_length=reading.max_length,
         frequencies=passages.frequencies,
     )
@@ -69,6 +74,7 @@ def run_batches(
     layers: Sequence[int],
     signals: Mapping[int, Collection[str]] | None = None,
     limits: BatchLimits,
+    sinks: SinkRule = LEAVE_OUT,
     progress: Progress | None,
 ) -> None:
     """Run forward passes over all usable passages; each batch's captures are consumed before the next."""
@@ -77,7 +83,7 @@ def run_batches(
         limits = limits.model_copy(update={"max_tokens": min(limits.max_tokens, limits.max_loss_tokens)})
 
     def attempt(batch: Sequence[Encoded]) -> None:
-        consume(batch, capture(decoder, batch, layers, signals=signals, padding_side=limits.padding_side))
+        consume(batch, capture(decoder, batch, layers, signals=signals, sinks=sinks, padding_side=limits.padding_side))
 
     for batch in make_batches((p for p in encoded if p.error is None), limits):
         check_cancelled()
@@ -109,7 +115,9 @@ def extract(
         VECTORS by `<strategy>/<layer>`.
     """
     encoded = encode_passages(decoder, passages, reading)
-    return extract_encoded(decoder, encoded, wanted, keep=keep, limits=reading.limits, progress=progress)
+    return extract_encoded(
+        decoder, encoded, wanted, keep=keep, limits=reading.limits, sinks=reading.sinks, progress=progress
+    )
 
 
 def extract_encoded(
@@ -119,12 +127,21 @@ def extract_encoded(
     *,
     keep: Mapping[int, Sink] | None = None,
     limits: BatchLimits = DEFAULT_LIMITS,
+    sinks: SinkRule = LEAVE_OUT,
     progress: Progress | None = None,
 ) -> dict[str, pa.Table]:
     """Pool passages like `extract`, from tokens."""
-    work = _Extraction(decoder, encoded, wanted, keep or {})
-    layers, signals = work.layers, work.signals
-    run_batches(decoder, encoded, work.consume, layers=layers, signals=signals, limits=limits, progress=progress)
+    work = _Extraction(decoder, encoded, wanted, keep or {}, sinks)
+    run_batches(
+        decoder,
+        encoded,
+        work.consume,
+        layers=work.layers,
+        signals=work.signals,
+        limits=limits,
+        sinks=sinks,
+        progress=progress,
+    )
     return work.finish()
 
 
@@ -137,12 +154,13 @@ class _Extraction:
         encoded: Sequence[Encoded],
         wanted: Mapping[int, Sequence[Request]],
         keep: Mapping[int, Sink],
+        sinks: SinkRule,
     ) -> None:
         ids = [passage.context.passage_id for passage in encoded]
-        self._encoded = encoded
+        self._encoded, self._sinks = encoded, sinks
         self._wanted = {layer: tuple(requests) for layer, requests in wanted.items() if requests}
         self._pooled = {
-            layer: VectorCollector(ids, [request.id for request in requests], decoder.width)
+            layer: VectorCollector(ids, [request.id for request in requests], decoder.width, sinks)
             for layer, requests in self._wanted.items()
         }
         self._kept = {layer: StateKeeper(encoded, decoder.width, sink) for layer, sink in keep.items()}
@@ -167,9 +185,9 @@ class _Extraction:
         for layer in self.layers:
             states, signals = captured.states_of(layer), captured.signals_of(layer)
             if layer in self._pooled:
-                pooled = pool_layer(states, plans[self._wanted[layer]], signals)
-                for passage, vectors_SD, outcomes in zip(batch, *pooled, strict=True):
-                    self._pooled[layer].add(passage.index, vectors_SD, outcomes)
+                pooled = pool_layer(states, plans[self._wanted[layer]], signals, self._sinks)
+                for passage, *found in zip(batch, *pooled, strict=True):
+                    self._pooled[layer].add(passage.index, *found)
             if layer in self._kept:
                 self._kept[layer].add(batch, states, signals)
 
@@ -194,26 +212,27 @@ def calibrate(
     reading: Reading = DEFAULT_READING,
     progress: Progress | None = None,
 ) -> pa.Table:
-    """Return the mean L2 norm of the residual stream over real tokens by layer; raise InputError without a passage."""
+    """Return the median L2 norm of the residual stream over real tokens by layer; raise InputError without a passage.
+
+    The median, because one attention sink in a passage of 40 tokens can multiply their mean.
+    """
     encoded = encode_passages(decoder, passages, reading)
     usable = [passage for passage in encoded if passage.error is None]
     if not usable:
         raise InputError(f"calibration: none of {len(encoded)} passages can be run, e.g. {encoded[0].error}")
-    sums: dict[tuple[int, int], float] = {}
+    norms: dict[int, list[np.ndarray]] = {layer: [] for layer in layers}
 
     def run(batch: Sequence[Encoded], captured: Captured) -> None:
         for layer in layers:
             for passage, h_TD in zip(batch, captured.states_of(layer), strict=True):
-                norms = h_TD.float().norm(dim=-1).double().cpu().numpy()
-                sums[layer, passage.index] = float(norms[passage.context.real].sum())
+                norms[layer].append(h_TD.float().norm(dim=-1).double().cpu().numpy()[passage.context.real])
 
     run_batches(decoder, encoded, run, layers=layers, limits=reading.limits, progress=progress)
     num_tokens = sum(len(passage.context.real) for passage in usable)
     rows = [
         {
             "layer": layer,
-            # In passage order, so that batches do not change the last digits.
-            "mean_residual_norm": sum(sums[layer, p.index] for p in usable) / num_tokens,
+            "median_residual_norm": float(np.median(np.concatenate(norms[layer]))),
             "num_tokens": num_tokens,
         }
         for layer in layers

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import TOKEN_COUNTS
-from poolbench.errors import CellError, InputError
+from poolbench.errors import CellError, ConfigError, InputError
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.statuses import Status
 from poolbench_extractor.models.decoder import Decoder
@@ -49,6 +49,7 @@ def encode(
     words: Mapping[str, Words] | None = None,
     *,
     include_bos: bool = False,
+    add_bos: bool = False,
     max_length: int | None = None,
     frequencies: Frequencies | None = None,
 ) -> list[Encoded]:
@@ -60,7 +61,7 @@ def encode(
     """
     limit = min((bound for bound in (decoder.window, max_length) if bound is not None), default=None)
     encoded = []
-    contexts = tokenise(decoder.tokenizer, passage_ids, texts, words, include_bos=include_bos)
+    contexts = tokenise(decoder.tokenizer, passage_ids, texts, words, include_bos=include_bos, add_bos=add_bos)
     if frequencies is not None:
         contexts = map(frequencies.added_to, contexts)
     for index, context in enumerate(contexts):
@@ -76,8 +77,14 @@ def tokenise(
     words: Mapping[str, Words] | None = None,
     *,
     include_bos: bool = False,
+    add_bos: bool = False,
 ) -> Iterator[TokenContext]:
-    """Yield the tokens of passages, whether a model can run them or not; arguments as of `encode`."""
+    """Yield the tokens of passages, whether a model can run them or not; arguments as of `encode`.
+
+    Raises:
+        ConfigError: `add_bos`, and the tokenizer defines no BOS.
+    """
+    bos = bos_to_add(tokenizer) if add_bos else None
     batch = tokenizer(
         list(texts),
         return_offsets_mapping=True,
@@ -89,15 +96,27 @@ def tokenise(
     )
     for index, passage_id in enumerate(passage_ids):
         special = np.asarray(batch["special_tokens_mask"][index], dtype=bool)
+        offsets = np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2)
+        token_ids = np.asarray(batch["input_ids"][index], dtype=np.int64)
+        if bos is not None and not (len(token_ids) and special[0] and token_ids[0] == bos):
+            special, token_ids = np.insert(special, 0, True), np.insert(token_ids, 0, bos)
+            offsets = np.insert(offsets, 0, 0, axis=0)
         if include_bos:
             special[:1] = False
         yield TokenContext(
             passage_id=passage_id,
-            offsets=np.asarray(batch["offset_mapping"][index], dtype=np.int64).reshape(-1, 2),
+            offsets=offsets,
             special=special,
-            token_ids=np.asarray(batch["input_ids"][index], dtype=np.int64),
+            token_ids=token_ids,
             words=(words or {}).get(passage_id),
         )
+
+
+def bos_to_add(tokenizer: Any) -> int:
+    """Return the id of the BOS; raise ConfigError if the tokenizer defines none."""
+    if tokenizer.bos_token_id is None:
+        raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
+    return int(tokenizer.bos_token_id)
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:

@@ -12,6 +12,7 @@ from sentence_transformers.util.decorators import deprecated_kwargs
 
 from poolbench.config import resolve_model
 from poolbench.errors import ConfigError, InputError
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.embedding.module import Annotate, PoolingModule
 from poolbench_extractor.embedding.texts import unsupervised
@@ -36,6 +37,7 @@ class PoolingEncoder(SentenceTransformer):
         layer: Block index; negative ones count from the end.
         max_seq_length: Positions of a text, special tokens included; by default and at most the model's window.
         include_bos: Whether a special token at position 0 counts as a real token.
+        sinks: Which tokens are attention sinks, and whether they are left out.
         annotate: Annotates texts, for strategies that read annotations.
         prompts: Texts put before every sentence, by name.
         default_prompt_name: The prompt of calls that name none.
@@ -57,6 +59,7 @@ class PoolingEncoder(SentenceTransformer):
         dtype: str | None = None,
         max_seq_length: int | None = None,
         include_bos: bool = False,
+        sinks: SinkRule = LEAVE_OUT,
         annotate: Annotate | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
@@ -73,6 +76,7 @@ class PoolingEncoder(SentenceTransformer):
             pooling,
             model.layer(layer),
             include_bos=include_bos,
+            sinks=sinks,
             annotate=annotate,
             on_failure=on_failure,
             max_length=max_seq_length,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
@@ -63,7 +65,8 @@ class ExtractorService:
         params = EXTRACT.params_of(task)
         decoder = self._models.get(params.reference())
         wanted, keep = missing_outputs(decoder, params, io.missing)
-        passages, reading = read_passages(task, io), reading_of(params, decoder.device)
+        passages = read_passages(task, io)
+        reading = replace(reading_of(params, decoder.device), sinks=params.sink_rule)
         require_vectors(len(passages.ids), sum(map(len, wanted.values())), decoder.width)
         meta = {"model_revision": decoder.revision}
         with ExitStack() as stack:  # kept states are committed last: where they are, the vectors are too
@@ -73,7 +76,7 @@ class ExtractorService:
             io.write_tables(tables, meta)
 
     def calibrate(self, task: Task, io: TaskIO) -> None:
-        """Write the mean residual norms on the fixed calibration texts."""
+        """Write the median residual norms on the fixed calibration texts."""
         params = CALIBRATE.params_of(task)
         decoder = self._models.get(params.reference())
         layers = [decoder.layer(layer) for layer in params.layers]
@@ -89,7 +92,8 @@ class ExtractorService:
         tokenizer = tokenizer_of(params.reference(), self._deployment)
         tables = (io.table(role) for role in sorted(task.inputs))
         texts = ((table["passage_id"].to_pylist(), table["text"].to_pylist()) for table in tables)
-        contexts = (c for given in texts for c in tokenise(tokenizer, *given, include_bos=params.include_bos))
+        read = partial(tokenise, tokenizer, include_bos=params.include_bos, add_bos=params.add_bos)
+        contexts = (context for given in texts for context in read(*given))
         io.write_table(FREQUENCIES(), count_tokens(contexts))
 
     def embed(self, request: EmbedRequest, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
@@ -186,7 +190,7 @@ def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
 def reading_of(params: ReadingParams, device: torch.device) -> Reading:
     """Return how the passages become tokens and batches."""
     limits = BatchLimits(max_tokens=_TOKENS_ON_CPU) if device.type == "cpu" else BatchLimits()
-    return Reading(include_bos=params.include_bos, max_length=params.max_length, limits=limits)
+    return Reading(params.include_bos, params.add_bos, params.max_length, limits)
 
 
 def missing_outputs(

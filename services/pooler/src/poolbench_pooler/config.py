@@ -8,7 +8,7 @@ from pydantic import Field
 
 from poolbench.config import StrictModel
 from poolbench.contracts.bounds import MAX_CHARACTERS, MAX_ROWS, Component, Flag, Name, Text, Vector, Whole
-from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
+from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
 from poolbench.steps.pooler import SHIPPED_PIPELINE
 
 #: Installed spaCy packages that may be named instead; others would let a message import any module.
@@ -39,7 +39,7 @@ class AnnotateRequest(StrictModel):
     num_keywords: Whole = Field(default=10, ge=1, le=10_000)
 
 
-class PoolRequest(StrictModel):
+class PoolRequest(SinkParams):
     """Body of `POST /pool`: the hidden states of one passage, [T][D].
 
     Attributes:
@@ -92,6 +92,8 @@ class PooledVector(StrictModel):
     vector: list[float] | None = Field(description="null where the status is not ok")
     applied: bool = Field(description="false where nothing was selected and A1 was taken instead")
     token_share: float = Field(description="share of the tokens that carry weight")
+    num_sinks: int = Field(description="attention sinks of the passage")
+    num_left_out: int = Field(description="sinks that the strategy left out")
     status: str
     reason: str | None
 

@@ -71,7 +71,9 @@ class PoolerService:
                 raise InputError(f"an output asks for strategy {cell.strategy!r}, but params name {sorted(requests)}")
             layers[cell.layer].append(requests[cell.strategy])
         for layer, wanted in layers.items():
-            for strategy_id, table in pool_kept(io.shards(STATES(layer)), wanted, annotations).items():
+            for strategy_id, table in pool_kept(
+                io.shards(STATES(layer)), wanted, annotations, params.sink_rule
+            ).items():
                 io.write_table(VECTORS(strategy_id, layer), table)
                 self._served["tables_pooled"] += 1
 
@@ -111,7 +113,7 @@ class PoolerService:
             asked = AnnotateRequest(texts=[request.text], pipeline=request.pipeline)
             annotations = table_from_rows(self.annotate_texts(asked)["annotations"], ANNOTATIONS)
         wanted = [StrategyParam(id=item) if isinstance(item, str) else item for item in request.strategies]
-        tables = pool_kept([states], _requests(wanted), annotations)
+        tables = pool_kept([states], _requests(wanted), annotations, request.sink_rule)
         rows = {name: table.drop_columns(["passage_id", "quoted"]).to_pylist()[0] for name, table in tables.items()}
         return {"vectors": [{"strategy": name, **row} for name, row in rows.items()]}
 

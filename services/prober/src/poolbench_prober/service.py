@@ -63,9 +63,9 @@ class ProberService:
         }
         for done, cell in enumerate(cells):
             io.progress(done, len(cells), f"{params.concept} {cell.strategy}/{cell.layer}")
-            vectors = _vectors(io, task, SplitCell("train", *cell), train)
+            vectors = _vectors(io, task, SplitCell("train", *cell), train, params)
             cost.of_concept(len(train.ids), vectors.width, train.domains, params).require(cost.TASK)
-            held_out = _vectors(io, task, SplitCell("test", *cell), test)
+            held_out = _vectors(io, task, SplitCell("test", *cell), test, params)
             result = probe_cell(design, vectors, held_out, params, autoencoders.get(cell.layer))
             tables = {
                 steps.MEASURES(*cell): measures_table(result),
@@ -85,8 +85,8 @@ class ProberService:
             found = sorted(of.layer for of in inputs if (of.split, of.strategy) == ("train", at.strategy))
             vectors = {
                 layer: (
-                    _vectors(io, task, SplitCell("train", at.strategy, layer), train),
-                    _vectors(io, task, SplitCell("test", at.strategy, layer), test),
+                    _vectors(io, task, SplitCell("train", at.strategy, layer), train, params),
+                    _vectors(io, task, SplitCell("test", at.strategy, layer), test, params),
                 )
                 for layer in found
             }
@@ -124,7 +124,7 @@ class ProberService:
         params = steps.CONCEPT_DIRECTIONS.params_of(task)
         train = Passages.from_table(io.table(steps.PASSAGES("train")))
         for role, cell in steps.DIRECTIONS.among(io.missing):
-            vectors = _vectors(io, task, SplitCell("train", *cell), train)
+            vectors = _vectors(io, task, SplitCell("train", *cell), train, params)
             result = direction_cell(train, vectors, params)
             io.write_table(role, directions_table(result.directions, vectors.width, result.readout))
 
@@ -172,12 +172,12 @@ def _design(io: TaskIO, params: steps.ProbeParams) -> tuple[Passages, Passages, 
     return train, test, Design.build(train, test, params)
 
 
-def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages) -> PooledVectors:
+def _vectors(io: TaskIO, task: Task, at: SplitCell, passages: Passages, params: steps.ProbeParams) -> PooledVectors:
     """Return a cell's vectors, without the common component where the task has one, or the states of its tokens."""
     strategy = STRATEGIES.get(at.strategy)
     if strategy.reads_states:
         try:
-            return TokenStates.from_shards(io.shards(steps.VECTORS(*at)), passages, strategy.readout)
+            return TokenStates.from_shards(io.shards(steps.VECTORS(*at)), passages, strategy.readout, params.sink_rule)
         except InputError as error:  # kept states that do not fit fail only their own cell
             return PooledVectors.failed(len(passages.ids), 1, error)
     vectors = _pooled(io.table(steps.VECTORS(*at)), passages)

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, Budget
-from poolbench.contracts.bounds import Seed
+from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
 from poolbench.contracts.keys import digest
 
 D2_DEPTH = 0.5
@@ -81,6 +81,11 @@ class RunConfig(StrictModel):
         scorer_subfolder: Folder of a concept's classifier; `{concept}` stands for the concept's id.
         scorer_positive_label: Label (or its index) that means the concept in a published classifier; `{concept}` as
             above.
+        include_bos: Whether a BOS counts as a real token.
+        add_bos: Whether every text begins with the BOS that the tokenizer defines and does not add.
+        sinks: `exclude` leaves attention sinks out of every strategy but those that name a position; the default of the
+            published protocol is `include`.
+        sink_ratio: A token is a sink if its norm exceeds this many times the median of its passage.
     """
 
     suite: Literal["poolbench", "planted"] = "poolbench"
@@ -107,8 +112,18 @@ class RunConfig(StrictModel):
     scorer_positive_label: str | None = None
     annotator: str = "annotator"
     include_bos: bool = False
+    add_bos: bool = False
+    sinks: Literal["exclude", "include"] = "exclude"
+    sink_ratio: SinkRatio = SINK_RATIO
     keep_activations: bool = False
     seed: Seed = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sinks_follow_the_protocol(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("protocol") == "published":
+            return {"sinks": "include", **given}
+        return given
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
@@ -127,6 +142,12 @@ class RunConfig(StrictModel):
                 "a classifier has one output), and no other mode takes it"
             )
         return self
+
+    @property
+    def sink_settings(self) -> dict[str, Any]:
+        """Return what is done with attention sinks, as far as it differs from the corrected protocol."""
+        given = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
+        return {name: value for name, value in given.items() if value != type(self).model_fields[name].default}
 
     def config_hash(self) -> str:
         """Return the hash of the whole configuration."""

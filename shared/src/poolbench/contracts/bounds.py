@@ -46,6 +46,9 @@ Component = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=-3.5e38,
 Vector = Annotated[list[Component], Field(min_length=1, max_length=MAX_WIDTH, fail_fast=True)]
 #: A decoder block; negative ones count from the end.
 Layer = Annotated[int, Field(strict=True, ge=-1000, lt=1000)]
+#: How many times the median norm of its passage a token's norm must exceed, at a layer, to be an attention sink.
+SinkRatio = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=1, le=1e9)]
+SINK_RATIO = 10.0
 #: An inverse regularisation.
 Regularisation = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=1e-12, le=1e12)]
 

@@ -53,7 +53,7 @@ ANNOTATIONS = pa.schema(
     ]
 )
 
-CALIBRATION = pa.schema([("layer", pa.int32()), ("mean_residual_norm", pa.float64()), ("num_tokens", pa.int64())])
+CALIBRATION = pa.schema([("layer", pa.int32()), ("median_residual_norm", pa.float64()), ("num_tokens", pa.int64())])
 
 #: How often each token id occurs among the real tokens of the train passages of all concepts of a run.
 TOKEN_COUNTS = pa.schema([("token_id", pa.int64()), ("count", pa.int64())])
@@ -107,7 +107,7 @@ TEXTS = pa.schema(
         ("text_id", pa.string()),
         ("prompt_id", pa.string()),
         ("direction_key", pa.string()),  # "unsteered" at strength 0
-        ("strength", pa.float64()),  # in mean residual norms, or absolute as alpha is
+        ("strength", pa.float64()),  # in median residual norms, or absolute as alpha is
         ("alpha", pa.float64()),  # coefficient of the unit vector
         ("layer", pa.int32()),
         ("prompt", pa.string()),
@@ -145,6 +145,8 @@ def vectors_schema(width: int, num_parts: int = 1, readout: str | None = None) -
             ("vector", pa.list_(pa.float32(), num_parts * width)),  # null where the passage failed
             ("applied", pa.bool_()),  # false: nothing selected, fell back to A1
             ("token_share", pa.float32()),  # share of tokens that carry weight
+            ("num_sinks", pa.int32()),  # attention sinks of the passage at this layer
+            ("num_left_out", pa.int32()),  # sinks that the strategy left out: all or none
             ("status", pa.string()),
             ("reason", pa.string()),
             ("quoted", QUOTED),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from poolbench.errors import CellError
 from poolbench.pooling.context import Parts, Reduction, TokenContext, Weights
 from poolbench.pooling.registry import STRATEGIES, Answer, StrategySpec
 from poolbench.pooling.signals import Signals
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 
 #: What became of one strategy on one passage: what to compute, or why it cannot be.
 Outcome = Answer | CellError
@@ -58,54 +59,81 @@ class Weighing:
     requests: Sequence[Request]
     contexts: Sequence[TokenContext]
     fixed: Sequence[Sequence[Outcome | None]]
+    # The same without the sinks of a passage, by its index and their positions: most layers have the same sinks.
+    without_sinks: dict[tuple[int, bytes], list[Outcome | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, contexts: Sequence[TokenContext], requests: Sequence[Request]) -> Weighing:
         """Compute what does not depend on the layer."""
-        fixed = [[None if r.strategy.per_layer else r.outcome(c) for r in requests] for c in contexts]
-        return cls(requests, contexts, fixed)
+        return cls(requests, contexts, [_fixed(context, requests) for context in contexts])
 
-    @property
-    def needs(self) -> frozenset[str]:
-        """Return all needs of the strategies."""
-        return frozenset(need for request in self.requests for need in request.strategy.needs)
+    def at_layer(self, passage: int, context: TokenContext, sinks_T: np.ndarray) -> list[Outcome]:
+        """Return the outcomes of one passage, given its context with one layer's signals and what to leave out."""
+        known = self.fixed[passage]
+        if not sinks_T.any():
+            return [
+                request.outcome(context) if k is None else k for k, request in zip(known, self.requests, strict=True)
+            ]
+        rest, place = context.without(sinks_T), (passage, sinks_T.tobytes())
+        if place not in self.without_sinks:
+            asked = [request if request.strategy.leaves_out_sinks else None for request in self.requests]
+            self.without_sinks[place] = _fixed(self.contexts[passage].without(sinks_T), asked)
+        without, outcomes = self.without_sinks[place], list[Outcome]()
+        for request, with_sinks, without_them in zip(self.requests, known, without, strict=True):
+            leaves_out = request.strategy.leaves_out_sinks
+            found = without_them if leaves_out else with_sinks
+            outcomes.append(request.outcome(rest if leaves_out else context) if found is None else found)
+        return outcomes
 
-    def at_layer(self, contexts: Sequence[TokenContext]) -> list[list[Outcome]]:
-        """Return all outcomes, given the contexts with one layer's signals; indexed [passage][request]."""
-        return [
-            [request.outcome(context) if known is None else known for known, request in self._pairs(row)]
-            for row, context in zip(self.fixed, contexts, strict=True)
-        ]
 
-    def _pairs(self, row: Sequence[Outcome | None]) -> Iterable[tuple[Outcome | None, Request]]:
-        return zip(row, self.requests, strict=True)
+def _fixed(context: TokenContext, requests: Iterable[Request | None]) -> list[Outcome | None]:
+    """Return what does not depend on the layer, and `None` where it does."""
+    return [None if r is None or r.strategy.per_layer else r.outcome(context) for r in requests]
+
+
+class PooledBatch(NamedTuple):
+    """What one layer of a batch of passages gave.
+
+    Attributes:
+        vectors_BSD: Float32, NaN for an error. An outcome of parts has NaN in its own row and P further rows after
+            those of the strategies (see `split_parts`).
+        outcomes: One per passage and strategy.
+        num_sinks: Attention sinks of each passage.
+    """
+
+    vectors_BSD: np.ndarray
+    outcomes: list[list[Outcome]]
+    num_sinks: list[int]
 
 
 def pool_layer(
-    states: Sequence[Tensor], weighing: Weighing, signals: Sequence[Signals] | None = None
-) -> tuple[np.ndarray, list[list[Outcome]]]:
+    states: Sequence[Tensor],
+    weighing: Weighing,
+    signals: Sequence[Signals] | None = None,
+    sinks: SinkRule = LEAVE_OUT,
+) -> PooledBatch:
     """Pool one layer of a batch of passages with every strategy.
 
     Args:
         states: Hidden states of each passage over all its positions, [T, D], any float type, any one device.
         weighing: Requests and their fixed outcomes.
         signals: Captured signals of each passage at this layer; `norms` are added here.
-
-    Returns:
-        Vectors [B, S, D] in float32, NaN for an error; and the outcomes [B][S]. An outcome of parts has NaN in its own
-        row and P further rows after those of the strategies (see `split_parts`).
+        sinks: Which tokens are attention sinks, and whether they are left out.
     """
-    known = signals or [{}] * len(states)
-    if "norms" in weighing.needs:
-        known = [{**given, "norms": norms} for given, norms in zip(known, _norms(states), strict=True)]
+    norms = _norms(states)
+    known = [{**given, "norms": n} for given, n in zip(signals or [{}] * len(states), norms, strict=True)]
     contexts = [context.at_layer(given) for context, given in zip(weighing.contexts, known, strict=True)]
-    outcomes = weighing.at_layer(contexts)
+    found = [sinks.find(n, ~context.special) for n, context in zip(norms, contexts, strict=True)]
+    left_out = [mask_T & sinks.leave_out for mask_T in found]
+    outcomes = [weighing.at_layer(i, c, mask_T) for i, (c, mask_T) in enumerate(zip(contexts, left_out, strict=True))]
     weights_BST = _upload_weights(outcomes, [len(state) for state in states], states[0].device)
     pooled = [
-        pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context)
-        for h_TD, weights_ST, row, context in zip(states, weights_BST, outcomes, contexts, strict=True)
+        pool_passage(h_TD, weights_ST[:, : len(h_TD)], row, context.without(mask_T))
+        for h_TD, weights_ST, row, context, mask_T in zip(
+            states, weights_BST, outcomes, contexts, left_out, strict=True
+        )
     ]
-    return torch.stack(pooled).cpu().numpy(), outcomes
+    return PooledBatch(torch.stack(pooled).cpu().numpy(), outcomes, [int(mask_T.sum()) for mask_T in found])
 
 
 def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], context: TokenContext) -> Tensor:
@@ -115,7 +143,7 @@ def pool_passage(h_TD: Tensor, weights_ST: Tensor, outcomes: Sequence[Outcome], 
         h_TD: Hidden states over all positions.
         weights_ST: One row per strategy, then the parts; rows of reductions and errors are overwritten.
         outcomes: One per strategy.
-        context: Gives the positions of the real tokens.
+        context: Gives the positions that reductions read.
 
     Returns:
         Float32 [S, D], then the parts; NaN in the rows of errors and of strategies with parts.

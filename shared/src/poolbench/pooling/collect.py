@@ -9,13 +9,16 @@ from poolbench.contracts.tables import QUOTED, vector_column, vectors_schema
 from poolbench.errors import CellError
 from poolbench.pooling.batch import Outcome, split_parts
 from poolbench.pooling.registry import STRATEGIES
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 
 
 class VectorCollector:
     """Rows of every strategy at one layer of width D, filled in any order and written in passage order."""
 
-    def __init__(self, passage_ids: Sequence[str], strategy_ids: Sequence[str], width: int) -> None:
+    def __init__(
+        self, passage_ids: Sequence[str], strategy_ids: Sequence[str], width: int, sinks: SinkRule = LEAVE_OUT
+    ) -> None:
         num, shape = len(passage_ids), (len(strategy_ids), len(passage_ids))
         self._ids = list(passage_ids)
         self._column = {strategy_id: index for index, strategy_id in enumerate(strategy_ids)}
@@ -24,9 +27,11 @@ class VectorCollector:
         self._applied = np.zeros(shape, dtype=bool)
         self._share = np.zeros(shape, dtype=np.float32)
         self._error: list[list[CellError | None]] = [[None] * num for _ in strategy_ids]
+        self._sinks, self._num_sinks = sinks, np.zeros(num, dtype=np.int32)
 
-    def add(self, passage: int, vectors_RD: np.ndarray, outcomes: Sequence[Outcome]) -> None:
+    def add(self, passage: int, vectors_RD: np.ndarray, outcomes: Sequence[Outcome], num_sinks: int) -> None:
         """Add one passage's output of `pool_layer`. A vector that is not finite becomes a `non_finite` row."""
+        self._num_sinks[passage] = num_sinks
         vectors_SD, parts = split_parts(vectors_RD, outcomes)
         self._vectors[:, passage] = vectors_SD
         finite = np.isfinite(vectors_SD).all(axis=1)
@@ -60,6 +65,8 @@ class VectorCollector:
             vector_column(matrix, valid),
             pa.array(self._applied[index]),
             pa.array(self._share[index]),
+            pa.array(self._num_sinks),
+            pa.array(self._num_sinks * (self._sinks.leave_out and STRATEGIES.get(strategy_id).leaves_out_sinks)),
             pa.array([error.status if error else Status.OK for error in errors], pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
             pa.array([error.quoted if error else () for error in errors], QUOTED),

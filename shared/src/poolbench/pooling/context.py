@@ -83,7 +83,7 @@ class TokenContext:
 
     passage_id: str  # seeds strategies that draw at random
     offsets: np.ndarray  # character range of each position in the text, [T, 2]; [0, 2] if unknown
-    special: np.ndarray  # true at tokens the tokenizer added ([T]); they are no real tokens
+    special: np.ndarray  # true at tokens that are not real ([T]): the tokenizer added them, or they are left-out sinks
     token_ids: np.ndarray | None = None  # vocabulary ids, [T]
     words: Words | None = None  # annotation of the passage, if there is one
     signals: Signals = field(default_factory=dict)  # signals by name (see `signals.py`)
@@ -97,6 +97,10 @@ class TokenContext:
     def real(self) -> np.ndarray:
         """Return the indices of the real tokens, ascending."""
         return np.flatnonzero(~self.special)
+
+    def without(self, left_out_T: np.ndarray) -> TokenContext:
+        """Return the same passage with some of its real tokens left out, bool [T]."""
+        return replace(self, special=self.special | left_out_T)
 
     def at_layer(self, signals: Signals) -> TokenContext:
         """Return the same passage with the signals of one layer added."""

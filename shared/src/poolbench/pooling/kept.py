@@ -12,6 +12,7 @@ from poolbench.pooling.batch import Request, Weighing, pool_layer
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.pooling.signals import SIGNALS, Signals
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.pooling.states import KeptPassage, read_states, width_of
 
 
@@ -23,7 +24,10 @@ def words_by_passage(annotations: pa.Table | None) -> dict[str, Words]:
 
 
 def pool_kept(
-    shards: Iterable[pa.Table], requests: Sequence[Request], annotations: pa.Table | None = None
+    shards: Iterable[pa.Table],
+    requests: Sequence[Request],
+    annotations: pa.Table | None = None,
+    sinks: SinkRule = LEAVE_OUT,
 ) -> dict[str, pa.Table]:
     """Pool kept states with every request, one shard in memory at a time.
 
@@ -31,6 +35,7 @@ def pool_kept(
         shards: STATES tables of one layer, in any order.
         requests: Strategies and parameters.
         annotations: ANNOTATIONS of the same passages, for linguistic strategies.
+        sinks: Which tokens are attention sinks, and whether they are left out; kept inflow has followed the same rule.
 
     Returns:
         A VECTORS table by strategy id, in the order of the passages.
@@ -43,7 +48,7 @@ def pool_kept(
     parts: dict[str, list[pa.Table]] = {request.id: [] for request in requests}
     for shard in shards:
         passages = read_states(shard)
-        collector = _pool_shard(passages, width_of(shard), requests, words)
+        collector = _pool_shard(passages, width_of(shard), requests, words, sinks)
         positions += [passage.position for passage in passages]
         for strategy_id, tables in parts.items():
             tables.append(collector.table(strategy_id))
@@ -54,17 +59,22 @@ def pool_kept(
 
 
 def _pool_shard(
-    passages: Sequence[KeptPassage], width: int, requests: Sequence[Request], words: Mapping[str, Words]
+    passages: Sequence[KeptPassage],
+    width: int,
+    requests: Sequence[Request],
+    words: Mapping[str, Words],
+    sinks: SinkRule,
 ) -> VectorCollector:
-    collector = VectorCollector([p.passage_id for p in passages], [request.id for request in requests], width)
+    collector = VectorCollector([p.passage_id for p in passages], [request.id for request in requests], width, sinks)
     for index, passage in enumerate(passages):
         check_cancelled()
         if passage.error is not None:
             collector.fail(index, passage.error)
         elif passage.hidden_TD is not None:
             weighing = Weighing.of([_context(passage, words)], requests)
-            vectors, outcomes = pool_layer([torch.from_numpy(passage.hidden_TD)], weighing, [_signals(passage)])
-            collector.add(index, vectors[0], outcomes[0])
+            states = [torch.from_numpy(passage.hidden_TD)]
+            (pooled,) = zip(*pool_layer(states, weighing, [_signals(passage)], sinks), strict=True)
+            collector.add(index, *pooled)
     return collector
 
 

@@ -72,6 +72,11 @@ class StrategySpec:
         return bool(LAYER_NEEDS & set(self.needs))
 
     @property
+    def leaves_out_sinks(self) -> bool:
+        """Return whether attention sinks are left out of it: not of strategies that name a position."""
+        return self.family != "position"
+
+    @property
     def reads_annotations(self) -> bool:
         """Return whether its vectors depend on the annotation of the passages."""
         return "annotation" in self.needs

@@ -1,10 +1,13 @@
 """Parameters that steps of several services share."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import ModelRef, resolve_model
-from poolbench.contracts.bounds import Dtype, ModelName, Name, Revision, StrategyParams
+from poolbench.contracts.bounds import SINK_RATIO, Dtype, Flag, ModelName, Name, Revision, SinkRatio, StrategyParams
+from poolbench.pooling.sinks import SinkRule
 
 MAX_STRATEGIES = 200
 """Strategies of one task or request."""
@@ -20,10 +23,23 @@ class ModelParams(StrictModel):
     model: ModelName  # preset id, folder or Hugging Face id
     model_revision: Revision | None = None  # hugging Face revision; `local-<hash>` for a folder
     dtype: Dtype | None = None  # type of weights and activations
+    add_bos: Flag = False  # whether to begin every text with the BOS that the tokenizer defines and does not add
 
     def reference(self) -> ModelRef:
         """Return the model, resolved to a folder or hub id and a revision."""
         return resolve_model(self.model, revision=self.model_revision, dtype=self.dtype)
+
+
+class SinkParams(StrictModel):
+    """What happens to attention sinks."""
+
+    sinks: Literal["exclude", "include"] = "exclude"  # `exclude` leaves them out, except of P1, P2 and P3
+    sink_ratio: SinkRatio = SINK_RATIO  # norm of a sink, in medians of its passage
+
+    @property
+    def sink_rule(self) -> SinkRule:
+        """Return the same as pooling takes it."""
+        return SinkRule(self.sink_ratio, self.sinks == "exclude")
 
 
 class StrategyParam(StrictModel):

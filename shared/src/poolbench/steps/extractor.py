@@ -4,11 +4,10 @@ from typing import Any
 
 from pydantic import Field
 
-from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Flag, Layer, ModelName, Whole
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps.base import Keys, Output, Step, given
-from poolbench.steps.common import MAX_STRATEGIES, ModelParams, StrategyParam
+from poolbench.steps.common import MAX_STRATEGIES, ModelParams, SinkParams, StrategyParam
 from poolbench.steps.roles import Cell, OfConcept, OfLayer, Role, Single
 
 PASSAGES = Role("passages", Single)
@@ -38,14 +37,14 @@ class CalibrateParams(ReadingParams):
     layers: list[Layer] = Field(min_length=1, max_length=1000)
 
 
-class ExtractParams(CalibrateParams):
+class ExtractParams(CalibrateParams, SinkParams):
     """Parameters of `extractor.extract`."""
 
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
     keep_activations: Flag = False
 
 
-class ImportedParams(StrictModel):
+class ImportedParams(SinkParams):
     """What vectors of imported activations depend on: the import, and the strategies."""
 
     model: ModelName  # `import:<name>`
@@ -55,8 +54,12 @@ class ImportedParams(StrictModel):
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)  # strategies
 
 
+#: Parameters that vectors and states of every strategy and layer depend on.
+_READING = {*ReadingParams.model_fields, *SinkParams.model_fields}
+
+
 def _reading(params: ExtractParams | ImportedParams) -> dict[str, Any]:
-    return {name: value for name, value in given(params).items() if name in ReadingParams.model_fields}
+    return {name: value for name, value in given(params).items() if name in _READING}
 
 
 def _states_params(params: ExtractParams, at: OfLayer) -> dict[str, Any]:
@@ -93,11 +96,11 @@ def _imported_inputs(_: ImportedParams, at: Cell, inputs: Keys) -> Keys:
 
 EXTRACT = Step(
     "extractor.extract",
-    1,
+    2,
     ExtractParams,
     inputs=(PASSAGES, ANNOTATIONS, FREQUENCIES),
     outputs=(
-        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=3),
+        Output(STATES, _states_params, _states_inputs, kind="extractor.states", version=4),
         Output(VECTORS, _vectors_params, _vectors_inputs),
     ),
     summary="all strategies and layers of one concept and split in one pass over the model; states if they are kept",
@@ -122,10 +125,10 @@ COUNT = Step(
 )
 CALIBRATE = Step(
     "extractor.calibrate",
-    1,
+    2,
     CalibrateParams,
     inputs=(PASSAGES,),
     outputs=(Output(CALIBRATION),),
-    summary="mean residual norm of each layer on the calibration texts",
+    summary="median residual norm of each layer on the calibration texts",
 )
 EXTRACTOR_STEPS = (EXTRACT, COUNT, CALIBRATE)

@@ -5,7 +5,7 @@ from pydantic import Field
 from poolbench.config.base import StrictModel
 from poolbench.contracts.bounds import Name, Whole
 from poolbench.steps.base import Output, Step
-from poolbench.steps.common import MAX_STRATEGIES, StrategyParam
+from poolbench.steps.common import MAX_STRATEGIES, SinkParams, StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS, PASSAGES, STATES, VECTORS
 from poolbench.steps.roles import Role, Single
 
@@ -23,7 +23,7 @@ class AnnotateParams(StrictModel):
     num_keywords: Whole = Field(default=10, ge=1, le=10_000)  # flagged words with the highest TF-IDF
 
 
-class PoolParams(StrictModel):
+class PoolParams(SinkParams):
     """Parameters of `pooler.pool`."""
 
     strategies: list[StrategyParam] = Field(default_factory=list, max_length=MAX_STRATEGIES)
@@ -39,7 +39,7 @@ ANNOTATE = Step(
 )
 POOL = Step(
     "pooler.pool",
-    1,
+    2,
     PoolParams,
     inputs=(STATES, ANNOTATIONS),
     outputs=(Output(VECTORS),),

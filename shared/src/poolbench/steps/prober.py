@@ -11,7 +11,7 @@ from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.readouts import READOUTS
 from poolbench.steps.base import KeyParams, Keys, Output, Step, given
-from poolbench.steps.common import NoParams
+from poolbench.steps.common import NoParams, SinkParams
 from poolbench.steps.roles import Cell, Named, OfConcept, OfLayer, OfSplit, OfStrategy, Role, Single, SplitCell
 
 PASSAGES = Role("passages/{split}", OfSplit)
@@ -39,8 +39,8 @@ Regularisations = Annotated[tuple[Regularisation, ...], Field(max_length=20)]
 Seeds = Annotated[tuple[Seed, ...], Field(max_length=100)]
 
 
-class ProbeParams(StrictModel):
-    """Parameters of `prober.probe`; each of them changes the figures.
+class ProbeParams(SinkParams):
+    """Parameters of `prober.probe`; each of them changes the figures. Strategies that read states leave out sinks here.
 
     Attributes:
         concept: Concept of the passages, for messages.
@@ -181,7 +181,7 @@ def _nested_inputs(_: ProbeParams, at: OfStrategy, inputs: Keys) -> Keys:
 
 PROBE = Step(
     "prober.probe",
-    3,
+    4,
     ProbeParams,
     inputs=(PASSAGES, VECTORS, SAE, COMPONENT),
     outputs=(

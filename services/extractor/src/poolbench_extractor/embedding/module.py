@@ -14,6 +14,7 @@ from torch import Tensor
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import ConfigError, InputError
 from poolbench.pooling.batch import Request
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.embedding.texts import text_id, words_of
@@ -42,6 +43,7 @@ class PoolingModule(Module):
         layer: int,
         *,
         include_bos: bool = False,
+        sinks: SinkRule = LEAVE_OUT,
         annotate: Annotate | None = None,
         on_failure: Literal["raise", "nan"] = "raise",
         max_length: int | None = None,
@@ -56,7 +58,7 @@ class PoolingModule(Module):
             raise ConfigError(f"on_failure is {on_failure!r}; allowed: raise, nan")
         self.model = decoder.model  # a submodule, so that `to` moves it and `device` finds it
         self.decoder, self.pooling, self.layer = decoder, pooling, layer
-        self.include_bos, self.on_failure = include_bos, on_failure
+        self.include_bos, self.sinks, self.on_failure = include_bos, sinks, on_failure
         self.annotate = annotate if pooling.strategy.reads_annotations else None
         self.max_seq_length = max_length
         self.num_truncated = 0
@@ -95,7 +97,10 @@ class PoolingModule(Module):
         passages = features["passages"]
         limits = BatchLimits(max_passages=len(passages))  # sentence-transformers chose the batch
         with torch.inference_mode(False):  # sentence-transformers turns it on, but S2 needs gradients
-            (table,) = extract_encoded(self.decoder, passages, {self.layer: [self.pooling]}, limits=limits).values()
+            tables = extract_encoded(
+                self.decoder, passages, {self.layer: [self.pooling]}, limits=limits, sinks=self.sinks
+            )
+        (table,) = tables.values()
         reasons = [reason for reason in table["reason"].to_pylist() if reason is not None]
         if reasons and self.on_failure == "raise":
             raise InputError(

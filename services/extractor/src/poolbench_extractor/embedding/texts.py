@@ -93,7 +93,7 @@ def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
 def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: PassageTexts) -> pa.Table:
     """Return VECTORS of the texts with metadata on their origin; raise LayerError if the model has no such layer."""
     layer = decoder.layer(request.layer)
-    reading = Reading(request.include_bos, request.max_length, request.limits())
+    reading = Reading(request.include_bos, request.add_bos, request.max_length, request.limits(), request.sink_rule)
     (table,) = extract(decoder, passages, {layer: [pooling]}, reading=reading).values()
     notes = {
         "model": request.model,
@@ -104,6 +104,8 @@ def embed(decoder: Decoder, request: EmbedRequest, pooling: Request, passages: P
         "params": json.dumps(pooling.params, sort_keys=True),
         "layer": str(layer),
         "include_bos": json.dumps(request.include_bos),
+        "add_bos": json.dumps(request.add_bos),
+        "sinks": request.sinks,
     }
     return table.drop_columns(["quoted"]).replace_schema_metadata(notes)
 
@@ -119,7 +121,7 @@ def as_stream(table: pa.Table) -> bytes:
 def as_json(table: pa.Table) -> dict[str, Any]:
     """Return a table of vectors as JSON: notes, and one list per column."""
     notes: dict[str, Any] = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
-    for name in ("layer", "strategy_version", "params", "include_bos"):
+    for name in ("layer", "strategy_version", "params", "include_bos", "add_bos"):
         notes[name] = json.loads(notes[name])
     columns = {f"{name}s" if name == "vector" else name: table[name].to_pylist() for name in table.column_names}
     columns["ids"] = columns.pop("passage_id")

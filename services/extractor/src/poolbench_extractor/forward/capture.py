@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from poolbench.errors import CellError
 from poolbench.pooling.signals import Signals, from_source
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.statuses import Status
 from poolbench_extractor.encode import Encoded
 from poolbench_extractor.forward import gradients
@@ -42,6 +43,8 @@ class Captured:
         states: Hidden states by layer, [B, T, D], on the layer's device.
         signals: Signals by layer and name, [B, T] or [B, H, T].
         refused: Per passage, why it has no signal of a name.
+        inflow: By layer, from the mask of tokens that count [B, T] to the attention inflow of every head [B, H, T];
+            only while the layer's block runs, whose output decides which tokens are sinks.
     """
 
     starts: list[int]
@@ -49,6 +52,7 @@ class Captured:
     states: dict[int, Tensor] = field(default_factory=dict)
     signals: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     refused: list[dict[str, CellError]] = field(init=False)
+    inflow: dict[int, Callable[[Tensor], Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.refused = [{} for _ in self.lengths]
@@ -78,6 +82,7 @@ def capture(
     layers: Sequence[int],
     *,
     signals: Mapping[int, Collection[str]] | None = None,
+    sinks: SinkRule = LEAVE_OUT,
     padding_side: str = "right",
 ) -> Captured:
     """Run the model on a batch up to the deepest of `layers`, or to its loss and back if a signal needs it.
@@ -86,6 +91,7 @@ def capture(
         batch: Passages that fit the model's window.
         layers: Blocks whose output is kept.
         signals: What strategies need at some of `layers`; names that the model does not give are ignored.
+        sinks: Which tokens the attention inflow leaves out, as it leaves out special tokens.
         padding_side: `right` or `left`; changes nothing but rounding.
 
     Returns:
@@ -96,13 +102,13 @@ def capture(
     refusal = gradients.obstacle(decoder) if by_loss else None
     if by_loss and refusal is None:
         try:
-            return _capture(decoder, batch, layers, needs, by_loss, padding_side)
+            return _capture(decoder, batch, layers, needs, by_loss, sinks, padding_side)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             refusal = CellError(Status.FAILED, f"{decoder.source} cannot be differentiated: {reason}", quoted=[reason])
-    captured = _capture(decoder, batch, layers, needs, {}, padding_side)
+    captured = _capture(decoder, batch, layers, needs, {}, sinks, padding_side)
     if refusal is not None:
         captured.refuse({name for names in by_loss.values() for name in names}, refusal)
     return captured
@@ -114,6 +120,7 @@ def _capture(
     layers: Sequence[int],
     needs: Mapping[int, Collection[str]],
     by_loss: Mapping[int, Collection[str]],
+    sinks: SinkRule,
     padding_side: str,
 ) -> Captured:
     inputs, captured, real_BT = _padded(decoder, batch, padding_side)
@@ -122,8 +129,9 @@ def _capture(
         stack.enter_context(torch.enable_grad() if by_loss else torch.inference_mode())
         for layer in layers:
             last = layer == max(layers) and not by_loss
-            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, last))
-        stack.enter_context(_watching_attention(decoder, needs, captured, real_BT))
+            finish = partial(_keep_inflow, captured, layer, needs.get(layer, ()), real_BT, sinks)
+            stack.enter_context(_keeping(decoder.blocks[layer], layer, captured, finish, last))
+        stack.enter_context(_watching_attention(decoder, needs, captured))
         if by_loss:
             _run_with_loss(decoder, inputs, batch, by_loss, captured)
         else:
@@ -175,9 +183,12 @@ def _padded(
 
 
 @contextmanager
-def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) -> Iterator[None]:
+def _keeping(
+    block: nn.Module, layer: int, captured: Captured, finish: Callable[[], None], deepest: bool
+) -> Iterator[None]:
     def keep(_module: nn.Module, _args: Any, output: Any) -> None:
         captured.states[layer] = (output[0] if isinstance(output, tuple) else output).detach()
+        finish()
         if deepest:
             raise _DeepEnoughError
 
@@ -189,24 +200,36 @@ def _keeping(block: nn.Module, layer: int, captured: Captured, deepest: bool) ->
 
 
 @contextmanager
-def _watching_attention(
-    decoder: Decoder, signals: Mapping[int, Collection[str]], captured: Captured, real_BT: Tensor
-) -> Iterator[None]:
+def _watching_attention(decoder: Decoder, signals: Mapping[int, Collection[str]], captured: Captured) -> Iterator[None]:
     watchers: dict[nn.Module, Any] = {}
     for layer, needs in signals.items():
         names = from_source("attention", needs)
         if names and not decoder.observed:
             captured.refuse(names, CellError(Status.FAILED, f"the attention of {decoder.source} cannot be observed"))
         elif names:
-            watch = partial(_keep_inflow, captured, layer, names, real_BT)
+            watch = partial(_remember_attention, captured, layer)
             watchers |= dict.fromkeys(decoder.blocks[layer].modules(), watch)
     with watching(watchers):
         yield
 
 
+def _remember_attention(captured: Captured, layer: int, query: Tensor, key: Tensor, **settings: Any) -> None:
+    captured.inflow[layer] = lambda counted_BT: attention_inflow(
+        query.detach(), key.detach(), counted_BT.to(query.device), **settings
+    )
+
+
 @torch.no_grad()
-def _keep_inflow(
-    captured: Captured, layer: int, names: Sequence[str], real_BT: Tensor, query: Tensor, key: Tensor, **settings: Any
-) -> None:
-    flow_BHT = attention_inflow(query, key, real_BT.to(query.device), **settings)
+def _keep_inflow(captured: Captured, layer: int, needs: Collection[str], real_BT: Tensor, sinks: SinkRule) -> None:
+    """Compute the inflow of a block that has run, over its real tokens without its sinks."""
+    inflow = captured.inflow.pop(layer, None)
+    if inflow is None:
+        return
+    counted_BT = real_BT
+    if sinks.leave_out:
+        norms_BT = captured.states[layer].float().norm(dim=-1).cpu().numpy()
+        found = [sinks.find(norms_T, real_T) for norms_T, real_T in zip(norms_BT, real_BT.numpy(), strict=True)]
+        counted_BT = real_BT & ~torch.from_numpy(np.stack(found))
+    flow_BHT = inflow(counted_BT)
+    names = from_source("attention", needs)
     captured.signals.setdefault(layer, {}).update({name: OF_INFLOW[name](flow_BHT) for name in names})

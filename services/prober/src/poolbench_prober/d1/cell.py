@@ -148,6 +148,17 @@ def common_fields(passages: Passages, vectors: PooledVectors, params: ProbeParam
     return counts | {"coverage": vectors.coverage, "seed": params.seed}
 
 
+def sink_measures(vectors: PooledVectors, fields: Mapping[str, Any]) -> list[Measure]:
+    """Return how many passages have attention sinks, and how many of them were left out; nothing where unknown."""
+    if vectors.sinks_n2 is None:
+        return []
+    found_n, left_out_n = vectors.sinks_n2.T
+    return [
+        Measure.of("sinks.passages", float((found_n > 0).mean()), **fields),
+        Measure.of("sinks.left_out", float(left_out_n.sum()), **fields),
+    ]
+
+
 def chosen(*readouts: Mapping[str, Any]) -> dict[str, Any]:
     """Return details of a measure: what each fold's readout chose; empty without readouts."""
     return {"readouts": [dict(found) for found in readouts]} if any(readouts) else {}

@@ -11,7 +11,7 @@ from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import NullParams, ProbeParams
 from poolbench.suites import Measure
-from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fields, score_rows
+from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fields, score_rows, sink_measures
 from poolbench_prober.d1.crossval import Directions, OutOfFold, direction_or_error
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import blank_seeds, domain_measures, seed_measures, test_split
@@ -64,7 +64,13 @@ def probe_cell(
         return _blank(error, design, params, cell.fields, sae)
     test_measures, test_scores = test_split(cell, view, fit, test)
     return CellResult(
-        measures=[*_train_measures(cell, found), *test_measures, *domain_measures(cell), *seed_measures(cell, found)],
+        measures=[
+            *_train_measures(cell, found),
+            *test_measures,
+            *domain_measures(cell),
+            *seed_measures(cell, found),
+            *sink_measures(train, cell.fields),
+        ],
         directions=_directions(cell, view, fit),
         scores=[*score_rows(cell.train, "train", cell.folds, found.probe_nK[:, 0]), *test_scores],
         readout=view.details,

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.errors import CellError, InputError
+from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench.statuses import Status
 from poolbench_prober.inputs.corpus import Passages
@@ -23,9 +24,14 @@ class TokenStates(PooledVectors):
 
     @classmethod
     def from_shards(
-        cls, shards: Iterable[pa.Table], passages: Passages, readout: str | None, max_bytes: int = MAX_BYTES
+        cls,
+        shards: Iterable[pa.Table],
+        passages: Passages,
+        readout: str | None,
+        sinks: SinkRule = LEAVE_OUT,
+        max_bytes: int = MAX_BYTES,
     ) -> Self:
-        """Return the states in `shards` in the order of `passages`, without special tokens.
+        """Return the states in `shards` in the order of `passages`, without special tokens and left-out sinks.
 
         Above `max_bytes`, no states are held, and every row has failed with that reason.
 
@@ -35,23 +41,29 @@ class TokenStates(PooledVectors):
         row_of = {passage_id: row for row, passage_id in enumerate(passages.ids)}
         matrix = np.full((len(row_of), 1), None, dtype=object)
         errors: list[CellError | None] = [None] * len(row_of)
-        num_bytes = 0
+        counts_n2, num_bytes = np.zeros((len(row_of), 2), dtype=np.int64), 0
         for kept in (kept for shard in shards for kept in read_states(shard)):
             row = row_of.pop(kept.passage_id, None)
             if row is None:
                 raise InputError(f"the kept states hold {kept.passage_id!r} twice, or it is no passage of the corpus")
-            matrix[row, 0], errors[row] = _real_states(kept)
+            matrix[row, 0], errors[row], counts_n2[row] = _real_states(kept, sinks)
             num_bytes += matrix[row, 0].nbytes
             if num_bytes > max_bytes:
                 return cls._too_large(len(errors), max_bytes, readout)
         if row_of:
             raise InputError(f"the kept states lack {len(row_of)} of {len(errors)} passages; keep them again")
-        return cls._of(matrix, errors, readout)
+        return cls._of(matrix, errors, readout, counts_n2)
 
     @classmethod
-    def _of(cls, matrix_n1: np.ndarray, errors: list[CellError | None], readout: str | None) -> Self:
+    def _of(
+        cls,
+        matrix_n1: np.ndarray,
+        errors: list[CellError | None],
+        readout: str | None,
+        counts_n2: np.ndarray | None = None,
+    ) -> Self:
         usable = np.array([error is None for error in errors])
-        return cls(matrix_n1, usable, usable, tuple(errors), 1, readout)
+        return cls(matrix_n1, usable, usable, tuple(errors), 1, readout, counts_n2)
 
     @classmethod
     def _too_large(cls, count: int, max_bytes: int, readout: str | None) -> Self:
@@ -72,15 +84,19 @@ class TokenStates(PooledVectors):
         return np.stack([h_TD.mean(axis=0, dtype=np.float64) for h_TD in self.matrix_nW[rows, 0]])
 
 
-def _real_states(kept: KeptPassage) -> tuple[np.ndarray, CellError | None]:
+def _real_states(kept: KeptPassage, sinks: SinkRule) -> tuple[np.ndarray, CellError | None, tuple[int, int]]:
+    """Return the states of the tokens that count, or why there are none; and how many sinks: found, left out."""
     nothing, name = np.empty((0, 1), np.float32), repr(kept.passage_id)
     if kept.hidden_TD is None:
-        return nothing, kept.error or CellError(Status.FAILED, f"no states of passage {name}", quoted=[name])
+        error = CellError(Status.FAILED, f"no states of passage {name}", quoted=[name])
+        return nothing, kept.error or error, (0, 0)
     if kept.special is None:
         raise InputError(f"the kept states of passage {kept.passage_id!r} do not say which tokens are special")
     h_TD = kept.hidden_TD[~kept.special]
     if not len(h_TD):
-        return nothing, CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name])
+        return nothing, CellError(Status.FAILED, f"passage {name} has no real token", quoted=[name]), (0, 0)
     if not np.isfinite(h_TD).all():
-        return nothing, CellError(Status.NON_FINITE, "hidden states hold NaN or infinity")
-    return h_TD, None
+        return nothing, CellError(Status.NON_FINITE, "hidden states hold NaN or infinity"), (0, 0)
+    found_T = sinks.find(np.linalg.norm(h_TD, axis=1), np.ones(len(h_TD), dtype=bool))
+    left_out_T = found_T & sinks.leave_out
+    return h_TD[~left_out_T], None, (int(found_T.sum()), int(left_out_T.sum()))

@@ -19,6 +19,8 @@ from poolbench.statuses import Status
 MIN_COVERAGE = 0.5
 MAX_CLASS_GAP = 0.05
 MIN_USABLE = 0.9
+#: Columns of VECTORS on attention sinks; those of older versions lack them.
+SINK_COLUMNS = ("num_sinks", "num_left_out")
 #: Variance between passages over mean squared norm, below which the vectors are the same vector.
 COLLAPSED_RATIO = 1e-8
 
@@ -42,6 +44,7 @@ class PooledVectors:
         errors: Why each row has no vector, where the pooler or extractor gave a reason.
         num_parts: Parts P of a row, which a readout combines into one vector.
         readout: Id of that readout; None where the rows are vectors.
+        sinks_n2: Attention sinks of each passage, and how many of them were left out [n, 2]; None if unknown.
     """
 
     matrix_nW: np.ndarray
@@ -50,6 +53,7 @@ class PooledVectors:
     errors: tuple[CellError | None, ...]
     num_parts: int = 1
     readout: str | None = None
+    sinks_n2: np.ndarray | None = None
 
     @classmethod
     def from_table(cls, table: pa.Table, passages: Identified) -> Self:
@@ -68,7 +72,10 @@ class PooledVectors:
         applied = np.array([value is True for value in table["applied"].to_pylist()])  # null counts as not
         rows = table.select([name for name in ERROR_COLUMNS if name in table.column_names]).to_pylist()
         errors = tuple(error_of(row) if row["status"] not in (None, Status.OK) else None for row in rows)
-        return cls(matrix, _finite_rows(matrix), applied, errors, num_parts, readout)
+        sinks = None
+        if set(SINK_COLUMNS) <= set(table.column_names):
+            sinks = np.stack([table[name].to_numpy() for name in SINK_COLUMNS], axis=1)
+        return cls(matrix, _finite_rows(matrix), applied, errors, num_parts, readout, sinks)
 
     @classmethod
     def from_matrix(cls, matrix_nD: np.ndarray) -> Self:
