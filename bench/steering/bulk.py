@@ -122,7 +122,7 @@ def measure_bulk(steerer: SteererService, mean_norm: float, width: int, num_laye
 
 def _write_inputs(artifacts: Artifacts, bulk: Bulk, mean_norm: float, width: int, layer: int) -> None:
     artifacts.write_table("prompts", load_openings("neutral-54", bulk.num_openings))
-    row = {"layer": layer, "mean_residual_norm": mean_norm, "num_tokens": 1}
+    row = {"layer": layer, "median_residual_norm": mean_norm, "num_tokens": 1}
     artifacts.write_table("calibration", table_from_rows([row], CALIBRATION))
     vectors = unit_vectors(np.random.default_rng(0), bulk.num_strategies, width)
     for name, vector in zip(bulk.names, vectors, strict=True):

@@ -60,7 +60,7 @@ def steering() -> Iterator[Case]:
         edit = {**spread, "positions": positions}
         yield post("overflow positions", "/steerer/generate", {"prompts": ["x y z"], "max_tokens": 9, "steering": edit})
     for operation in ("add_preserving_norm", "clamp", "erase", "add"):
-        for unit in ({"alpha": 1e8}, {"strength": 1e30}, {"strength": 1e8, "mean_residual_norm": 1e300}):
+        for unit in ({"alpha": 1e8}, {"strength": 1e30}, {"strength": 1e8, "residual_norm": 1e300}):
             edit = {"vector": vectors["1e31"], "layer": 1, "operation": operation, **unit}
             asked = {"prompts": ["x", "y"], "max_tokens": 12, "steering": edit}
             yield post(f"overflow {operation}", "/steerer/generate", asked, refused=False)

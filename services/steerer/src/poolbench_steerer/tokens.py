@@ -13,9 +13,9 @@ from cachetools import LRUCache, cached
 from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.errors import ModelError
+from poolbench.errors import ConfigError, ModelError
 
-_LOADED: LRUCache[ModelRef, Tokens] = LRUCache(2)
+_LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
 _LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 
@@ -23,8 +23,11 @@ _LOADERS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
 class Tokens:
     """The tokenizer of one model."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, *, add_bos: bool = False) -> None:
+        """Take a tokenizer; raise ConfigError if a BOS is to be added and it defines none."""
+        if add_bos and tokenizer.bos_token_id is None:
+            raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
+        self._tokenizer, self._bos = tokenizer, tokenizer.bos_token_id if add_bos else None
         self._names: dict[int, str] = {}
 
     @property
@@ -47,8 +50,9 @@ class Tokens:
         return next((index for index, token in enumerate(ids) if token not in special), len(ids))
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return token ids with the special tokens that the tokenizer adds (BOS, where there is one)."""
-        return tuple(self._tokenizer(text)["input_ids"])
+        """Return token ids with the special tokens that the tokenizer adds, and the BOS if it is to be added."""
+        ids = tuple(self._tokenizer(text)["input_ids"])
+        return ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids)
 
     def encode_plain(self, text: str) -> tuple[int, ...]:
         """Return token ids without special tokens, for what follows a prefix."""
@@ -70,30 +74,30 @@ class Tokens:
         return self._names[token_id]
 
 
-@cached(_LOADED, key=lambda model, **_: model, lock=_LOCK)
-def tokens_of(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
+@cached(_LOADED, key=lambda model, add_bos=False, **_: (model, add_bos), lock=_LOCK)
+def tokens_of(model: ModelRef, *, add_bos: bool = False, trust_remote_code: bool = False) -> Tokens:
     """Return the tokenizer of a model, loaded once; raise ModelError when it has none."""
-    return _load(model, trust_remote_code)
+    return _load(model, add_bos, trust_remote_code)
 
 
 async def loaded_tokens(model: ModelRef, *, trust_remote_code: bool = False) -> Tokens:
     """Return the same in an event loop. Slow loads, such as those of unknown names, delay no other request."""
     with _LOCK:
-        tokens = _LOADED.get(model)
+        tokens = _LOADED.get((model, False))
     if tokens is not None:
         return tokens
     load = partial(tokens_of, model, trust_remote_code=trust_remote_code)
     return await asyncio.get_running_loop().run_in_executor(_LOADERS, load)
 
 
-def _load(model: ModelRef, trust_remote_code: bool) -> Tokens:
+def _load(model: ModelRef, add_bos: bool, trust_remote_code: bool) -> Tokens:
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             model.source, revision=None if model.is_local else model.revision, trust_remote_code=trust_remote_code
         )
     except Exception as error:  # of whichever package reads this kind of tokenizer
         raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
-    return Tokens(tokenizer)
+    return Tokens(tokenizer, add_bos=add_bos)
 
 
 def repeated_4grams(token_ids: Sequence[int]) -> float | None:

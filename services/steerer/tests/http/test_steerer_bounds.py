@@ -57,7 +57,7 @@ def steering(verb: str, body: dict[str, Any]) -> Iterator[Case]:
     for field in ("layer", "positions"):
         for value in (*HUGE, True, 0.5):
             yield verb, body | {"steering": EDIT | {field: value}}, field
-    for field in ("alpha", "strength", "mean_residual_norm"):
+    for field in ("alpha", "strength", "residual_norm"):
         for value in (1e9, -1e9, float("inf"), float("nan"), True, 10**400):
             yield verb, body | {"steering": {"vector_id": "a", "layer": 2, field: value}}, field
     yield verb, body | {"steering": EDIT | {"vector": [1.0, True]}}, "vector.1"

@@ -27,7 +27,7 @@ def steering(http: Any, tiny_model: Path, unit_vectors: np.ndarray) -> dict[str,
     ids = http.post("/vectors", json=body).json()["vector_ids"]
     edits = [
         {"vector_id": ids[0], "layer": 2, "alpha": STRONG},
-        {"vector_id": ids[1], "layer": 4, "strength": -0.5, "mean_residual_norm": STRONG},
+        {"vector_id": ids[1], "layer": 4, "strength": -0.5, "residual_norm": STRONG},
     ]
     return {"edits": edits, "positions": "generated"}
 

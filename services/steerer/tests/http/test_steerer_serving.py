@@ -191,7 +191,7 @@ def test_a_full_bank_and_a_huge_body_are_refused(http, host, tiny_model, monkeyp
         ({"operation": "erase", "alpha": 101}, 400, "strength"),
         ({"vector": [1e-30] * 256}, 422, "no_effect"),
         ({"vector": [1e-9] * 256, "alpha": 1e-9}, 422, "no_effect"),
-        ({"alpha": None, "strength": 1e7, "mean_residual_norm": 100.0}, 400, "strength"),
+        ({"alpha": None, "strength": 1e7, "residual_norm": 100.0}, 400, "strength"),
         ({"operation": "double"}, 422, "input"),
         ({"positions": "some"}, 422, "input"),
         ({"positions": -1}, 422, "input"),

@@ -64,7 +64,7 @@ def test_a_sampled_text_is_the_same_alone_and_among_others(
     openings = [{"prompt_id": f"p{n}", "text": text} for n, text in enumerate(["The river runs", "Nobody saw", "If"])]
     store.write_table("few", table_from_rows(openings[1:2], PROMPTS))
     store.write_table("many", table_from_rows(openings, PROMPTS))
-    norms = [{"layer": 2, "mean_residual_norm": 50.0, "num_tokens": 9}]
+    norms = [{"layer": 2, "median_residual_norm": 50.0, "num_tokens": 9}]
     store.write_table("calibration", table_from_rows(norms, CALIBRATION))
     rows = [{"direction_id": f"C{n}", "vector": unit_vectors[n].tolist(), "raw_norm": 1.0} for n in range(1, 4)]
     store.write_table("a1", table_from_rows(rows, directions_schema(unit_vectors.shape[1])))

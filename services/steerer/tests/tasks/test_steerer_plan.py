@@ -63,7 +63,7 @@ def test_the_id_of_a_text_stays_when_its_vector_is_computed_again():
 
 
 def test_the_norm_of_an_uncalibrated_layer_is_an_error():
-    rows = [{"layer": 2, "mean_residual_norm": 7.5, "num_tokens": 10}]
+    rows = [{"layer": 2, "median_residual_norm": 7.5, "num_tokens": 10}]
     calibration = table_from_rows(rows, CALIBRATION)
     assert residual_norm(calibration, 2) == 7.5
     with pytest.raises(LayerError, match="no layer 3; it has 2"):

@@ -34,7 +34,7 @@ def artifacts(tmp_path: Path, unit_vectors: np.ndarray) -> Artifacts:
     """A store with prompts, calibration and two direction artifacts (C1, C3; two nulls and a null row)."""
     store = Artifacts(open_store(str(tmp_path / "store")))
     store.write_table("prompts", rows([{"prompt_id": f"p{i}", "text": t} for i, t in enumerate(OPENINGS)], PROMPTS))
-    norms = [{"layer": layer, "mean_residual_norm": 50.0 + layer, "num_tokens": 9} for layer in range(6)]
+    norms = [{"layer": layer, "median_residual_norm": 50.0 + layer, "num_tokens": 9} for layer in range(6)]
     store.write_table("calibration", rows(norms, CALIBRATION))
     schema = directions_schema(unit_vectors.shape[1])
     store.write_table("a1", rows([direction("C1", unit_vectors[0]), direction("C3", unit_vectors[1])], schema))

@@ -1,4 +1,4 @@
-"""The unit of relative strengths for ad-hoc requests: mean residual norms on the calibration texts.
+"""The unit of relative strengths for ad-hoc requests: median residual norms on the calibration texts.
 
 Queue tasks take the extractor's calibration table instead; the definition is the same, real tokens only.
 """
@@ -13,9 +13,9 @@ from poolbench_steerer.tokens import Tokens
 
 
 async def measure_norms(engine: SteeringEngine, tokens: Tokens) -> list[float]:
-    """Return mean residual norms in an engine without other work; raise InputError unless it runs eagerly."""
+    """Return median residual norms in an engine without other work; raise InputError unless it runs eagerly."""
     if not engine.eager:
-        raise InputError("this engine does not run eagerly: give mean_residual_norm with strength, or alpha")
+        raise InputError("this engine does not run eagerly: give residual_norm with strength, or alpha")
     texts = load_calibration().column("text").to_pylist()
     num_special = tokens.num_leading_special
     encoded = [tokens.encode(text)[: engine.limits.window - 2] for text in texts]
@@ -24,5 +24,5 @@ async def measure_norms(engine: SteeringEngine, tokens: Tokens) -> list[float]:
     try:
         await engine.generate([GenerationRequest(ids, max_tokens=1) for ids in encoded])
     finally:
-        (sums,) = await engine.llm.collective_rpc("steering_tap_off")
-    return [total / count for total, count in sums]
+        (medians,) = await engine.llm.collective_rpc("steering_tap_off")
+    return list(medians)

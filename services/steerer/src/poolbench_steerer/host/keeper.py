@@ -62,7 +62,7 @@ class EngineKeeper:
         return await retry_on_engine_death(model, self._config, attempt, self._is_dead)
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Return mean residual norm after every block, measured once; other jobs wait meanwhile."""
+        """Return the median residual norm after every block, measured once; other jobs wait meanwhile."""
         return await retry_on_engine_death(model, self._config, lambda: self._measure_norms(model), self._is_dead)
 
     async def unload(self) -> None:

@@ -25,8 +25,8 @@ Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
 class EditBody(RequestBody):
     """One edit: a vector at a layer.
 
-    `alpha` is the coefficient itself; `strength` is in mean residual norms of the layer, which are
-    measured on the calibration texts unless `mean_residual_norm` is given. `erase` needs neither: there
+    `alpha` is the coefficient itself; `strength` is in median residual norms of the layer, which are
+    measured on the calibration texts unless `residual_norm` is given. `erase` needs neither: there
     `alpha` is the share of the projection that goes, 1 if it is left out.
     """
 
@@ -35,7 +35,7 @@ class EditBody(RequestBody):
     layer: int = Field(ge=0, lt=MAX_LAYERS)
     alpha: Coefficient | None = None
     strength: Coefficient | None = None
-    mean_residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
+    residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
     operation: Operation = "add"
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None)
     """Return the alpha of strength 1 for every edit; 1 where none is needed."""
     edits = body.edits if body is not None else []
     measured: list[float] = []
-    if any(edit.strength is not None and edit.mean_residual_norm is None for edit in edits):
+    if any(edit.strength is not None and edit.residual_norm is None for edit in edits):
         measured = await host.residual_norms(model)
     return [_unit(edit, measured) for edit in edits]
 
@@ -96,8 +96,8 @@ async def resolve(engine: SteeringEngine, body: SteeringBody | None, units: list
 def _unit(edit: EditBody, measured: list[float]) -> float:
     if edit.strength is None:
         return 1.0
-    if edit.mean_residual_norm is not None:
-        return edit.mean_residual_norm
+    if edit.residual_norm is not None:
+        return edit.residual_norm
     # A layer that does not exist is refused with a better message where the steering is made.
     return measured[edit.layer] if 0 <= edit.layer < len(measured) else 1.0
 
@@ -108,7 +108,7 @@ def _alpha(edit: EditBody, unit: float) -> float:
     if not math.isfinite(alpha) or abs(alpha) > MAX_ALPHA:
         raise StrengthError(
             f"steering coefficient {alpha} at layer {edit.layer} is not finite or beyond {MAX_ALPHA:.0e}; "
-            "useful ones are below the layer's mean residual norm"
+            "useful ones are below the layer's median residual norm"
         )
     return alpha
 

@@ -40,7 +40,7 @@ class Edit:
         if not math.isfinite(self.alpha) or abs(self.alpha) > MAX_ALPHA:
             raise InputError(
                 f"steering coefficient must be finite and at most {MAX_ALPHA:.0e} in size, got {self.alpha}; "
-                "useful ones are below the layer's mean residual norm"
+                "useful ones are below the layer's median residual norm"
             )
 
     @property

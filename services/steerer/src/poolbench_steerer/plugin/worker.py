@@ -117,11 +117,11 @@ class SteeringWorkerMixin:
         return torch.log_softmax(logits[0].float(), dim=-1).tolist()
 
     def steering_tap_on(self, first_position: int) -> None:
-        """Begin to sum the residual norms of tokens from `first_position` of their request on."""
+        """Begin to keep the residual norms of tokens from `first_position` of their request on."""
         self._tap = NormTap(self._blocks, self.steering, first_position)
 
-    def steering_tap_off(self) -> list[tuple[float, int]]:
-        """End the sums; return (sum of norms, number of tokens) by layer."""
+    def steering_tap_off(self) -> list[float]:
+        """End it; return the median norm by layer."""
         return self._tap.close()
 
 
@@ -174,20 +174,19 @@ def end_with_owner(interval_s: float = 1.0) -> None:
 
 
 class NormTap:
-    """Sums residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
+    """Keeps residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
 
     def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
         self._state = state
         self._first_position = first_position
-        self._sums = [0.0] * len(blocks)
-        self._counts = [0] * len(blocks)
+        self._norms: list[list[torch.Tensor]] = [[] for _ in blocks]
         self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
 
-    def close(self) -> list[tuple[float, int]]:
-        """End the measurement; returns (sum of norms, number of tokens) by layer."""
+    def close(self) -> list[float]:
+        """End the measurement; return the median norm by layer."""
         for handle in self._handles:
             handle.remove()
-        return list(zip(self._sums, self._counts, strict=True))
+        return [float(np.median(torch.cat(norms).numpy())) for norms in self._norms]
 
     def _hook(self, layer: int) -> Any:
         def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
@@ -196,7 +195,6 @@ class NormTap:
             real = stream.view(-1, stream.shape[-1])[: len(positions)][
                 (positions >= self._first_position).to(stream.device)
             ]
-            self._sums[layer] += float(real.float().norm(dim=-1).double().sum())
-            self._counts[layer] += len(real)
+            self._norms[layer].append(real.float().norm(dim=-1).double().cpu())
 
         return hook

@@ -49,7 +49,7 @@ def generate(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Generate every direction, strength and prompt of the task at once in the engine."""
     params = GENERATE.params_of(task)
     model = params.reference()
-    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
     batches = _plan(params, task, io, tokens)
     planned = [text for batch in batches for text in batch.planned]
     vectors = [direction.vector for batch in batches for direction in batch.directions]
@@ -78,7 +78,7 @@ def continue_passages(host: EngineHost, task: Task, io: TaskIO) -> None:
     """Write unsteered continuations of the first halves of passages."""
     params = CONTINUE.params_of(task)
     model = params.reference()
-    tokens = tokens_of(model, trust_remote_code=host.config.trust_remote_code)
+    tokens = tokens_of(model, add_bos=params.add_bos, trust_remote_code=host.config.trust_remote_code)
     prompts = []
     passages = plan.choose_passages(io.table(PASSAGES()), params.num_passages)
     require_affordable(len(passages), params.max_tokens)

@@ -87,11 +87,11 @@ def choose_directions(
 
 
 def residual_norm(calibration: pa.Table, layer: int) -> float:
-    """Return the mean residual norm at a layer; raise LayerError when the layer was not calibrated."""
+    """Return the median residual norm at a layer; raise LayerError when the layer was not calibrated."""
     layers = calibration.column("layer").to_pylist()
     if layer not in layers:
         raise LayerError(f"the calibration has no layer {layer}; it has {', '.join(map(str, layers))}")
-    return float(calibration.column("mean_residual_norm")[layers.index(layer)].as_py())
+    return float(calibration.column("median_residual_norm")[layers.index(layer)].as_py())
 
 
 def plan_texts(
