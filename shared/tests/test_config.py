@@ -9,6 +9,8 @@ import pytest
 
 from poolbench.config import BUDGETS, RunConfig, load_run_config, read_assignments, resolve_layers, resolve_model
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
+from poolbench.pooling.registry import strategies_of
+from poolbench.pooling.signals import from_source
 
 
 def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
@@ -132,3 +134,15 @@ def test_a_wrong_single_setting_is_named(text: str, error: type, expected: str) 
 def test_a_single_setting_is_given_once() -> None:
     with pytest.raises(ConfigError, match="--set seed is given twice"):
         _set("seed=1", "seed=2")
+
+
+def test_the_small_preset_has_the_cards_strategies_without_a_backward_pass() -> None:
+    card = [spec for spec in strategies_of("card") if not spec.on_request and not from_source("loss", spec.needs)]
+    assert [spec.id for spec in card] == list(load_run_config(None, {"preset": "small"}).strategies or ())
+
+
+def test_the_published_protocol_includes_sinks_by_default() -> None:
+    assert RunConfig().sink_settings == {}
+    assert RunConfig(protocol="published").sink_settings == {"sinks": "include"}
+    assert RunConfig(protocol="published", sinks="exclude").sink_settings == {}
+    assert RunConfig(sink_ratio=5.0).sink_settings == {"sink_ratio": 5.0}

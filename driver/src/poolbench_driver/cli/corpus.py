@@ -11,7 +11,7 @@ app = typer.Typer(help="Build, validate, import and export passages.", no_args_i
 
 Concepts = Annotated[str | None, typer.Option(help="Comma-separated concept ids; default: all there are.")]
 Output = Annotated[Path, typer.Argument(help="Folder to write the JSONL files to.")]
-BudgetName = Annotated[str, typer.Option(help="Sizes: demo, card or full.")]
+BudgetName = Annotated[str, typer.Option(help="Sizes: demo, small, card or full.")]
 
 
 @app.command()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def run(
     config: Annotated[Path | None, typer.Argument(help="YAML with the run's settings.")] = None,
-    preset: Annotated[str | None, typer.Option(help="demo, card or full.")] = None,
+    preset: Annotated[str | None, typer.Option(help="demo, small, card or full.")] = None,
     suite: Annotated[str | None, typer.Option(help="poolbench, or planted: check the strategies themselves.")] = None,
     protocol: Annotated[str | None, typer.Option(help="corrected; published adds the reference's own figures.")] = None,
     model: Annotated[

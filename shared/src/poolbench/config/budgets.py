@@ -73,6 +73,19 @@ BUDGETS: dict[str, Budget] = {
             num_continuations=200,
         ),
         Budget(
+            name="small",
+            num_train=160,
+            num_test=120,
+            num_scorer=400,
+            # From a dose that a text hardly shows to one that breaks it, in a pretrained model at half its depth.
+            strengths=(0.25, 0.5, 1.0),
+            null_strengths=(0.25, 0.5),
+            reference_strength=0.5,
+            num_openings=12,
+            max_tokens=40,
+            num_continuations=120,
+        ),
+        Budget(
             name="card", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,
             num_openings=10, max_tokens=200,
         ),

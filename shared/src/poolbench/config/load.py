@@ -41,10 +41,20 @@ SCORERS: dict[str, dict[str, Any]] = {
     "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
 }
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
+#: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
+SMALL_MODEL = "smollm2-135m"
+SMALL_CONCEPTS = ("narrative", "code_docs", "imdb_sentiment")
+SMALL_DEPTHS = (0.5, 0.75)
+#: The card's strategies without those that need a backward pass, or a vector of every head.
+FORWARD_STRATEGIES = (
+    "P1_last_token", "P2_first_token", "A1_mean", "A2_max", "A3_min", "A4_norm_weighted", "W1_first_k", "W2_last_k",
+    "W3_middle_k", "W4_hierarchical", "S1_attention", "L1_pos_filtered", "L2_dependency_rel", "L3_entity", "L4_clause",
+    "L5_keyword", "L6_sentence",
+)  # fmt: skip
 
 
 def preset(name: str) -> dict[str, Any]:
-    """Return the run settings of a named preset (`demo`, `card`, `full`) as values for RunConfig."""
+    """Return the run settings of a named preset (`demo`, `small`, `card`, `full`) as values for RunConfig."""
     if not isinstance(name, str) or name not in BUDGETS:
         raise UnknownNameError("preset", str(name), BUDGETS)
     settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
@@ -53,6 +63,15 @@ def preset(name: str) -> dict[str, Any]:
             "concepts": list(DEMO_CONCEPTS),
             "steering_layer": DEMO_STEERING_DEPTH,
             "steering": {"temperature": DEMO_TEMPERATURE},
+            "scorer_mode": "head",
+            "scorer_layers": DEMO_SCORER_LAYERS,
+        }
+    if name == "small":
+        settings |= {
+            "model": SMALL_MODEL,
+            "concepts": list(SMALL_CONCEPTS),
+            "strategies": list(FORWARD_STRATEGIES),
+            "layers": list(SMALL_DEPTHS),
             "scorer_mode": "head",
             "scorer_layers": DEMO_SCORER_LAYERS,
         }
