@@ -43,7 +43,7 @@ SCORERS: dict[str, dict[str, Any]] = {
 DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
 #: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
 SMALL_MODEL = "smollm2-135m"
-SMALL_CONCEPTS = ("narrative", "code_docs", "imdb_sentiment")
+SMALL_CONCEPTS = ("numerical_precision", "bureaucratic", "academic_tone")
 SMALL_DEPTHS = (0.5, 0.75)
 #: The card's strategies without those that need a backward pass, or a vector of every head.
 FORWARD_STRATEGIES = (
