@@ -41,11 +41,13 @@ def embed(
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.runtime.folders import list_folder
     from poolbench_driver.adhoc.embedding import replacing, writer_of
+    from poolbench_driver.models import obtain
 
     write, spec = writer_of(output), _strategy(strategy, params)
     if padding_side not in SIDES:
         raise ConfigError(f"padding side {padding_side!r} is unknown; allowed: {', '.join(SIDES)}")
     lines = read_lines(input_)
+    obtain(model)
     settings: dict[str, Any] = {
         "model": list_folder(model),
         "strategy": strategy,
