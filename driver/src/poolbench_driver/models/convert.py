@@ -28,8 +28,11 @@ def convert(gguf: Path, target: Path, shape: tuple[int, int], say: Callable[[str
         ModelError: The file cannot be read, or holds a model of another architecture or shape, or no chat template.
     """
     say("loading Transformers")
-    import transformers
-
+    try:
+        import gguf as _  # Transformers reads GGUF by it
+        import transformers
+    except ImportError as error:
+        raise ModelError(f"{error.name} is not installed, and a conversion needs it: run `make install`") from None
     transformers.utils.logging.disable_progress_bar()
     source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     say("reading the configuration and the tokenizer")
@@ -63,7 +66,7 @@ def _require_shape(gguf: Path, config: Any, shape: tuple[int, int]) -> None:
     found = config.num_hidden_layers, config.hidden_size
     if found != shape:
         raise ModelError(
-            f"{gguf.name} has {found[0]} blocks of width {found[1]}; {shape[0]} of width {shape[1]} expected"
+            f"{gguf.name} has {found[0]} blocks of width {found[1]}; {shape[0]} of width {shape[1]} are expected"
         )
 
 
