@@ -29,7 +29,7 @@ def convert(gguf: Path, target: Path, shape: tuple[int, int], say: Callable[[str
     """
     say("loading Transformers")
     try:
-        import gguf as _  # Transformers reads GGUF by it
+        import gguf as _  # noqa: F401 - Transformers reads GGUF by it
         import transformers
     except ImportError as error:
         raise ModelError(f"{error.name} is not installed, and a conversion needs it: run `make install`") from None
