@@ -14,6 +14,7 @@ import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import pytest
@@ -144,6 +145,7 @@ def test_pip_refuses_another_file_of_the_name(tmp_path: Path, monkeypatch: pytes
 SLOW = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from poolbench_driver.models import made
 
 def convert(weights, target, *_):
@@ -224,3 +226,13 @@ def test_only_the_local_cluster_can_use_what_is_made_here(state: Path, monkeypat
     fill(made_folder(MODEL))
     obtain(MODEL)
     shutil.rmtree(made_folder(MODEL))
+
+
+def test_a_dry_run_counts_an_absent_model_and_makes_nothing(environment: dict[str, str], driver: Any) -> None:
+    ended = driver(environment, "run", "--model", MODEL, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert (
+        "note: model smollm2-135m is not here yet; a run on a local cluster fetches and converts it first"
+        in ended.stdout + ended.stderr
+    )
+    assert not made_folder(MODEL).parent.exists()

