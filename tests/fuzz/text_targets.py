@@ -24,7 +24,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path, seal
 from poolbench_driver.adhoc.texts import read_lines
-from poolbench_driver.models import _local_shape
+from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.run.outcomes import DamagedRecordError, read_failure
 from poolbench_scorer.models.shelf import pointers

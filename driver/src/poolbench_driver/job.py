@@ -22,7 +22,7 @@ from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.estimate.order import chains_of
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
-from poolbench_driver.models import ModelInfo, annotator_version, describe_model
+from poolbench_driver.models import ModelInfo, annotator_version, describe_model, obtain
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
 from poolbench_driver.records import Publisher
@@ -171,6 +171,7 @@ def _planned(
     if is_imported(config.model):
         model = imported_model(config, session.artifacts)
     elif model is None:
+        obtain(config.model)
         model = describe_model(config, session.services)
     concepts = [CONCEPTS.get(name) for name in config.concepts]
     require_one_kind(config, concepts)

@@ -63,10 +63,19 @@ def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, Mode
         try:
             model = describe_model(config, session.services)
         except PoolbenchError as error:
-            resolved = ModelRef(ref.id, ref.source, config.model_revision, config.dtype or ref.dtype, ref.summary)
+            revision = config.model_revision or ref.revision
+            resolved = ModelRef(ref.id, ref.source, revision, config.dtype or ref.dtype, ref.summary)
             model = ModelInfo(resolved, *ref.shape)
-            found = [Missing(f"{ref.source} ({error})", "make it available to the extractor, or use --model demo")]
+            found = [_absent(ref, error)]
     return counted, model, found
+
+
+def _absent(ref: ModelRef, error: PoolbenchError) -> Missing:
+    if ref.is_made:
+        return Missing(
+            f"model {ref.id} is not here yet", "a run on a local cluster fetches and converts it first", stops=False
+        )
+    return Missing(f"{ref.source} ({error})", "make it available to the extractor, or use --model demo")
 
 
 def _passages(config: RunConfig) -> list[Missing]:

@@ -26,6 +26,7 @@ from poolbench_driver.cli import (
     export,
     importing,
     listing,
+    model,
     planning,
     reproduce,
     run,
@@ -44,7 +45,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for module in (run, runs, status, attach, comparing, reproduce, planning, listing, embed, adhoc, steer, upkeep, doctor):
+for module in (
+    *(run, runs, status, attach, comparing, reproduce, planning, listing, model, embed, adhoc, steer, upkeep, doctor),
+):
     for command in module.COMMANDS:
         app.command()(command)
 app.add_typer(corpus.app, name="corpus")

@@ -43,12 +43,14 @@ def embed(
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.runtime.folders import list_folder
     from poolbench_driver.adhoc.embedding import replacing, writer_of
+    from poolbench_driver.models import obtain
 
     write, spec = writer_of(output), _strategy(strategy, params)
     for name, value, allowed in (("padding side", padding_side, SIDES), ("sinks", sinks, SINKS)):
         if value not in allowed:
             raise ConfigError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")
     lines = read_lines(input_)
+    obtain(model)
     settings: dict[str, Any] = {
         "model": list_folder(model),
         "strategy": strategy,

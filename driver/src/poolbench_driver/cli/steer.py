@@ -48,6 +48,7 @@ def steer(
     """Continue prompts under steering vectors, with a receipt for every text."""
     from poolbench.runtime.folders import list_folder
     from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.models import obtain
 
     texts = [*(prompts or []), *(read_texts(input_) if input_ is not None else [])]
     if not texts:
@@ -63,6 +64,7 @@ def steer(
         first = int(positions) if positions.isdecimal() else positions
         body["steering"] = {"edits": edits, "positions": first}
     services = open_session().services
+    obtain(model)
     if as_json:
         answer = services.post("steerer", "v1/completions", body)
         typer.echo(json.dumps(answer_rows(texts, answer), indent=1, ensure_ascii=False))

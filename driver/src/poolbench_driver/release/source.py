@@ -22,6 +22,7 @@ from poolbench_driver.rundir import RunFolder
 #: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
 MODEL_LICENCES = {
     "demo": "apache-2.0",
+    "smollm2-135m": "apache-2.0",
     "llama-3.1-8b": "llama3.1",
     "gemma-2-9b": "gemma",
     "mistral-7b-v0.3": "apache-2.0",

@@ -6,14 +6,17 @@ from poolbench.config.budgets import BUDGETS
 from poolbench.config.concept import ConceptSettings
 from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config, read_yaml
 from poolbench.config.models import (
+    CONVERSION_FILE,
     MODEL_PRESETS,
     ModelRef,
     asset_path,
     assets_folder,
+    files_revision,
     folder_revision,
     is_hub_id,
     layer_at_depth,
     local_folder,
+    made_folder,
     resolve_layers,
     resolve_model,
 )
@@ -21,6 +24,7 @@ from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 
 __all__ = [
     "BUDGETS",
+    "CONVERSION_FILE",
     "MODEL_PRESETS",
     "PUBLISHED_CORPUS",
     "SCORERS",
@@ -33,11 +37,13 @@ __all__ = [
     "StrictModel",
     "asset_path",
     "assets_folder",
+    "files_revision",
     "folder_revision",
     "is_hub_id",
     "layer_at_depth",
     "load_run_config",
     "local_folder",
+    "made_folder",
     "read_assignments",
     "read_yaml",
     "resolve_layers",

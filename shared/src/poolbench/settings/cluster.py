@@ -15,6 +15,7 @@ def _split(paths: object) -> object:
     return [path for path in paths.split(os.pathsep) if path] if isinstance(paths, str) else paths
 
 
+STATE_FOLDER = ".poolbench"
 Gib = Annotated[float, Field(ge=0, lt=2**20, allow_inf_nan=False)]
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 
@@ -57,6 +58,17 @@ class PlaceSettings(Settings):
         "folder of [files named like these variables](#secrets-as-files)",
         unset="`/run/secrets` if it exists",
     )
+
+
+def state_folder() -> Path:
+    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
+    if named := PlaceSettings.load().state:
+        return named.expanduser().resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / STATE_FOLDER).is_dir():
+            return folder / STATE_FOLDER
+    return here / STATE_FOLDER
 
 
 class BrokerSettings(Settings):

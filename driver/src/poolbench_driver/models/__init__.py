@@ -1,0 +1,9 @@
+"""Models: what planning needs to know of one, and those that are fetched and converted on this machine.
+
+Nothing here imports Transformers before a conversion begins.
+"""
+
+from poolbench_driver.models.describe import ASSETS, ModelInfo, StatesKeys, annotator_version, describe_model
+from poolbench_driver.models.made import make_model, obtain
+
+__all__ = ["ASSETS", "ModelInfo", "StatesKeys", "annotator_version", "describe_model", "make_model", "obtain"]

