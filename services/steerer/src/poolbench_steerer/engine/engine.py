@@ -161,9 +161,14 @@ class SteeringEngine:
         check_logprobs(logprobs, self.dtype)
         return logprobs
 
-    async def head_logprobs(self, vector_id: str) -> list[float]:
-        """Return next-token log-probabilities of a residual stream that is the vector alone (for the self-test)."""
-        return (await self.llm.collective_rpc("steering_head", args=(self.bank.entry(vector_id).slot,)))[0]
+    async def head_logits(self, stream: np.ndarray) -> np.ndarray:
+        """Return next-token logits of a residual stream [D] after the last block, float64 (for the self-test)."""
+        data = stream.astype("<f4").tobytes()
+        return np.array((await self.llm.collective_rpc("steering_head", args=(data,)))[0])
+
+    async def watched_streams(self) -> np.ndarray:
+        """Return the streams that edits met after the last block, of the latest batch's first tokens, [W, D]."""
+        return np.array((await self.llm.collective_rpc("steering_watched"))[0])
 
     async def _whole(self, request: GenerationRequest, slots: dict[str, int]) -> Generation:
         pieces: list[Piece] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from poolbench.errors import ReceiptError
@@ -9,17 +11,19 @@ from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.plugin.bounds import max_change
 from poolbench_steerer.plugin.spec import Edit, Steering
+from poolbench_steerer.plugin.state import NUM_WATCHED
 
-#: So large that the residual stream after the last block is the vector, up to a relative 1e-4 or so.
-_OVERWHELMING = 1e6
+_PROMPT = tuple(range(1, NUM_WATCHED + 1))  # any tokens do; the last one's stream is the last that the worker keeps
 _NUM_LOGPROBS = 5
+_ROUNDINGS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 async def self_test(engine: SteeringEngine) -> dict[str, float]:
-    """Steer one token overwhelmingly after the last block, in every way, and compare with the head by hand.
+    """Steer one token after the last block in every way, and compare with the edit, norm and head by hand.
 
-    The final norm removes the scale, so next-token log-probabilities must be those of the norm and head on one
-    vector alone, whatever the prompt. A coefficient of 0 must change nothing. Receipts are checked too.
+    The worker keeps the residual stream that the edit meets, so the reference is exact at any scale: it is the formula
+    of the operation applied to that stream. Coefficients are as large as the stream, so that a change that is missing,
+    made twice or made to a part of the stream shows. A coefficient of 0 must change nothing. Receipts are checked too.
 
     Returns:
         The largest differences found, in nats.
@@ -27,52 +31,108 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
     Raises:
         ReceiptError: When the hook does not run, or does not do what was requested.
     """
-    basis, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((engine.bank.width, 2)))  # orthogonal
-    kept_id, other_id = await engine.register([basis[:, 0], basis[:, 1]])
-    layer = engine.num_layers - 1
-    ways = _ways(kept_id, other_id, layer, engine.limits.num_edits, _overwhelming(engine, kept_id, other_id))
-    unchanged = Steering((Edit(kept_id, layer, 0.0),))
-    made = await engine.generate([_request(steering) for steering in (None, unchanged, *ways.values())])
-    plain, zero, *steered = [generation.first_logprobs for generation in made]
-    by_hand = dict(enumerate(await engine.head_logprobs(kept_id)))
-    found = {"coefficient_0_nats": _gap(plain, zero)}
-    found |= {f"{way}_by_hand_nats": _gap(each, by_hand) for way, each in zip(ways, steered, strict=True)}
-    moved = min(_gap(each, plain) for each in steered)
-    tolerance = 1e-2 if engine.model.dtype == "float32" else 0.25
-    if max(found.values()) > tolerance or moved <= tolerance:
-        gaps = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
-        raise ReceiptError(
-            f"steering self-test failed for {engine.model.id}: log-probabilities differ from what they must be by "
-            f"{gaps} (allowed {tolerance}) and from unsteered ones by {moved:.3g} (must be more)"
-        )
+    plain, stream = await _run(engine, None)
+    size = float(np.linalg.norm(stream))
+    if not 0 < size < np.inf:
+        raise _failed(engine, f"the residual stream after the last block was seen with norm {size:g}")
+    vectors = await _vectors(engine, stream / size)
+    layer, alpha = engine.num_layers - 1, _coefficient(engine, list(vectors), size)
+    random_id, halfway_id = vectors
+    ways = _ways(random_id, halfway_id, layer, engine.limits.num_edits, alpha)
+    unchanged, _ = await _run(engine, Steering((Edit(random_id, layer, 0.0),)))
+    found, moved, largest = {"coefficient_0_nats": _gap(unchanged, plain)}, float("inf"), 0.0
+    for way, steering in ways.items():
+        steered, met = await _run(engine, steering)
+        logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
+        found[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
+        largest = max(largest, float(np.abs(logits).max()))
+        moved = min(moved, _gap(steered, plain)) if steering else moved
+    _judge(engine, found, moved, _allowed(engine.dtype, largest))
     return found
 
 
-def _overwhelming(engine: SteeringEngine, *vector_ids: str) -> float:
-    """Return the coefficient; in float16 the bound on changes limits it, which two edits share."""
+def edited(stream: np.ndarray, edits: Sequence[Edit], vectors: dict[str, np.ndarray]) -> np.ndarray:
+    """Return a stream [D] after edits one by one, by the formulas of `Edit`, in float64."""
+    for edit in edits:
+        vector = vectors[edit.vector_id].astype(np.float64)
+        unit = vector / np.linalg.norm(vector)
+        if edit.operation == "clamp":
+            stream = stream + (edit.alpha - stream @ unit) * unit
+        elif edit.operation == "erase":
+            stream = stream - edit.alpha * (stream @ unit) * unit
+        else:
+            moved = stream + edit.alpha * vector
+            kept = np.linalg.norm(stream) / np.linalg.norm(moved) if edit.operation == "add_preserving_norm" else 1.0
+            stream = kept * moved
+    return stream
+
+
+async def _vectors(engine: SteeringEngine, direction: np.ndarray) -> dict[str, np.ndarray]:
+    """Register a random unit vector, and one halfway between it and the stream, of which an erasure removes much."""
+    random = np.random.default_rng(0).standard_normal(engine.bank.width)
+    random -= (random @ direction) * direction
+    random /= np.linalg.norm(random)
+    vectors = [each.astype(np.float32) for each in (random, (random + direction) / np.sqrt(2))]
+    return dict(zip(await engine.register(vectors), vectors, strict=True))
+
+
+def _coefficient(engine: SteeringEngine, vector_ids: Sequence[str], size: float) -> float:
+    """Return the size of the stream, or less in float16, whose bound on changes two edits share."""
     peak = sum(engine.bank.entry(vector_id).peak for vector_id in vector_ids)
-    return min(_OVERWHELMING, 0.99 * max_change(engine.dtype) / peak)
+    return min(size, 0.99 * max_change(engine.dtype) / peak)
 
 
-def _ways(kept_id: str, other_id: str, layer: int, num_edits: int, alpha: float) -> dict[str, Steering]:
-    """Return ways to make the stream the kept vector alone; the last erases another, orthogonal vector."""
-    kept, other = Edit(kept_id, layer, alpha), Edit(other_id, layer, alpha)
-    ways = {
-        "add": (kept,),
-        "add_preserving_norm": (Edit(kept_id, layer, _OVERWHELMING, "add_preserving_norm"),),
-        "clamp": (Edit(kept_id, layer, alpha, "clamp"),),
-        "erase": (kept, other, Edit(other_id, layer, 1.0, "erase")),
+def _ways(random_id: str, halfway_id: str, layer: int, num_edits: int, alpha: float) -> dict[str, Steering | None]:
+    """Return ways to steer; those with more edits than the engine takes are left out."""
+    ways: dict[str, tuple[Edit, ...]] = {
+        "add": (Edit(random_id, layer, alpha),),
+        "add_preserving_norm": (Edit(random_id, layer, alpha, "add_preserving_norm"),),
+        "clamp": (Edit(halfway_id, layer, -alpha, "clamp"),),
+        "erase": (Edit(halfway_id, layer, 1.0, "erase"),),
+        "together": (Edit(random_id, layer, -alpha), Edit(halfway_id, layer, alpha, "clamp")),
     }
-    return {way: Steering(edits) for way, edits in ways.items() if len(edits) <= num_edits}
+    return {"unsteered": None} | {way: Steering(edits) for way, edits in ways.items() if len(edits) <= num_edits}
 
 
-def _request(steering: Steering | None) -> GenerationRequest:
-    prompt = (1, 2, 3)  # any tokens do: the outcome must not depend on them
-    return GenerationRequest(prompt, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True)
+async def _run(engine: SteeringEngine, steering: Steering | None) -> tuple[dict[int, float] | None, np.ndarray]:
+    """Return the likeliest next tokens of the prompt, and the stream that the edits met, float64 [D]."""
+    request = GenerationRequest(_PROMPT, max_tokens=1, steering=steering, logprobs=_NUM_LOGPROBS, ignore_eos=True)
+    (made,) = await engine.generate([request])
+    return made.first_logprobs, (await engine.watched_streams())[-1].astype(np.float64)
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
 
 
 def _gap(found: dict[int, float] | None, reference: dict[int, float] | None) -> float:
     """Return the largest absolute difference over the tokens of `found`; infinite if `reference` lacks one."""
     if not found or not reference:
         return float("inf")
-    return max(abs(value - reference.get(token, float("inf"))) for token, value in found.items())
+    return float(max(abs(value - reference.get(token, float("inf"))) for token, value in found.items()))
+
+
+def _allowed(dtype: str, largest_logit: float) -> float:
+    """Return the difference that rounding explains; logits are rounded in the model's type, so it grows with them."""
+    floor = 0.01 if dtype == "float32" else 0.25
+    return max(floor, (2 * _ROUNDINGS.get(dtype, 2.0**-7) + 1e-5) * largest_logit)
+
+
+def _judge(engine: SteeringEngine, found: dict[str, float], moved: float, allowed: float) -> None:
+    """Raise ReceiptError if a difference is too large, or if steering moved too little to tell."""
+    if max(found.values()) <= allowed < moved:
+        return
+    gaps = ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    raise _failed(
+        engine,
+        f"log-probabilities differ from what they must be by {gaps} (allowed {allowed:.3g}) and from unsteered ones "
+        f"by {moved:.3g} (must be more)",
+    )
+
+
+def _failed(engine: SteeringEngine, measured: str) -> ReceiptError:
+    return ReceiptError(
+        f"steering self-test failed for {engine.model.id} in {engine.dtype}: {measured}; texts steered in it would "
+        "prove nothing: use another model, and report this one with the versions of vLLM and Transformers"
+    )

@@ -2,7 +2,7 @@
 
 The model's states get the coefficient times the vector, in the model's number type. A change that is not finite
 there, or too large for the norms of the model, would break the states of the request. The bounds are far above any
-use: mean residual norms are about 1 to 1,000.
+use: median residual norms are about 1 to 1,000, those of attention sinks up to some 100,000.
 """
 
 from __future__ import annotations

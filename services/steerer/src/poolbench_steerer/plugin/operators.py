@@ -29,6 +29,8 @@ def steer_tokens(hidden: torch.Tensor, residual: torch.Tensor | None, state: Ste
     """
     hidden_TD = hidden.view(-1, hidden.shape[-1])
     residual_TD = None if residual is None else residual.view(-1, residual.shape[-1])
+    if layer == state.last_layer:
+        state.watch(hidden_TD, residual_TD)
     if state.kernel is not None:
         state.kernel(hidden_TD, residual_TD, state, layer)
         return

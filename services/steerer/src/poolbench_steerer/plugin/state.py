@@ -10,6 +10,8 @@ import torch
 
 from poolbench_steerer.plugin.rows import GENERAL, NUM_COPIES, ONE_ADDITION, RowTable
 
+#: Tokens at the front of a batch whose stream after the last block is kept.
+NUM_WATCHED = 4
 #: (hidden, residual or None, state, layer): steers in place and counts, without the host's plan.
 Kernel = Callable[[torch.Tensor, torch.Tensor | None, "SteeringState", int], None]
 
@@ -23,6 +25,7 @@ class SteeringState:
         token_rows_T: row of every token of the running batch; 0 has no owner.
         changed_LR: positions whose hidden state changed so far, by layer and row.
         applied_LR: positions that all edits of the row met.
+        watched_WD: stream of a batch's first tokens after the last block, before its edits, for the self-test.
         broken_LR: positions whose state was not finite, or too large for the model's norms, after an edit or behind
             the last block.
         kernel: Steers on devices that must not wait for the host; None where the host plans each batch.
@@ -45,6 +48,7 @@ class SteeringState:
         self.changed_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.applied_LR = torch.zeros(counts, dtype=torch.int32, device=device)
         self.broken_LR = torch.zeros(counts, dtype=torch.int32, device=device)
+        self.watched_WD = torch.zeros(NUM_WATCHED, width, device=device)
         self.last_layer = num_layers - 1
         self._token_rows = np.zeros(0, dtype=np.int64)  # those of the running batch, on the host
         self._num_filled = 0
@@ -76,6 +80,13 @@ class SteeringState:
         if self.kernel is None:
             kinds = self.rows.kinds[:, token_rows]
             self._works = [LayerWork.of(kinds[layer], token_rows, self.device) for layer in range(len(kinds))]
+
+    def watch(self, hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None) -> None:
+        """Keep the residual stream of the first tokens; captured graphs do it too, unlike Python hooks."""
+        count = min(len(hidden_TD), NUM_WATCHED)
+        self.watched_WD[:count].copy_(hidden_TD[:count])
+        if residual_TD is not None:
+            self.watched_WD[:count].add_(residual_TD[:count])
 
     def work_at(self, layer: int) -> LayerWork | None:
         """Return the running batch's work at a layer, or None."""

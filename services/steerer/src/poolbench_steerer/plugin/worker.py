@@ -108,13 +108,18 @@ class SteeringWorkerMixin:
         """Return how many positions of a row's request were computed, for a text that was ended early."""
         return self.steering.rows.reached(row)
 
-    def steering_head(self, slot: int) -> list[float]:
-        """Return log-probabilities of the next token if the residual stream were the vector in `slot` alone."""
+    def steering_head(self, data: bytes) -> list[float]:
+        """Return logits of the next token for a float32 residual stream after the last block."""
         model = self.model_runner.get_model()
+        stream = torch.frombuffer(bytearray(data), dtype=torch.float32)[None]
         with torch.inference_mode():
-            hidden = self.steering.table_SD[slot : slot + 1].to(next(model.parameters()).dtype)
+            hidden = stream.to(self.steering.device, self.vllm_config.model_config.dtype)
             logits = model.compute_logits(final_norm(model)(hidden))
-        return torch.log_softmax(logits[0].float(), dim=-1).tolist()
+        return logits[0].float().tolist()
+
+    def steering_watched(self) -> list[list[float]]:
+        """Return the streams before edits after the last block, of the first tokens of the latest batch."""
+        return self.steering.watched_WD.tolist()
 
     def steering_tap_on(self, first_position: int) -> None:
         """Begin to sum the residual norms of tokens from `first_position` of their request on."""
