@@ -17,8 +17,8 @@ BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
-.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow test-cluster \
-	test-all test-hostile soak fuzz lint sbom bench picture clean
+.PHONY: help install lock real-text cluster-up cluster-down cluster-status demo demo-nodes model test test-slow \
+	test-cluster test-all test-models test-hostile soak fuzz lint sbom bench picture clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,13 +78,18 @@ test: install  ## Run the tests that need no server and are not slow (TESTS="fol
 	@$(PYTEST) -m "not cluster and not slow" $(TESTS)
 
 test-slow: install  ## Run the tests that need no server and are slow by nature
-	@$(PYTEST) -m "slow and not cluster" $(TESTS)
+	@$(PYTEST) -m "slow and not cluster and not models" $(TESTS)
 
 test-cluster: install  ## Run the tests that start Ray, Redis, S3 or kill processes
 	@$(PY) -m pytest -m cluster $(TESTS)
 
 test-all: install  ## Run the tests of the three targets above together, as CI does
-	@$(PYTEST) $(TESTS)
+	@$(PYTEST) -m "not models" $(TESTS)
+
+test-models: install  ## Check every architecture in extractor and steerer against Transformers, to docs/models.md
+	@$(PY) -m pytest services/extractor/tests/architectures services/steerer/tests/engine/test_steerer_models.py \
+		--models-table docs/models.json
+	@$(PY) docs/generate.py
 
 test-hostile: install  ## Send hostile requests, messages and damaged files to the local cluster (HOSTILE_N, HOSTILE_SEED)
 	@$(PY) -m tests.hostile

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ S3_FILES = (
     *("tests/test_bad_input", "driver/tests/test_backup"),
 )
 #: Files in these folders that share nothing, because they start engines of their own.
-ALONE = ("test_steerer_architectures.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
+ALONE = ("test_steerer_architectures.py", "test_steerer_models.py", "test_steerer_deaths.py", "test_steerer_bounds.py")
 
 
 #: About how long a test takes, in seconds. The longest groups start first, so that workers end at about the same time.
@@ -50,6 +51,27 @@ def group_of(nodeid: str) -> str:
     if file.startswith(S3_FILES):
         return "s3"
     return file if file.endswith(ALONE) else next((folder for folder in SHARED if file.startswith(folder)), file)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make test-models`."""
+    parser.addoption("--models-table", type=Path, help="file that gets what the tests of architectures measured")
+
+
+@pytest.fixture(scope="session")
+def models_table(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]]:
+    """Record figures of an architecture of `tests/zoo.py`, by name and kind of weights, for docs/models.md."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def record(name: str, trained: bool, figures: dict[str, Any]) -> None:
+        found.setdefault(f"{name}/{'trained-like' if trained else 'random'}", {}).update(figures)
+
+    yield record
+    file: Path | None = request.config.getoption("--models-table")
+    if file is not None and found:
+        before = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        merged = {key: before.get(key, {}) | found.get(key, {}) for key in sorted({*before, *found})}
+        file.write_text(json.dumps(merged, indent=1) + "\n", "utf-8")
 
 
 @pytest.fixture(scope="session")

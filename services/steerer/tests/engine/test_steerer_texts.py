@@ -73,7 +73,7 @@ def test_an_early_end_of_text_is_expected_too(host, model_ref, prompts, vector_i
 
     async def job(engine: Any) -> list[Generation]:
         (key,) = await engine.register([head])
-        best = int(np.argmax(await engine.head_logprobs(key)))
+        best = int(np.argmax(await engine.head_logits(1e5 * head)))
         steering = Steering((Edit(key, 5, 1e5),))
         made = await engine.generate([GenerationRequest(prompts[2], 6, steering, ignore_eos=True)])
         assert made[0].token_ids == (best,) * 6
