@@ -5,12 +5,10 @@ Rules and audit of all planted corpora, near-duplicates of many passages, and a 
 `python bench/corpus.py` builds 34,000 planted passages (17 concepts) to validate. Near-duplicates are searched among
 them and 66,000 more that recombine their sentences. Their building is not measured. A corpus of hedging is then built
 in a process of its own from 1.5 GB of JSON lines, of which one document in 200 is hedged, so that most of it is read.
-`--quick` is a smoke test.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -24,7 +22,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from common import write_report
+from common import Parser, write_report
 
 from poolbench.corpora.hub import build_hub, datasets, reader_of
 from poolbench.corpora.io import CorpusManifest, write_corpus
@@ -129,24 +127,21 @@ def peak_bytes() -> int:
 
 def main() -> None:
     """Measure, and write `bench/out/corpus.json`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke test with few passages")
-    args = parser.parse_args()
-    num_train, num_test, num_near = (120, 60, 6_000) if args.quick else (1400, 600, 100_000)
+    args = Parser(__doc__).options()
+    num_train, num_test, num_near = (30, 10, 1_000) if args.smallest else (1400, 600, 100_000)
     with tempfile.TemporaryDirectory() as folder:
-        build = measure_build(Path(folder), *((20_000_000, 8) if args.quick else (1_500_000_000, 1400)))
+        build = measure_build(Path(folder), *((5_000_000, 8) if args.smallest else (1_500_000_000, 1400)))
     tables = build_all([(name, num_train, num_test) for name in planted_concepts()])
     texts = [text for table in tables for text in table["text"].to_pylist()]
     near = compare([*texts, *recombined(texts, num_near - len(texts))])
     with tempfile.TemporaryDirectory() as folder:
         valid = validate(tables, Path(folder))
     ratios = {
-        "validate_within_target": VALIDATE_S / valid["wall_s"],
-        "near_within_target": NEAR_S / near["wall_s"],
-        "build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
+        "corpus.validate_within_target": VALIDATE_S / valid["wall_s"],
+        "corpus.near_within_target": NEAR_S / near["wall_s"],
+        "corpus.build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
     }
-    load = os.getloadavg()[0]
-    write_report("corpus", ratios, {"validate": valid, "near_duplicates": near, "build": build, "load_average": load})
+    write_report("corpus", args, ratios, {"validate": valid, "near_duplicates": near, "build": build})
 
 
 if __name__ == "__main__":

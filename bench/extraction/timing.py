@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from common import turns
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,8 @@ def lap(run: Callable[[], object]) -> Lap:
 def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Lap]]:
     """Time every side once per round; every second round runs them backwards."""
     laps: dict[str, list[Lap]] = {name: [] for name in sides}
-    for number in range(rounds):
-        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
-            laps[name].append(lap(sides[name]))
+    for name in turns(sides, rounds):
+        laps[name].append(lap(sides[name]))
     return laps
 
 

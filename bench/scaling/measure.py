@@ -80,6 +80,7 @@ def simulate(
     *,
     at_once: bool,
     warm: bool = False,
+    count_computing: bool = True,
     max_rounds: int | None = None,
 ) -> dict[str, Any]:
     """Run the plans, each by a driver of its own, and return the figures.
@@ -92,9 +93,10 @@ def simulate(
         place: Queue and store.
         at_once: Whether all drivers start at once, or each after the one before.
         warm: Whether the models are loaded at the beginning, those of several plans in turns.
+        count_computing: Whether time passes while drivers and replicas compute. Without it two simulations are equal.
         max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
-    clock, usage = SimulatedClock(), Usage()
+    clock, usage = SimulatedClock(count_computing=count_computing), Usage()
     switchboard, broker = Switchboard(clock), Broker(place.broker)
     store, at_replicas = CountingStore(place.store, clock, place.latency_s), CountingStore(place.store, clock, 0.0)
     began_s, before = time.perf_counter(), broker_load(broker)
