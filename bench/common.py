@@ -8,7 +8,9 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -101,6 +103,25 @@ def turns(names: Iterable[str], rounds: int) -> Iterator[str]:
     order = list(names)
     for number in range(rounds):
         yield from order[:: -1 if number % 2 else 1]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Seconds of wall-clock time, and CPU seconds of this process on all its threads."""
+
+    wall_s: float
+    cpu_s: float
+
+
+class Clock:
+    """Measures from the moment when it is made."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def read(self) -> Spent:
+        """Return the time so far."""
+        return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
 
 
 def reports_memory() -> bool:

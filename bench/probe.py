@@ -6,15 +6,13 @@ bench/README.md explains each figure. Takes several minutes: scikit-learn fits 1
 """
 
 import argparse
-import time
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from common import Parser, write_report
+from common import Clock, Parser, write_report
 from probing import memory, reference
 from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
-from probing.reference import Clock
 from probing.sides import compare
 from threadpoolctl import threadpool_info
 
@@ -74,9 +72,9 @@ def solvers() -> dict[str, Solver]:
 
 def fit_all(work: Protocol, solver: Solver) -> float:
     """Return the CPU seconds of all probes in one call."""
-    began = time.process_time()
+    clock = Clock()
     fit_folds(work.vectors_ND, work.labels_NK, work.c_K, work.training, solver=solver)
-    return time.process_time() - began
+    return clock.read().cpu_s
 
 
 def bootstrap(work: Protocol, smallest: bool) -> dict[str, Any]:
@@ -88,8 +86,7 @@ def bootstrap(work: Protocol, smallest: bool) -> dict[str, Any]:
     weights = group_weights(work.groups, NUM_RESAMPLES, 0)
     for column in scores.T:
         auroc_resamples(labels, column, weights, work.folds, work.groups)
-    spent = clock.read()
-    return {"cells": cells, "resamples": NUM_RESAMPLES, "rows": len(labels), "wall_s": spent.wall, "cpu_s": spent.cpu}
+    return {"cells": cells, "resamples": NUM_RESAMPLES, "rows": len(labels), **asdict(clock.read())}
 
 
 if __name__ == "__main__":

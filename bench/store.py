@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import urllib3
-from common import Parser, turns, write_report
+from common import Clock, Parser, turns, write_report
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import TaskIO
@@ -39,10 +39,10 @@ def small_artifacts(store: ObjectStore, number: int) -> dict[str, float]:
     run = uuid.uuid4().hex[:8]
     outputs = {f"table/{n}": f"bench.{run}.{n:05d}" for n in range(number)}
     io = TaskIO(Task(kind="prober.probe", inputs={}, outputs=outputs), Artifacts(store), {"service": "bench"})
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = Clock()
     io.write_tables(dict.fromkeys(outputs, SMALL))
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    return {"per_s": number / wall_s, "cpu_s_per_artifact": cpu_s / number}
+    spent = clock.read()
+    return {"per_s": number / spent.wall_s, "cpu_s_per_artifact": spent.cpu_s / number}
 
 
 def one_after_the_other(store: ObjectStore, number: int) -> float:
