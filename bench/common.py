@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--out", type=Path, default=OUTPUT, help="folder of the report")
 
     def options(self, **smallest: Any) -> argparse.Namespace:
-        """Parse the command line; with `--smallest`, options that it does not name have these values."""
+        """Parse the command line. With `--smallest`, these values replace the defaults of other options."""
         if self.parse_args().smallest:
             self.set_defaults(**smallest)
         return self.parse_args()

@@ -172,8 +172,8 @@ def main() -> None:
     """Simulate and write the report."""
     args = _arguments()
     logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
+    many = loop(args) if args.loop_tasks else None  # first, because the peak of memory is that of the process
     by_size = sizes(args) if args.models else {}
-    many = loop(args) if args.loop_tasks else None
     write_report("scale", args, ratios(by_size, many), {"sizes": by_size, "loop": many})
 
 
