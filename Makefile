@@ -101,8 +101,8 @@ sbom: install  ## List what each image holds, to sbom/ (after cluster-up DEPLOY=
 	@$(PY) -m deploy.docker.sbom
 
 bench: install  ## Run every benchmark into bench/out/ and print one table
-	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done
-	@$(PY) bench/table.py
+	@failed=; for name in $(BENCHES); do echo "== $$name"; $(PY) bench/$$name.py || failed="$$failed $$name"; done; \
+	$(PY) bench/table.py; if [ -n "$$failed" ]; then echo "ended with an error:$$failed"; exit 1; fi
 
 real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/real-text.md
 	@$(PY) -m recipes.real_text

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import time
@@ -122,6 +123,11 @@ class Clock:
     def read(self) -> Spent:
         """Return the time so far."""
         return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
+
+
+def peak_bytes() -> int:
+    """Return the peak resident memory in the life of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def reports_memory() -> bool:

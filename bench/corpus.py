@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -22,7 +21,7 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-from common import Clock, Parser, write_report
+from common import Clock, Parser, peak_bytes, write_report
 
 from poolbench.corpora.hub import build_hub, datasets, reader_of
 from poolbench.corpora.io import CorpusManifest, write_corpus
@@ -117,11 +116,6 @@ def measure_build(folder: Path, num_bytes: int, num_train: int) -> dict[str, Any
     write_dataset(place, num_bytes)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return {"num_bytes": num_bytes, **pool.submit(build_streamed, (folder, num_train)).result()}
-
-
-def peak_bytes() -> int:
-    """Return the peak memory of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
