@@ -13,7 +13,7 @@ PY      := $(BIN)/python
 PYTEST  := $(PY) -m pytest --numprocesses $(WORKERS)
 DEMO    := run --preset demo $(if $(MODEL),--model $(MODEL)) $(if $(DISPLAY_MODE),--display $(DISPLAY_MODE))
 KUBERAY := $(PY) -m deploy.kuberay.cluster --overlay $(OVERLAY)
-BENCHES := $(filter-out common table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
+BENCHES := $(filter-out common ratios table adhoc scale_check gpu_%,$(patsubst bench/%.py,%,$(wildcard bench/*.py)))
 TYPED   := shared/src driver/src $(wildcard services/*/src) deploy tools
 
 .DEFAULT_GOAL := help
@@ -111,8 +111,8 @@ sbom: install  ## List what each image holds, to sbom/ (after cluster-up DEPLOY=
 	@$(PY) -m deploy.docker.sbom
 
 bench: install  ## Run every benchmark into bench/out/ and print one table
-	@for name in $(BENCHES); do $(PY) bench/$$name.py || exit 1; done
-	@$(PY) bench/table.py
+	@failed=; for name in $(BENCHES); do echo "== $$name"; $(PY) bench/$$name.py || failed="$$failed $$name"; done; \
+	$(PY) bench/table.py; if [ -n "$$failed" ]; then echo "ended with an error:$$failed"; exit 1; fi
 
 real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/real-text.md
 	@$(PY) -m recipes.real_text

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import write_report
+from common import REPOSITORY, Parser, write_report
 from mixed.bulk import Bulk
 from mixed.requests import BODIES, ask, warm
 
@@ -27,9 +27,6 @@ from poolbench_driver.job import prepare
 from poolbench_driver.run.progress import open_display
 from poolbench_driver.rundir import RunFolder
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-#: The bar: seconds to an answer at the 95th percentile.
-TARGET_P95_S = 2.0
 RUN: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "strategies": ["A1_mean", "L1_pos_filtered"]}
 
 
@@ -45,9 +42,9 @@ def cluster(state: Path) -> Iterator[None]:
         subprocess.run([*command, "down"], cwd=REPOSITORY, check=True)
 
 
-def tasks_of_a_run(session: Session, folder: Path) -> list[Task]:
+def tasks_of_a_run(session: Session, config: Path | None, folder: Path) -> list[Task]:
     """Do a small run; return its tasks. Raise PoolbenchError if one failed."""
-    job = prepare(load_run_config(None, RUN), session)
+    job = prepare(load_run_config(config, {} if config else RUN), session)
     if job.run(RunFolder.create(folder, job.config), open_display("plain"), None):
         raise PoolbenchError(f"the run before the measurement failed; see {folder}")
     return list(job.plan.tasks.values())
@@ -56,27 +53,27 @@ def tasks_of_a_run(session: Session, folder: Path) -> list[Task]:
 def measure(args: argparse.Namespace, root: Path) -> dict[str, Any]:
     """Return the figures of each verb, alone and beside the bulk run."""
     session = open_session()
-    bulk = Bulk(session.queue, tasks_of_a_run(session, root / "runs"))
+    bulk = Bulk(session.queue, tasks_of_a_run(session, args.config, root / "runs"))
     http, token = session.settings.http_address, session.settings.token
     warm(http, token)
     found: dict[str, Any] = {"alone": ask(http, token, args.seconds / 2)}
     with bulk.running():
         ask(http, token, args.seconds / 6)  # until every service is busy
         found["beside_a_run"] = ask(http, token, args.seconds)
-        found["load_average"] = os.getloadavg()
     return found | {"tasks_sent": bulk.sent}
 
 
 def main() -> None:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="length of the measurement beside the bulk run")
     parser.add_argument("--scratch", type=Path, help="folder of the cluster's state; by default temporary")
-    parser.add_argument("--quick", action="store_true", help="a smoke test")
-    args = parser.parse_args()
-    if args.quick:
-        args.seconds = 12
-    with tempfile.TemporaryDirectory(dir=args.scratch) as scratch, cluster(Path(scratch) / "state"):
+    parser.add_argument("--config", type=Path, help="of the run that comes first; by default a small one")
+    parser.add_argument("--running", action="store_true", help="use the local cluster that runs, not one of its own")
+    args = parser.options(seconds=1)
+    with tempfile.TemporaryDirectory(dir=args.scratch) as scratch, ExitStack() as ending:
+        if not args.running:
+            ending.enter_context(cluster(Path(scratch) / "state"))
         figures = measure(args, Path(scratch))
     ratios: dict[str, float | None] = {}
     for verb in BODIES:
@@ -86,9 +83,7 @@ def main() -> None:
             f"adhoc.vs_alone.{verb}": beside / alone if beside and alone else None,
         }
     p95s = [each["p95_s"] for each in figures["beside_a_run"].values()]
-    worst = None if None in p95s else max(p95s)
-    ratios |= {"adhoc.p95_s": worst, "adhoc.vs_target": None if worst is None else worst / TARGET_P95_S}
-    write_report("adhoc", ratios, figures | {"seconds": args.seconds, "run": RUN})
+    write_report("adhoc", args, ratios | {"adhoc.p95_s": None if None in p95s else max(p95s)}, figures)
 
 
 if __name__ == "__main__":

@@ -5,26 +5,23 @@ Rules and audit of all planted corpora, near-duplicates of many passages, and a 
 `python bench/corpus.py` builds 34,000 planted passages (17 concepts) to validate. Near-duplicates are searched among
 them and 66,000 more that recombine their sentences. Their building is not measured. A corpus of hedging is then built
 in a process of its own from 1.5 GB of JSON lines, of which one document in 200 is hedged, so that most of it is read.
-`--quick` is a smoke test.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import resource
 import tempfile
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
-from common import write_report
+from common import Clock, Parser, peak_bytes, write_report
 
 from poolbench.corpora.hub import build_hub, datasets, reader_of
 from poolbench.corpora.io import CorpusManifest, write_corpus
@@ -66,11 +63,11 @@ def recombined(texts: Sequence[str], number: int) -> list[str]:
 
 def compare(texts: list[str]) -> dict[str, Any]:
     """Find the near-duplicates of texts; report time, and by how much the peak memory grew."""
-    before, began_s = peak_bytes(), time.perf_counter()
+    before, clock = peak_bytes(), Clock()
     pairs, _ = near_duplicates(texts)
-    wall_s = time.perf_counter() - began_s
+    spent = asdict(clock.read())
     words = sum(len(text.split()) for text in texts)
-    found = {"num_passages": len(texts), "num_words": words, "num_pairs": len(pairs), "wall_s": wall_s}
+    found = {"num_passages": len(texts), "num_words": words, "num_pairs": len(pairs), **spent}
     return {**found, "peak_growth_bytes": peak_bytes() - before}
 
 
@@ -78,13 +75,13 @@ def validate(tables: Sequence[pa.Table], folder: Path) -> dict[str, Any]:
     """Validate a folder of corpora as `corpus validate` does."""
     manifest = CorpusManifest(revision="bench", tokenizer="words", window=DEMO_WINDOW)
     write_corpus(pa.concat_tables(tables), folder, manifest, allow_sensitive=True)  # planted, and deleted afterwards
-    began_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = Clock()
     found = list(validations(folder, None))
-    wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
+    spent = asdict(clock.read())
     verdicts = {each.concept: str(each.audit.verdict) for each in found}
     findings = sum(len(each.findings) for each in found)
     counts = {"num_passages": sum(each.num_passages for each in found), "findings": findings, "verdicts": verdicts}
-    return {**counts, "wall_s": wall_s, "cpu_s": cpu_s, "peak_bytes": peak_bytes()}
+    return {**counts, **spent, "peak_bytes": peak_bytes()}
 
 
 def write_dataset(folder: Path, num_bytes: int) -> None:
@@ -103,14 +100,13 @@ def write_dataset(folder: Path, num_bytes: int) -> None:
 def build_streamed(job: tuple[Path, int]) -> dict[str, Any]:
     """Build from a folder of copies; report time, and the peak memory of this process."""
     folder, num_train = job
-    before, began_s, found = peak_bytes(), time.perf_counter(), Yield()
+    before, clock, found = peak_bytes(), Clock(), Yield()
     settings: dict[str, Any] = {"num_train": num_train, "num_test": num_train // 4, "num_scorer": 0}
     left_out = frozenset({"cc_news", "billsum"})
     reader = reader_of(f"local:{folder}")
     build_hub("hedging", reader, **settings, count_tokens=count_words, leave_out=left_out, found=found)
     counts = {"num_documents": found.documents.total(), "num_passages": found.chosen, "dropped": dict(found.dropped)}
-    wall_s = time.perf_counter() - began_s
-    return {**counts, "wall_s": wall_s, "peak_bytes": peak_bytes(), "peak_before_bytes": before}
+    return {**counts, **asdict(clock.read()), "peak_bytes": peak_bytes(), "peak_before_bytes": before}
 
 
 def measure_build(folder: Path, num_bytes: int, num_train: int) -> dict[str, Any]:
@@ -122,31 +118,24 @@ def measure_build(folder: Path, num_bytes: int, num_train: int) -> dict[str, Any
         return {"num_bytes": num_bytes, **pool.submit(build_streamed, (folder, num_train)).result()}
 
 
-def peak_bytes() -> int:
-    """Return the peak memory of this process."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def main() -> None:
     """Measure, and write `bench/out/corpus.json`."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke test with few passages")
-    args = parser.parse_args()
-    num_train, num_test, num_near = (120, 60, 6_000) if args.quick else (1400, 600, 100_000)
+    args = Parser(__doc__).options()
+    num_train, num_test, num_near = (30, 10, 1_000) if args.smallest else (1400, 600, 100_000)
     with tempfile.TemporaryDirectory() as folder:
-        build = measure_build(Path(folder), *((20_000_000, 8) if args.quick else (1_500_000_000, 1400)))
-    tables = build_all([(name, num_train, num_test) for name in planted_concepts()])
+        build = measure_build(Path(folder), *((5_000_000, 8) if args.smallest else (1_500_000_000, 1400)))
+    concepts = planted_concepts()[: 2 if args.smallest else None]
+    tables = build_all([(name, num_train, num_test) for name in concepts])
     texts = [text for table in tables for text in table["text"].to_pylist()]
     near = compare([*texts, *recombined(texts, num_near - len(texts))])
     with tempfile.TemporaryDirectory() as folder:
         valid = validate(tables, Path(folder))
     ratios = {
-        "validate_within_target": VALIDATE_S / valid["wall_s"],
-        "near_within_target": NEAR_S / near["wall_s"],
-        "build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
+        "corpus.validate_within_target": VALIDATE_S / valid["wall_s"],
+        "corpus.near_within_target": NEAR_S / near["wall_s"],
+        "corpus.build_memory_within_target": BUILD_BYTES / build["peak_bytes"],
     }
-    load = os.getloadavg()[0]
-    write_report("corpus", ratios, {"validate": valid, "near_duplicates": near, "build": build, "load_average": load})
+    write_report("corpus", args, ratios, {"validate": valid, "near_duplicates": near, "build": build})
 
 
 if __name__ == "__main__":

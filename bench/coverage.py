@@ -4,11 +4,11 @@ Nothing is timed: the ratios are shares of simulated data sets, by number of gro
 percentile intervals, as everywhere in PoolBench.
 """
 
-import argparse
 from collections.abc import Callable
 
 import numpy as np
-from common import write_report
+from common import Parser, write_report
+from ratios import GROUPS
 from scipy import stats
 
 from poolbench.statistics import (
@@ -25,9 +25,6 @@ from poolbench.statistics import (
     spearman,
 )
 
-#: The demo's concepts, and twice as many; the card's, and two and three models of them were they independent; then
-#: where 93 to 97 % are demanded.
-GROUPS = (4, 8, 17, 33, 51, 200, 400)
 LEVEL_TAILS = [2.5, 97.5]
 LIFT = 0.8  # of the positives' scores, in standard deviations
 GOODNESS = np.linspace(0, 1, 19)  # of 19 strategies, in standard deviations of a concept's noise
@@ -110,10 +107,10 @@ def _ranks(rng: np.random.Generator, num_blocks: int, goodness: np.ndarray) -> n
 
 def main() -> None:
     """Simulate every statistic at every number of groups."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--runs", type=int, default=2000, help="simulated data sets")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
+    arguments = parser.options(runs=2)
     ratios: dict[str, float | None] = {}
     for num_groups in GROUPS:
         rng = np.random.default_rng([arguments.seed, num_groups])
@@ -128,8 +125,7 @@ def main() -> None:
         for name, share in agreement(num_groups, runs, rng).items():
             ratios[f"rank_agreement.{name}.{num_groups}"] = share
     error = float(np.sqrt(0.95 * 0.05 / arguments.runs))
-    figures = {"runs": arguments.runs, "seed": arguments.seed, "level": 0.95, "standard_error": error}
-    write_report("coverage", ratios, figures)
+    write_report("coverage", arguments, ratios, {"level": 0.95, "standard_error": error})
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
 """Extraction with all strategies against the plain forward pass, and against the reference code.
 
-    python bench/extract.py [--quick] [--passages N] [--tokens N] [--batch-tokens N] [--rounds N]
+    python bench/extract.py [--smallest] [--passages N] [--tokens N] [--batch-tokens N] [--rounds N]
 
 A Llama of 134 M parameters with random weights, and the demo model. bench/README.md explains each ratio.
 """
 
 import argparse
 
-from common import write_report
+from common import Parser, write_report
 from extraction.annotation import annotation_throughput
 from extraction.inputs import TINY, Shape, layers_of, random_passages
 from extraction.measure import measure, ratios_of
@@ -21,17 +21,13 @@ from poolbench_extractor.models.load import load_decoder
 
 
 def parse() -> argparse.Namespace:
-    """Parse the command line; `--quick` replaces the sizes by the smallest that run everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="tiny model and passages: a smoke test, no figures")
+    """Parse the command line."""
+    parser = Parser(__doc__)
     parser.add_argument("--passages", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--batch-tokens", type=int, default=3200)
     parser.add_argument("--rounds", type=int, default=5)
-    settings = parser.parse_args()
-    if settings.quick:
-        settings.passages, settings.tokens, settings.batch_tokens, settings.rounds = 2, 40, 80, 1
-    return settings
+    return parser.options(passages=2, tokens=40, batch_tokens=80, rounds=1)
 
 
 def demo_work(settings: argparse.Namespace) -> Workload:
@@ -44,16 +40,13 @@ def demo_work(settings: argparse.Namespace) -> Workload:
 def main() -> None:
     """Run the benchmark and write its report."""
     settings = parse()
-    size = Size(TINY if settings.quick else Shape(), settings.passages, settings.tokens, settings.batch_tokens)
+    size = Size(TINY if settings.smallest else Shape(), settings.passages, settings.tokens, settings.batch_tokens)
     memory = summary(peaks_on_cpu(size))
     figures = measure(size.work(), settings.rounds)
     demo = measure(demo_work(settings), settings.rounds)
-    annotation = annotation_throughput(2) if settings.quick else annotation_throughput(48)
-    write_report(
-        "extract",
-        ratios_of(figures, memory),
-        {"random": figures | {"memory": memory}, "demo": demo, "annotation": annotation, "quick": settings.quick},
-    )
+    annotation = annotation_throughput(2 if settings.smallest else 48)
+    found = {"random": figures | {"memory": memory}, "demo": demo, "annotation": annotation}
+    write_report("extract", settings, ratios_of(figures, memory), found)
 
 
 if __name__ == "__main__":

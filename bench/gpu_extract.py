@@ -3,14 +3,14 @@
     python bench/gpu_extract.py [--device cuda|cpu] [--hidden N] [--blocks N] ... [--passages N] [--rounds N]
 
 It reads no file and needs no network, only PyTorch, Transformers and this project's packages. It writes
-`bench/out/gpu_extract.json`. With `--device cpu` and a small shape it runs anywhere, as a check of itself.
+`bench/out/gpu_extract.json`. `--smallest --device cpu` runs anywhere, as a check of itself.
 """
 
 import argparse
-from dataclasses import fields
+from dataclasses import asdict, fields
 
-from common import write_report
-from extraction.inputs import LLAMA_8B, Shape
+from common import Parser, require_device, write_report
+from extraction.inputs import LLAMA_8B, TINY, Shape
 from extraction.measure import measure, ratios_of
 from extraction.memory import Size, peaks_on_cpu, peaks_on_gpu, summary
 
@@ -22,7 +22,7 @@ SLOW_SHARE = 0.25
 
 def parse() -> argparse.Namespace:
     """Parse the command line; every field of the shape is a flag."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--device", default="cuda")
     for part in fields(Shape):
         default = getattr(LLAMA_8B, part.name)
@@ -31,7 +31,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--batch-tokens", type=int, default=BatchLimits().max_tokens)
     parser.add_argument("--rounds", type=int, default=7)
-    return parser.parse_args()
+    options = parser.options(passages=2, tokens=40, batch_tokens=80, rounds=1, **asdict(TINY))
+    require_device(options.device)
+    return options
 
 
 def main() -> None:
@@ -44,7 +46,7 @@ def main() -> None:
     work = size.work(settings.device)
     figures = measure(work, settings.rounds, slow_share=SLOW_SHARE)
     memory = summary(peaks_on_gpu(work) if on_gpu else resident)
-    write_report("gpu_extract", ratios_of(figures, memory), {"random": figures | {"memory": memory}})
+    write_report("gpu_extract", settings, ratios_of(figures, memory), {"random": figures | {"memory": memory}})
 
 
 if __name__ == "__main__":

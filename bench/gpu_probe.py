@@ -1,10 +1,10 @@
 """10,000 probes over 84 matrices of 1,400 x 4,096 on one GPU; target 60 seconds on an H100.
 
-    python bench/gpu_probe.py [--device cuda|cpu] [--small] [--matrices N] [--rows N] [--width N]
+    python bench/gpu_probe.py [--device cuda|cpu] [--smallest] [--matrices N] [--rows N] [--width N]
 
 It reads no file and needs no network, only PyTorch, SciPy and this project's packages. It writes
 `bench/out/gpu_probe.json`. The clock runs from vectors in host memory to weights in host memory. A part of the
-matrices is solved by NumPy too, and the two must agree. `--device cpu --small` runs anywhere, as a check of itself.
+matrices is solved by NumPy too, and the two must agree. `--smallest --device cpu` runs anywhere, as a check of itself.
 """
 
 import argparse
@@ -12,27 +12,23 @@ import time
 from typing import Any
 
 import numpy as np
-from common import write_report
+from common import Parser, require_device, write_report
 from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
 
 from poolbench.statistics import auroc
 from poolbench_prober.solver import Problem, Solution, get_solver
 from poolbench_prober.solver.interface import TOLERANCE
 
-TARGET_S = 60.0
-
 
 def parse() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--small", action="store_true", help="4 small matrices: a check, no figures")
     parser.add_argument("--matrices", type=int, default=84)
     parser.add_argument("--rows", type=int, default=1400)
     parser.add_argument("--width", type=int, default=4096)
-    settings = parser.parse_args()
-    if settings.small:
-        settings.matrices, settings.rows, settings.width = 4, 80, 200
+    settings = parser.options(matrices=4, rows=80, width=200)
+    require_device(settings.device)
     return settings
 
 
@@ -55,21 +51,16 @@ def main() -> None:
     seconds = time.perf_counter() - began
     num_probes = sum(len(problem.c_P) for problem in problems)
     figures = {
-        "matrices": settings.matrices,
-        "shape": [settings.rows, settings.width],
         "num_probes": num_probes,
         "wall_s": seconds,
         "probes_per_s": num_probes / seconds,
-        "seconds_for_10000_probes": 1e4 * seconds / num_probes,
-        "target_s": None if settings.small else TARGET_S,
         "c_values": C_VALUES,
         "worst_gradient_ratio": max(float(solution.gradient_ratio.max()) for solution in solutions),
         "against_numpy": agreement(works[0], solutions[:NUM_FOLDS]),
         "peak_device_bytes": peak_bytes(settings.device),
-        "small": settings.small,
     }
     print(f"{num_probes} probes in {seconds:.2f} s on {solver.name}")
-    write_report("gpu_probe", {}, figures)
+    write_report("gpu_probe", settings, {"probe.seconds_for_10000": 1e4 * seconds / num_probes}, figures)
 
 
 def agreement(work: Protocol, solutions: list[Solution]) -> dict[str, Any]:

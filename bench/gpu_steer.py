@@ -4,7 +4,7 @@
 
 It needs no network, only vLLM (the pinned one or 0.25.x), PyTorch, Transformers and this project's packages.
 It writes `bench/out/gpu_steer.json`. The weights (16 GB at full shape) go into a folder of their own under
-`--scratch` and are removed at the end. With `--device cpu --shape tiny` it runs anywhere, as a check of itself.
+`--scratch` and are removed at the end. `--smallest --device cpu` runs anywhere, as a check of itself.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from common import write_report
+from common import Parser, require_device, write_report
 from steer import vllm_version
 from steering.batches import Sizes
 from steering.measure import NUM_REGISTERED, measure, perplexity_rate, registration_s
@@ -44,8 +44,8 @@ def main() -> None:
     steered = found[options.batches[0]][f"k{max(options.settings)}"]["steered_tokens_per_s"]
     ratios["steer.vs_reference"] = None if reference is None else steered / reference
     figures |= {"batches": {str(batch): value for batch, value in found.items()}, "reference_tokens_per_s": reference}
-    figures |= {"shape": vars(SHAPES[options.shape]), "new_tokens": options.tokens, "pairs": options.pairs}
-    write_report("gpu_steer", ratios, figures | {"device": options.device, "environment": environment()})
+    figures |= {"shape": vars(SHAPES[options.shape]), "environment": environment()}
+    write_report("gpu_steer", options, ratios, figures)
 
 
 def named(batch: int, compared: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
@@ -119,7 +119,7 @@ def smi(query: str) -> str:
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shape", choices=tuple(SHAPES), default="llama-3.1-8b")
     parser.add_argument("--batches", type=numbers, default=(256, 512))
@@ -131,7 +131,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--memory-share", type=float, default=0.85)
     parser.add_argument("--eager", action="store_true", help="without CUDA graphs, to compare")
     parser.add_argument("--scratch", type=Path, default=None, help="folder for the weights")
-    return parser.parse_args()
+    options = parser.options(shape="tiny", tokens=2, pairs=1, reference_prompts=1)
+    require_device(options.device)
+    return options
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -5,8 +5,6 @@ Run it on a cluster that `make cluster-up` started, on a machine without other w
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 from collections import Counter
@@ -14,13 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psutil
-from common import write_report
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from common import Parser, write_report
 from deploy.local.state import Cluster, load, state_folder
-
-TARGET_CORES, TARGET_GB = 0.1, 5.0
 
 
 def label(process: psutil.Process) -> str:
@@ -53,16 +46,16 @@ def memory_gb(cluster: Cluster) -> dict[str, float]:
 
 def main() -> int:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="length of the measurement")
     parser.add_argument("--settle-s", type=float, default=30, help="pause before it, after which a start has ended")
-    args = parser.parse_args()
+    args = parser.options(seconds=2, settle_s=0)
     cluster = load(state_folder())
     if cluster is None or not cluster.runs():
         print("no local cluster runs: start one with `make cluster-up`")
         return 0
     time.sleep(args.settle_s)
-    load_average, before, began = os.getloadavg(), cpu_s(cluster), time.monotonic()
+    before, began = cpu_s(cluster), time.monotonic()
     time.sleep(args.seconds)
     after, elapsed_s = cpu_s(cluster), time.monotonic() - began
     shares: Counter[str] = Counter()
@@ -75,10 +68,8 @@ def main() -> int:
         "cores_by_process": dict(shares.most_common()),
         "memory_gb_by_process": memory,
         "processes": len(after),
-        "load_average": load_average,
-        "targets": {"cores": TARGET_CORES, "memory_gb": TARGET_GB},
     }
-    write_report("idle", {"idle.cores": cores, "idle.memory_gb": gb}, figures)
+    write_report("idle", args, {"idle.cores": cores, "idle.memory_gb": gb}, figures)
     return 0
 
 

@@ -1,20 +1,18 @@
 """The full D1 protocol's probes against scikit-learn at the same solution; also bootstrap and memory.
 
-    python bench/probe.py [--quick] [--rows N] [--width N]
+    python bench/probe.py [--smallest] [--rows N] [--width N]
 
 bench/README.md explains each figure. Takes several minutes: scikit-learn fits 120 probes.
 """
 
 import argparse
-import time
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from common import write_report
+from common import Clock, Parser, write_report
 from probing import memory, reference
 from probing.data import C_VALUES, NUM_FOLDS, Protocol, protocol
-from probing.reference import Clock
 from probing.sides import compare
 from threadpoolctl import threadpool_info
 
@@ -31,14 +29,10 @@ NUM_RESAMPLES = 1000
 
 def parse() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a small matrix: a smoke test, no figures")
+    parser = Parser(__doc__)
     parser.add_argument("--rows", type=int, default=1400)
     parser.add_argument("--width", type=int, default=4096)
-    settings = parser.parse_args()
-    if settings.quick:
-        settings.rows, settings.width = 120, 256
-    return settings
+    return parser.options(rows=80, width=64)
 
 
 def main() -> None:
@@ -53,17 +47,15 @@ def main() -> None:
     compared = compare(work, way, converged)
     one_thread = compare(work, way, converged, num_threads=1)
     figures = {
-        "shape": [settings.rows, settings.width],
         "scikit_learn": {"chosen": asdict(way), "tried": tried},
         "compared": compared,
         "compared_on_one_thread": one_thread,
         "solvers_cpu_s": {name: fit_all(work, solver) for name, solver in solvers().items()},
-        "bootstrap": bootstrap(work, settings.quick),
+        "bootstrap": bootstrap(work, settings.smallest),
         "memory": used,
         "threads": {info["filepath"].rpartition("/")[2]: info["num_threads"] for info in threadpool_info()},
-        "quick": settings.quick,
     }
-    write_report("probe", {"probe.vs_sklearn": compared["ratio"]}, figures)
+    write_report("probe", settings, {"probe.vs_sklearn": compared["ratio"]}, figures)
 
 
 def held_out_scores(work: Protocol, tolerance: float) -> list[np.ndarray]:
@@ -80,22 +72,21 @@ def solvers() -> dict[str, Solver]:
 
 def fit_all(work: Protocol, solver: Solver) -> float:
     """Return the CPU seconds of all probes in one call."""
-    began = time.process_time()
+    clock = Clock()
     fit_folds(work.vectors_ND, work.labels_NK, work.c_K, work.training, solver=solver)
-    return time.process_time() - began
+    return clock.read().cpu_s
 
 
-def bootstrap(work: Protocol, quick: bool) -> dict[str, Any]:
+def bootstrap(work: Protocol, smallest: bool) -> dict[str, Any]:
     """Time the group bootstrap of the AUROC of 19 x 17 cells."""
-    cells = 5 if quick else NUM_CELLS
+    cells = 5 if smallest else NUM_CELLS
     rng, labels = np.random.default_rng(0), work.labels_NK[:, 0]
     scores = labels[:, None] + rng.standard_normal((len(labels), cells))
     clock = Clock()
     weights = group_weights(work.groups, NUM_RESAMPLES, 0)
     for column in scores.T:
         auroc_resamples(labels, column, weights, work.folds, work.groups)
-    spent = clock.read()
-    return {"cells": cells, "resamples": NUM_RESAMPLES, "rows": len(labels), "wall_s": spent.wall, "cpu_s": spent.cpu}
+    return {"cells": cells, "resamples": NUM_RESAMPLES, "rows": len(labels), **asdict(clock.read())}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Simulate runs on 1 to 64 GPUs: the real plan, driver loop, queue, leases, artifacts and manifests.
+"""Simulate runs on 64 GPUs: the real plan, driver loop, queue, leases, artifacts and manifests.
 
 Replicas let the time of each task pass instead of computing. The time is simulated (`scaling/clock.py`), so no figure
 depends on a compression of time; what driver and replicas compute counts as it was measured. `python bench/scale.py`
-simulates the card's three models. `--quick` is a smoke test.
+simulates the card's three models, `--full` also on 1, 4 and 16 GPUs.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import logging
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from common import write_report
+from common import Parser, write_report
 from scaling.layouts import shared_layout, shipped_layout, split_layout
 from scaling.measure import Place, simulate, stored_bytes
 from scaling.plans import CARD_MODELS, card_plan, many_tasks, times_of
@@ -33,21 +32,24 @@ from poolbench_driver.estimate.schedule import chains, schedule_bound
 from poolbench_driver.run import committed_keys
 
 LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
-#: The bars: efficiency at the largest size; cores, memory and longest round of the driver with many tasks.
-EFFICIENCY, CORES, MEMORY_BYTES, ROUND_S = 0.9, 1.0, 500e6, 0.5
+#: The bar of memory for a driver with many tasks.
+MEMORY_BYTES = 500e6
+MEMORY = Path("/dev/shm")
+#: With `--full`: numbers of GPUs, and rounds of the driver with many tasks.
+FULL_GPUS, FULL_ROUNDS = [1, 4, 16, 64], 500
 
 
 @contextmanager
 def _place(args: argparse.Namespace) -> Iterator[Place]:
     """Yield an empty broker and store."""
-    folder = Path(tempfile.mkdtemp(dir=args.scratch))
+    in_memory = MEMORY if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 1e9 else None  # some 25,000 small files
+    folder = Path(tempfile.mkdtemp(dir=args.scratch or in_memory))
     try:
         store = FolderStore(folder / "store")
         latency_s = args.store_latency_ms / 1000
         if args.broker == "folder":
             yield Place(f"filesystem://{folder}/queue", store, latency_s)
         else:
-            sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
             from tests.servers.redis import serve
 
             with serve(folder) as url:
@@ -66,7 +68,7 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
     for gpus in args.gpus:
         with _place(args) as place:
             layout = LAYOUTS[args.layout](gpus, work_s)
-            made = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=args.warm)
+            made = simulate(plans, times, layout, gpus, place, at_once=not args.in_turn, warm=not args.cold)
             made["stored_bytes"] = stored_bytes(Path(place.store.uri.removeprefix("file://")))
         made["bound_s"] = schedule_bound(tasks.values(), times.tasks, gpus)
         made["times_from"] = dict(times.sources)
@@ -123,10 +125,11 @@ def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[s
         one, most = by_size[first], by_size[last]
         found = {
             f"scale.efficiency_{last}": most["utilisation"],
-            f"scale.speedup_{last}": one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"]),
             f"scale.bound_{last}": most["bound_s"] / most["elapsed_s"],
             f"scale.driver_cores_{last}": most["driver"]["cores"],
         }
+        if first != last:
+            found[f"scale.speedup_{last}"] = one["elapsed_s"] * int(first) / (int(last) * most["elapsed_s"])
     if many is not None:
         found |= {
             "scale.loop_cores": many["driver"]["cores"],
@@ -137,8 +140,8 @@ def ratios(by_size: Mapping[str, Any], many: Mapping[str, Any] | None) -> dict[s
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser = Parser(__doc__)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[64])
     parser.add_argument(
         "--models", type=int, default=len(CARD_MODELS), help="how many of the card's models; 0 leaves the sizes out"
     )
@@ -150,21 +153,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pooler-processes", type=int, default=4, help="processes of one pooler, with a core each")
     parser.add_argument("--layout", choices=LAYOUTS, default="shared")
     parser.add_argument("--in-turn", action="store_true", help="one run after the other, not all drivers at once")
-    parser.add_argument("--warm", action="store_true", help="models are loaded at the beginning")
+    parser.add_argument("--cold", action="store_true", help="no model is loaded at the beginning")
     parser.add_argument("--broker", choices=("folder", "redis"), default="folder")
     parser.add_argument("--store-latency-ms", type=float, default=0.0, help="of each request of the driver")
     parser.add_argument(
         "--loop-tasks", type=int, default=20_000, help="tasks of the test of one driver; 0 leaves it out"
     )
-    parser.add_argument("--loop-rounds", type=int, default=500, help="rounds of that test")
-    parser.add_argument("--scratch", type=Path, help="folder for queue and store; by default temporary")
-    parser.add_argument("--name", default="scale", help="name of the report")
-    parser.add_argument("--quick", action="store_true", help="a smoke test")
-    args = parser.parse_args()
-    args.settings = {}
-    if args.quick:
-        args.gpus, args.models, args.loop_tasks = [1, 4], 1, 0
-        args.settings = {"concepts": ["contrast"], "strategies": ["A1_mean"], "layers": [0.5]}
+    parser.add_argument("--loop-rounds", type=int, default=60, help="rounds of that test")
+    parser.add_argument("--scratch", type=Path, help="folder for queue and store; by default in memory if 1 GB is free")
+    parser.add_argument("--full", action="store_true", help="also 1, 4 and 16 GPUs, and a longer test of one driver")
+    small = {"concepts": ["contrast"], "strategies": ["A1_mean"], "layers": [0.5]}
+    parser.set_defaults(settings={})
+    args = parser.options(models=1, loop_tasks=50, loop_rounds=10, settings=small)
+    if args.full:
+        args.gpus, args.loop_rounds = FULL_GPUS, FULL_ROUNDS
     return args
 
 
@@ -172,10 +174,9 @@ def main() -> None:
     """Simulate and write the report."""
     args = _arguments()
     logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
+    many = loop(args) if args.loop_tasks else None  # first, because the peak of memory is that of the process
     by_size = sizes(args) if args.models else {}
-    many = loop(args) if args.loop_tasks else None
-    options = {name: value for name, value in vars(args).items() if name not in ("scratch", "name")}
-    write_report(args.name, ratios(by_size, many), {"sizes": by_size, "loop": many, "options": options})
+    write_report("scale", args, ratios(by_size, many), {"sizes": by_size, "loop": many})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Compare `scale.py` with a real cluster: the same plans simulated, and on Ray with replicas whose tasks sleep.
 
 Ray, its replicas, Celery, Redis, leases, the folder store and the drivers are real. A task sleeps as long as the model
-says, divided by `--speed`. Two runs with two models begin together. Needs the Debian package redis-server. `--quick` is
-a smoke test.
+says, divided by `--speed`. Two runs with two models begin together. Needs the Debian package redis-server.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from common import write_report
+from common import REPOSITORY, Parser, write_report
 from scaling.cluster import GPU_SERVICES, Times
 from scaling.measure import Place, simulate
 from scaling.plans import CARD_MODELS, card_plan, times_of
@@ -30,7 +29,6 @@ from poolbench.contracts.wire import SERVICES
 from poolbench.settings import PlaceSettings
 from poolbench.storage.folder import FolderStore
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 #: The bar: the simulated time differs by at most so much.
 TOLERANCE = 0.1
 #: A real run that takes longer than this many times the simulated one, and a minute, is given up.
@@ -39,14 +37,14 @@ PATIENCE = 3.0
 
 def given_runs(args: argparse.Namespace) -> dict[str, Any]:
     """Return the runs, and the seconds of their tasks and of loading a model."""
-    strategies = ["A1_mean"] if args.quick else ["A1_mean", "P1_last_token", "A2_max", "L5_keyword"]
-    run = {"concepts": ["contrast"] if args.quick else ["contrast", "causation"], "strategies": strategies}
-    models = list(CARD_MODELS)[: 1 if args.quick else 2]
+    strategies = ["A1_mean"] if args.smallest else ["A1_mean", "P1_last_token", "A2_max", "L5_keyword"]
+    run = {"concepts": ["contrast"] if args.smallest else ["contrast", "causation"], "strategies": strategies}
+    models = list(CARD_MODELS)[: 1 if args.smallest else 2]
     times = times_of([card_plan(model, **run) for model in models], "h100", pooler_processes=4)
     return {
         "models": models,
         "run": run,
-        "replicas": dict.fromkeys(SERVICES, 1 if args.quick else 2),
+        "replicas": dict.fromkeys(SERVICES, 1 if args.smallest else 2),
         "tasks": {name: seconds / args.speed for name, seconds in times.tasks.items()},
         "loading": {name: seconds / args.speed for name, seconds in times.loading.items()},
     }
@@ -71,13 +69,12 @@ def real(given: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
             return {"elapsed_s": None, "reason": f"the drivers had not ended after {limit_s:.0f} s"}
     counts = {name: sum(each[name] for each in found) for name in ("failures", "resent", "artifacts")}
     elapsed_s = max(each["ended_s"] for each in found) - min(each["began_s"] for each in found)
-    return {"elapsed_s": elapsed_s, "load_average": os.getloadavg(), **counts}
+    return {"elapsed_s": elapsed_s, **counts}
 
 
 @contextmanager
 def cluster(folder: Path, given: Mapping[str, Any]) -> Iterator[None]:
     """Run Redis and a Ray with the sleeping services; this process and its children find them by the environment."""
-    sys.path.insert(0, str(REPOSITORY))
     from deploy.local import head
     from tests.servers import gated
     from tests.servers.redis import serve as serve_redis
@@ -141,11 +138,9 @@ def _begin(drivers: Sequence[subprocess.Popen[str]]) -> None:
 
 def main() -> None:
     """Simulate, run, and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--speed", type=float, default=4.0, help="how much shorter tasks are than on one H100")
-    parser.add_argument("--name", default="scale_check", help="name of the report")
-    parser.add_argument("--quick", action="store_true", help="a smoke test")
-    args = parser.parse_args()
+    args = parser.options(speed=100)
     logging.getLogger("poolbench.task").setLevel(logging.CRITICAL)  # tasks that the end of a simulation interrupts
     given = given_runs(args)
     predicted = simulated(given)
@@ -155,7 +150,7 @@ def main() -> None:
         ratio = predicted["elapsed_s"] / measured["elapsed_s"]
         ratios = {"scale_check.simulated_vs_real": ratio, "scale_check.vs_tolerance": abs(ratio - 1) / TOLERANCE}
     inputs = {name: given[name] for name in ("models", "run", "replicas")}
-    write_report(args.name, ratios, {"real": measured, "simulated": predicted, "speed": args.speed, **inputs})
+    write_report("scale_check", args, ratios, {"real": measured, "simulated": predicted, **inputs})
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import httpx
 import numpy as np
 import psutil
 import uvicorn
-from common import write_report
+from common import Parser, write_report
 from safetensors.numpy import save
 
 from poolbench.config import resolve_model
@@ -56,23 +56,24 @@ def main() -> int:
             figures |= asyncio.run(soak(service.host, address, options.requests, options.clients, seed=0))
     finally:
         service.host.close()
-    figures |= {"max_growth_mib": options.max_growth_mib, "warm_requests": options.warm, "engine_mib_by_warmth": warmed}
-    write_report("soak_steer", {}, figures)
+    figures["engine_mib_by_warmth"] = warmed
+    left, grown = sum(figures["left_in_use"].values()), max(figures["growth_mib"].values())
+    times = figures["register_1000_s"]
+    ratios = {"left_in_use": left, "growth_mib": grown, "register_1000_s": max(times.values())}
+    write_report("soak_steer", options, {f"soak_steer.{name}": value for name, value in ratios.items()}, figures)
     print(figures)
-    leaked = any(figures["left_in_use"].values()) or figures["engine_restarts"]
-    grown = max(figures["growth_mib"].values()) > options.max_growth_mib
-    return int(bool(leaked) or grown)
+    return int(bool(left or figures["engine_restarts"]) or grown > options.max_growth_mib)
 
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--warm", type=int, default=16_000, help="unsteered requests before the first that counts")
     parser.add_argument("--max-growth-mib", type=float, default=64)
-    return parser.parse_args()
+    return parser.options(requests=200, warm=64, max_growth_mib=1024)  # caches still fill at this size
 
 
 @contextmanager

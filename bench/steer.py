@@ -1,6 +1,6 @@
 """Steered against unsteered throughput, against the reference code, and D2 of a whole concept.
 
-    python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--no-bulk] [--quick]
+    python bench/steer.py [--model demo] [--batch 256] [--tokens 64] [--pairs 9] [--no-bulk] [--smallest]
 
 bench/README.md explains each ratio. About 6 minutes on two quiet cores, of which the concept takes 3.
 """
@@ -8,7 +8,7 @@ bench/README.md explains each ratio. About 6 minutes on two quiet cores, of whic
 import argparse
 from typing import Any
 
-from common import write_report
+from common import Parser, write_report
 from steering.batches import Sizes
 from steering.bulk import Bulk, measure_bulk
 from steering.measure import NUM_REGISTERED, measure, perplexity_rate, registration_s
@@ -24,9 +24,8 @@ from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
 
-#: The smallest sizes that run everything.
-QUICK_SIZES = Sizes(batch=8, tokens=4, pairs=1, settings=(1, 8))
-QUICK_BULK = {"tokens": 4, "num_strategies": 5, "strengths": (0.06, 0.125, 0.25), "num_openings": 4}
+#: The smallest concept that needs two portions.
+SMALLEST_BULK = {"tokens": 4, "num_strategies": 5, "strengths": (0.06, 0.125, 0.25), "num_openings": 4}
 
 
 def main() -> None:
@@ -53,12 +52,12 @@ def main() -> None:
             figures["bulk_d2"] = measure_bulk(service, norm, width, len(norms), options.bulk)
     finally:
         service.host.close()
-    figures["scoring"] = shared_pass(load_calibration()["text"].to_pylist()[: 8 if options.quick else None])
+    figures["scoring"] = shared_pass(load_calibration()["text"].to_pylist()[: 8 if options.smallest else None])
     reference = reference_rate(model, sizes, options.reference_prompts)
     ratios = {f"steer.{name}": found["ratio"] for name, found in compared.items()}
     ratios["steer.vs_reference"] = compared[f"k{max(sizes.settings)}"]["steered_tokens_per_s"] / reference
-    figures |= {"reference_tokens_per_s": reference, "sizes": vars(sizes), "model": model.id, "vllm": vllm_version()}
-    write_report("steer", ratios, figures)
+    figures |= {"reference_tokens_per_s": reference, "vllm": vllm_version()}
+    write_report("steer", options, ratios, figures)
 
 
 def vllm_version() -> str:
@@ -70,7 +69,7 @@ def vllm_version() -> str:
 
 def parse_options() -> argparse.Namespace:
     """Parse the command line, including `sizes` and `bulk`."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("--model", default="demo")
     parser.add_argument("--batch", type=int, default=Sizes.batch)
     parser.add_argument("--tokens", type=int, default=Sizes.tokens, help="new tokens a request")
@@ -79,13 +78,10 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--reference-prompts", type=int, default=8)
     parser.add_argument("--bulk-tokens", type=int, default=Bulk.tokens, help="new tokens of a text of the concept")
     parser.add_argument("--no-bulk", action="store_true", help="leave out D2 of a whole concept")
-    parser.add_argument("--quick", action="store_true", help="the smallest sizes: a smoke test, no figures")
-    options = parser.parse_args()
+    options = parser.options(tokens=2, pairs=1, reference_prompts=1)
     options.sizes = Sizes(options.batch, options.tokens, options.prompt_tokens, options.pairs)
-    options.bulk = None if options.no_bulk else Bulk(options.model, options.bulk_tokens)
-    if options.quick:
-        options.sizes, options.reference_prompts = QUICK_SIZES, 1
-        options.bulk = None if options.no_bulk else Bulk(options.model, **QUICK_BULK)
+    size = SMALLEST_BULK if options.smallest else {"tokens": options.bulk_tokens}
+    options.bulk = None if options.no_bulk else Bulk(options.model, **size)
     return options
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import urllib3
-from common import write_report
+from common import Clock, Parser, turns, write_report
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import TaskIO
@@ -31,8 +31,6 @@ from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.connections import Connections
 
 SMALL = pa.table({"passage_id": [f"p{number:04d}" for number in range(100)], "score": [0.5] * 100})
-#: The target: small artifacts per second to S3 from one worker.
-TARGET_PER_S = 200.0
 BUCKET = "poolbench-bench"
 
 
@@ -41,10 +39,10 @@ def small_artifacts(store: ObjectStore, number: int) -> dict[str, float]:
     run = uuid.uuid4().hex[:8]
     outputs = {f"table/{n}": f"bench.{run}.{n:05d}" for n in range(number)}
     io = TaskIO(Task(kind="prober.probe", inputs={}, outputs=outputs), Artifacts(store), {"service": "bench"})
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = Clock()
     io.write_tables(dict.fromkeys(outputs, SMALL))
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    return {"per_s": number / wall_s, "cpu_s_per_artifact": cpu_s / number}
+    spent = clock.read()
+    return {"per_s": number / spent.wall_s, "cpu_s_per_artifact": spent.cpu_s / number}
 
 
 def one_after_the_other(store: ObjectStore, number: int) -> float:
@@ -104,7 +102,6 @@ def _service(scratch: Path) -> Iterator[tuple[S3Settings, str]]:
     if os.environ.get(S3Settings.variable("endpoint")):
         yield S3Settings.load(), "the service of POOLBENCH_S3_ENDPOINT"
         return
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from tests.servers import ceph
 
     if missing := ceph.missing():
@@ -116,16 +113,15 @@ def _service(scratch: Path) -> Iterator[tuple[S3Settings, str]]:
 def measure(stores: dict[str, ObjectStore], args: argparse.Namespace) -> dict[str, Any]:
     """Return the figures of each store: medians over rounds in which the stores take turns."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in stores}
-    for number in range(args.rounds):
-        for name in list(stores)[:: 1 if number % 2 == 0 else -1]:
-            store = stores[name]
-            rounds[name].append(
-                {
-                    **small_artifacts(store, args.artifacts),
-                    "one_after_the_other_per_s": one_after_the_other(store, max(1, args.artifacts // 4)),
-                    **large_object(store, args.large_mib << 20),
-                }
-            )
+    for name in turns(stores, args.rounds):
+        store = stores[name]
+        rounds[name].append(
+            {
+                **small_artifacts(store, args.artifacts),
+                "one_after_the_other_per_s": one_after_the_other(store, max(1, args.artifacts // 4)),
+                **large_object(store, args.large_mib << 20),
+            }
+        )
     return {
         name: {
             "rounds": found,
@@ -137,32 +133,27 @@ def measure(stores: dict[str, ObjectStore], args: argparse.Namespace) -> dict[st
 
 def main() -> None:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(__doc__)
     parser.add_argument("--artifacts", type=int, default=400, help="small artifacts per round")
     parser.add_argument("--large-mib", type=int, default=512, help="size of the large object")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scratch", type=Path, help="folder of Ceph and of the folder store; by default temporary")
-    parser.add_argument("--quick", action="store_true", help="a smoke test")
-    args = parser.parse_args()
-    if args.quick:
-        args.artifacts, args.large_mib, args.rounds = 20, 80, 1
+    args = parser.options(artifacts=20, large_mib=80, rounds=1)
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch, _service(Path(scratch)) as (service, what):
         s3 = S3Store(f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}", service)
         folder = FolderStore(Path(scratch, "folder"))
         small_artifacts(s3, 20)  # opens connections
         figures = measure({"s3": s3, "folder": folder}, args)
-        figures |= {"requests": requests_of_an_artifact(s3), "service": what, "load_average": os.getloadavg()}
-        sizes = {"artifacts": args.artifacts, "large_mib": args.large_mib, "rounds": args.rounds}
+        figures |= {"requests": requests_of_an_artifact(s3), "service": what}
     small = figures["s3"]["median"]["per_s"]
     ratios = {
-        "store.small_per_s": small,
-        "store.small_vs_target": small / TARGET_PER_S,
-        "store.small_vs_folder": small / figures["folder"]["median"]["per_s"],
+        "store.put_rate": small,
+        "store.put_rate_vs_folder": small / figures["folder"]["median"]["per_s"],
         "store.requests_per_commit": float(sum(n for name, n in figures["requests"].items() if "commit" in name)),
         "store.put_mb_per_s": figures["s3"]["median"]["put_mb_per_s"],
         "store.get_mb_per_s": figures["s3"]["median"]["get_mb_per_s"],
     }
-    write_report("store", ratios, {**figures, "sizes": sizes})
+    write_report("store", args, ratios, figures)
 
 
 if __name__ == "__main__":

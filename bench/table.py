@@ -2,25 +2,25 @@
 
 import json
 import sys
-from pathlib import Path
 
+from common import OUTPUT
+from ratios import RATIOS, verdict
 from rich.console import Console
 from rich.table import Table
 
-OUTPUT = Path(__file__).parent / "out"
-
 
 def main() -> int:
-    """Read and print `bench/out/*.json`."""
+    """Read and print the reports in `bench/out`."""
     table = Table(box=None)
-    for name in ("benchmark", "ratio", "value", "device", "commit"):
-        table.add_column(name)
-    reports = [json.loads(path.read_text()) for path in sorted(OUTPUT.glob("*.json"))]
+    for column in ("benchmark", "ratio", "value", "target", "", "device", "commit"):
+        table.add_column(column)
+    paths = [OUTPUT / f"{name}.json" for name in RATIOS]
+    reports = [json.loads(path.read_text()) for path in paths if path.exists()]
     for report in reports:
         for ratio, value in report["ratios"].items():
-            table.add_row(
-                report["name"], ratio, "null" if value is None else f"{value:.3g}", report["device"], report["commit"]
-            )
+            target, shown = RATIOS[report["name"]].get(ratio, ""), "null" if value is None else f"{value:.3g}"
+            judged = shown, target, verdict(value, target)
+            table.add_row(report["name"], ratio, *judged, report["device"], report["commit"])
     Console().print(table if reports else f"nothing in {OUTPUT}: run `make bench`")
     return 0 if reports else 1
 

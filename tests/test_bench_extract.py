@@ -1,4 +1,4 @@
-"""The extraction benchmark: its baseline does the same work, and every figure comes out at a tiny size."""
+"""The extraction benchmark: its baseline does the same work, and peaks of memory are compared."""
 
 from pathlib import Path
 from typing import Any
@@ -38,17 +38,10 @@ def test_the_reference_pools_the_same_vectors(size: Any) -> None:
                     np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5, err_msg=request.id)
 
 
-def test_every_figure_comes_out(size: Any) -> None:
-    from extraction.measure import measure, ratios_of
+def test_peaks_are_compared_with_and_without_what_was_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
     from extraction.memory import Peak, summary
 
-    figures = measure(size.work(), rounds=1)
     memory = summary({"plain": Peak(100, 150), "ours": Peak(100, 160)})
-    ratios = ratios_of(figures, memory)
-    assert set(ratios) == {
-        f"extract.{name}" for name in ("overhead", "gradient_overhead", "vs_reference", "bytes_fraction", "peak_memory")
-    }
-    assert all(value > 0 for value in ratios.values())
-    assert ratios["extract.peak_memory"] == 160 / 150
-    assert memory["growth_ratio"]["ours"] == 1.2  # without the 100 that are there before
-    assert figures["gradient"]["added"] == ["S2_gradient"]
+    assert memory["total_ratio"]["ours"] == 160 / 150
+    assert memory["growth_ratio"]["ours"] == 1.2

@@ -26,6 +26,7 @@ import yaml
 from deploy.local.exposure import exposed
 from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
+from tests.benches import smallest
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
@@ -418,6 +419,14 @@ def test_a_sensitive_concept_is_measured_and_leaves_only_figures(running: Runnin
     assert any(row["metric"] == "d2.scp" and row["value"] is not None for row in rows)
     again, same = running.run(*SENSITIVE, budget=None)
     assert sent(again) == [] and same == digest
+
+
+def test_benchmarks_of_a_running_cluster_write_their_ratios(running: Running, first: str, tmp_path: Path) -> None:
+    config, named = tmp_path / "run.yaml", {"concepts": ["contrast"], "strategies": STRATEGIES.split(",")}
+    config.write_text(yaml.safe_dump({"preset": "demo", "budget": BUDGET, "limit": 60, **named}))
+    report = smallest("adhoc", tmp_path, "--running", "--config", str(config), **running.environment)
+    assert all(report["figures"]["tasks_sent"].values())
+    smallest("idle", tmp_path, **running.environment)
 
 
 def _hashes(artifacts: Artifacts, key: str) -> set[str]:

@@ -1,7 +1,9 @@
 """Throughput of annotation on one core, over planted passages."""
 
-import time
+from dataclasses import asdict
 from typing import Any
+
+from common import Clock
 
 from poolbench.corpora.planted import build_planted
 from poolbench.steps.pooler import SHIPPED_PIPELINE, AnnotateParams
@@ -17,16 +19,15 @@ def annotation_throughput(num: int, window: tuple[int, int] = WINDOW) -> dict[st
     table = build_planted(CONCEPT, seed=0, num_train=num, num_test=2, num_scorer=2, window=window).slice(0, num)
     texts, pipeline = table["text"].to_pylist(), load_pipeline(SHIPPED_PIPELINE)
     annotate_passages(pipeline, table.slice(0, 2), texts, AnnotateParams())
-    start, wall = time.process_time(), time.perf_counter()
+    clock = Clock()
     annotations = annotate_passages(pipeline, table, texts, AnnotateParams())
-    cpu_s, wall_s = time.process_time() - start, time.perf_counter() - wall
+    spent = clock.read()
     words = sum(len(row) for row in annotations["word_start"].to_pylist())
     return {
         "pipeline": f"{pipeline.name} {pipeline.version}",
         "passages": len(texts),
         "words": words,
-        "passages_per_cpu_s": len(texts) / cpu_s,
-        "words_per_cpu_s": words / cpu_s,
-        "cpu_s": cpu_s,
-        "wall_s": wall_s,
+        "passages_per_cpu_s": len(texts) / spent.cpu_s,
+        "words_per_cpu_s": words / spent.cpu_s,
+        **asdict(spent),
     }

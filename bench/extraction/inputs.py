@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from poolbench.config import layer_at_depth
 from poolbench.pooling import TokenContext, Words
@@ -34,7 +34,12 @@ TINY = Shape(64, 128, 4, 4, 2, 1000)
 
 
 def random_decoder(shape: Shape, device: str = "cpu") -> Decoder:
-    """Return a Llama of this shape, its weights drawn on the device itself."""
+    """Return a Llama of this shape without a tokenizer."""
+    return wrap_decoder(random_llama(shape, device), tokenizer=None)
+
+
+def random_llama(shape: Shape, device: str, **tokens: int) -> PreTrainedModel:
+    """Return a Llama of this shape, its weights drawn on the device itself; `tokens` are ids of special tokens."""
     torch.manual_seed(SEED)
     config = LlamaConfig(
         hidden_size=shape.hidden,
@@ -44,10 +49,10 @@ def random_decoder(shape: Shape, device: str = "cpu") -> Decoder:
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=2048,
         vocab_size=shape.vocabulary,
+        **tokens,
     )
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype), attn_implementation="sdpa")
-    return wrap_decoder(model, tokenizer=None)
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype), attn_implementation="sdpa")
 
 
 def layers_of(decoder: Decoder) -> list[int]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from extraction.timing import Lap, interleave, ratio, seconds, warm
+from common import Spent
+
+from extraction.timing import interleave, ratio, seconds, warm
 from extraction.ways import REFERENCE_BATCH, Reference, Workload, ours, ours_written, plain, requests_of
 
 
@@ -100,7 +102,7 @@ def _against_plain(work: Workload, sides: dict[str, partial], rounds: int) -> di
     }
 
 
-def _rate(work: Workload, laps: list[Lap]) -> float:
+def _rate(work: Workload, laps: list[Spent]) -> float:
     return work.num_tokens / min(item.wall_s for item in laps)
 
 

@@ -2,24 +2,18 @@
 
 import ctypes
 import gc
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
+from common import reports_memory, reset_peak, resident_bytes
 
 from extraction.inputs import Shape, layers_of, random_decoder, random_passages
 from extraction.ways import Workload, ours, plain, requests_of
 from poolbench_extractor.config import BatchLimits
-
-STATUS = Path("/proc/self/status")
-CLEAR = Path("/proc/self/clear_refs")
-#: Written to `clear_refs` it sets the peak resident set back to the present one.
-RESET_PEAK = "5"
 
 SIDES: dict[str, Callable[[Workload], object]] = {
     "plain": plain,
@@ -62,7 +56,7 @@ def peaks_on_cpu(size: Size) -> dict[str, Peak] | None:
 
     The processes are forked, which spares them the imports, so call it before this one has used a thread pool.
     """
-    if not (STATUS.exists() and os.access(CLEAR, os.W_OK)):
+    if not reports_memory():
         return None
     peaks = {}
     for side in SIDES:
@@ -94,15 +88,9 @@ def _resident_peak(side: str, size: Size, num_threads: int) -> Peak:
     SIDES[side](work.first(1))  # loads libraries and makes their buffers, which are no part of the work
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    CLEAR.write_text(RESET_PEAK)
-    before = _status("VmRSS")
+    before = reset_peak()
     SIDES[side](work)
-    return Peak(before, _status("VmHWM"))
-
-
-def _status(field: str) -> int:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
-    return int(line.split()[1]) * 1024
+    return Peak(before, resident_bytes("VmHWM"))
 
 
 def _allocated_peak(run: Callable[[], object]) -> Peak:

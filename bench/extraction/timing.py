@@ -1,37 +1,28 @@
 """Interleaved timing: every round runs each side once, in alternating order, so that drift affects all alike."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
+from common import Clock, Spent, turns
 
 
-@dataclass(frozen=True)
-class Lap:
-    """One call: wall-clock seconds, and CPU seconds of this process on all its threads."""
-
-    wall_s: float
-    cpu_s: float
-
-
-def lap(run: Callable[[], object]) -> Lap:
+def lap(run: Callable[[], object]) -> Spent:
     """Time one call, device work included."""
-    wall, cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     run()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return Lap(time.perf_counter() - wall, time.process_time() - cpu)
+    return clock.read()
 
 
-def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Lap]]:
+def interleave(sides: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[Spent]]:
     """Time every side once per round; every second round runs them backwards."""
-    laps: dict[str, list[Lap]] = {name: [] for name in sides}
-    for number in range(rounds):
-        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
-            laps[name].append(lap(sides[name]))
+    laps: dict[str, list[Spent]] = {name: [] for name in sides}
+    for name in turns(sides, rounds):
+        laps[name].append(lap(sides[name]))
     return laps
 
 
@@ -41,7 +32,7 @@ def warm(sides: Mapping[str, Callable[[], object]]) -> None:
         lap(run)
 
 
-def ratio(numerator: list[Lap], denominator: list[Lap]) -> dict[str, Any]:
+def ratio(numerator: list[Spent], denominator: list[Spent]) -> dict[str, Any]:
     """Return the wall-clock ratios of the pairs of each round: median, quartiles, and the median in CPU time."""
     pairs = list(zip(numerator, denominator, strict=True))
     wall = sorted(above.wall_s / below.wall_s for above, below in pairs)
@@ -50,6 +41,6 @@ def ratio(numerator: list[Lap], denominator: list[Lap]) -> dict[str, Any]:
     return {"median": middle, "quartiles": [low, high], "pairs": wall, "median_cpu_time": statistics.median(cpu)}
 
 
-def seconds(laps: Mapping[str, list[Lap]]) -> dict[str, list[dict[str, float]]]:
+def seconds(laps: Mapping[str, list[Spent]]) -> dict[str, list[dict[str, float]]]:
     """Return all laps, for the report."""
     return {name: [asdict(item) for item in items] for name, items in laps.items()}

@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import reports_memory, reset_peak, resident_bytes
 
 from poolbench_prober.solver import fit_folds, fit_probes
 from probing.data import Protocol
 
-STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-#: Written to `clear_refs` it sets the peak resident set back to the present one.
-RESET_PEAK = "5"
-
 
 def growth(work: Protocol) -> dict[str, Any] | None:
     """Return the growth of the resident set while all probes are fitted; None if the system does not report it."""
-    if not (STATUS.exists() and os.access(CLEAR, os.W_OK)):
+    if not reports_memory():
         return None
     with tempfile.TemporaryDirectory() as folder:
         for name in ("vectors_ND", "labels_NK", "c_K", "folds"):
@@ -38,12 +35,6 @@ def child(folder: str) -> None:
         np.load(Path(folder) / f"{name}.npy") for name in ("vectors_ND", "labels_NK", "c_K", "folds")
     )
     fit_probes(vectors[:64, :16], labels[:64], c_values)
-    CLEAR.write_text(RESET_PEAK)
-    before = _status("VmRSS")
+    before = reset_peak()
     fit_folds(vectors, labels, c_values, [np.flatnonzero(folds != fold) for fold in np.unique(folds)])
-    print(json.dumps({"growth_bytes": _status("VmHWM") - before, "before_bytes": before}))
-
-
-def _status(name: str) -> int:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
+    print(json.dumps({"growth_bytes": resident_bytes("VmHWM") - before, "before_bytes": before}))

@@ -1,12 +1,12 @@
 """scikit-learn's probes: one at a time, by whichever of its solvers reaches the solution first."""
 
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from common import Clock, Spent
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -39,25 +39,6 @@ CANDIDATES = (
     Way("newton-cg", warm=True, single=True),
 )
 TIMED_ONLY = (Way("newton-cholesky", 1e-6), Way("liblinear", 1e-6))
-
-
-@dataclass(frozen=True)
-class Spent:
-    """Seconds."""
-
-    wall: float
-    cpu: float
-
-
-class Clock:
-    """Wall and CPU seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter(), time.process_time()
-
-    def read(self) -> Spent:
-        """Return the time so far."""
-        return Spent(time.perf_counter() - self._began[0], time.process_time() - self._began[1])
 
 
 def fit_fold(work: Protocol, fold: int, columns: np.ndarray, way: Way) -> tuple[np.ndarray, Spent]:
@@ -106,12 +87,12 @@ def choose(work: Protocol, columns: np.ndarray, converged: np.ndarray) -> tuple[
             way = Way(candidate.solver, tolerance, candidate.warm, candidate.single)
             scores, spent = fit_fold(work, 0, columns, way)
             worst = float(differences(work, 0, columns, converged, scores).max())
-            tried.append({**asdict(way), "cpu_s": spent.cpu, "wall_s": spent.wall, "auroc_difference": worst})
+            tried.append({**asdict(way), **asdict(spent), "auroc_difference": worst})
             if worst <= SAME_AUROC:
-                matched.append((spent.cpu, way))
+                matched.append((spent.cpu_s, way))
                 break
     for way in TIMED_ONLY:
         scores, spent = fit_fold(work, 0, columns[-2:], way)
         worst = float(differences(work, 0, columns[-2:], converged[:, -2:], scores).max())
-        tried.append({**asdict(way), "cpu_s": spent.cpu * len(columns) / 2, "auroc_difference": worst, "probes": 2})
+        tried.append({**asdict(way), "cpu_s": spent.cpu_s * len(columns) / 2, "auroc_difference": worst, "probes": 2})
     return min(matched, key=lambda pair: pair[0])[1], tried

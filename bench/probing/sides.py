@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from common import Clock, Spent
 from threadpoolctl import threadpool_limits
 
 from poolbench_prober.solver import fit_folds
 from probing import reference
 from probing.data import NUM_FOLDS, Protocol
-from probing.reference import Clock, Spent, Way
+from probing.reference import Way
 
 _held: dict[str, Any] = {}
 
@@ -50,7 +51,9 @@ def compare(work: Protocol, way: Way, converged: list[np.ndarray], num_threads: 
             difference = reference.differences(work, fold, columns, converged[fold], scores)
             worst[name] = max(worst[name], float(difference.max()))
             spent[name].append(took)
-        print(f"fold {fold}: " + ", ".join(f"{name} {took[-1].wall:.2f} s" for name, took in spent.items()), flush=True)
+        print(
+            f"fold {fold}: " + ", ".join(f"{name} {took[-1].wall_s:.2f} s" for name, took in spent.items()), flush=True
+        )
     for side in sides.values():
         side.pool.shutdown()
     figures = {"num_probes": NUM_FOLDS * len(columns), "largest_auroc_difference_from_the_optimum": worst}
@@ -59,8 +62,8 @@ def compare(work: Protocol, way: Way, converged: list[np.ndarray], num_threads: 
 
 def times(spent: dict[str, list[Spent]]) -> dict[str, Any]:
     """Return the sums of both sides, and ratios by fold."""
-    wall = {name: [one.wall for one in took] for name, took in spent.items()}
-    cpu = {name: sum(one.cpu for one in took) for name, took in spent.items()}
+    wall = {name: [one.wall_s for one in took] for name, took in spent.items()}
+    cpu = {name: sum(one.cpu_s for one in took) for name, took in spent.items()}
     ratios = [theirs / ours for ours, theirs in zip(wall["ours"], wall["scikit_learn"], strict=True)]
     return {
         "ratio": statistics.median(ratios),

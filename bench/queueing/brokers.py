@@ -54,7 +54,6 @@ def new_task() -> Task:
 @contextmanager
 def places(root: Path) -> Iterator[dict[str, Place]]:
     """Yield the folder broker, and a Redis server of this machine if there is one to start."""
-    sys.path.insert(0, str(BENCH.parent))
     from tests.servers import redis as redis_server
 
     for name in ("folder", "redis"):

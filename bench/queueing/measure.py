@@ -6,6 +6,8 @@ import statistics
 import time
 from typing import Any
 
+from common import Clock
+
 from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
@@ -46,12 +48,12 @@ def backlog(place: Place, number: int) -> dict[str, float]:
 def enqueueing(place: Place, number: int) -> dict[str, float]:
     """Return tasks enqueued per second by one sender without a consumer, and its CPU time per task."""
     tasks = [new_task() for _ in range(number)]
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = Clock()
     for task in tasks:
         place.queue.send(task)
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    spent = clock.read()
     place.queue.purge(SERVICE)
-    return {"per_s": number / wall_s, "cpu_ms_per_task": 1000 * cpu_s / number}
+    return {"per_s": number / spent.wall_s, "cpu_ms_per_task": 1000 * spent.cpu_s / number}
 
 
 def rounds(place: Place, num_tasks: int, num_rounds: int) -> dict[str, float]:
@@ -75,16 +77,16 @@ def rounds(place: Place, num_tasks: int, num_rounds: int) -> dict[str, float]:
         pace=Pace(tick_s=0.0, vanished_s=_DEADLINE_S),
         cancelled=lambda: next(counted) >= num_rounds,
     )
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    clock = Clock()
     loop.run()
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    spent = clock.read()
     for name in SERVICES:
         place.queue.purge(name)
     tick_s = Pace().tick_s
     return {
-        "round_ms": 1000 * wall_s / num_rounds,
-        "round_cpu_ms": 1000 * cpu_s / num_rounds,
-        "share_of_a_core": cpu_s / num_rounds / (tick_s + wall_s / num_rounds),
+        "round_ms": 1000 * spent.wall_s / num_rounds,
+        "round_cpu_ms": 1000 * spent.cpu_s / num_rounds,
+        "share_of_a_core": spent.cpu_s / num_rounds / (tick_s + spent.wall_s / num_rounds),
     }
 
 

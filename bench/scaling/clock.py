@@ -61,6 +61,11 @@ class SimulatedClock:
         """Return the time of the present event, without what the calling thread has computed since."""
         return self._now_s
 
+    def charge(self, seconds: float) -> None:
+        """Count seconds as if the calling thread had computed for so long."""
+        if actor := getattr(self._local, "actor", None):
+            actor.began_cpu_s -= seconds
+
     def sleep(self, seconds: float) -> None:
         """Let so much simulated time pass, or less if another thread calls `wake`."""
         actor = self._local.actor

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+from common import Clock, peak_bytes
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
@@ -21,7 +20,7 @@ from poolbench_driver.run import RunLoop
 from scaling.clock import SimulatedClock
 from scaling.cluster import GPU_SERVICES, Device, NotifyingQueue, Replica, Switchboard, Times, Usage
 from scaling.layouts import Layout
-from scaling.load import CountingStore, SimulatedRequests, broker_figures, broker_load, store_figures
+from scaling.load import CountingStore, SimulatedRequests, broker_figures, broker_load, parsed_once, store_figures
 
 
 class TimedLoop(RunLoop):
@@ -80,6 +79,7 @@ def simulate(
     *,
     at_once: bool,
     warm: bool = False,
+    count_computing: bool = True,
     max_rounds: int | None = None,
 ) -> dict[str, Any]:
     """Run the plans, each by a driver of its own, and return the figures.
@@ -92,12 +92,13 @@ def simulate(
         place: Queue and store.
         at_once: Whether all drivers start at once, or each after the one before.
         warm: Whether the models are loaded at the beginning, those of several plans in turns.
+        count_computing: Whether time passes while drivers and replicas compute. Without it two simulations are equal.
         max_rounds: Rounds of a driver before its run is cancelled; by default it runs to the end.
     """
-    clock, usage = SimulatedClock(), Usage()
+    clock, usage = SimulatedClock(count_computing=count_computing), Usage()
     switchboard, broker = Switchboard(clock), Broker(place.broker)
     store, at_replicas = CountingStore(place.store, clock, place.latency_s), CountingStore(place.store, clock, 0.0)
-    began_s, before = time.perf_counter(), broker_load(broker)
+    machine, before = Clock(), broker_load(broker)
     queue = NotifyingQueue(broker, switchboard)
     loops = [_loop(plan, times, number, clock, queue, store, max_rounds) for number, plan in enumerate(plans)]
     orders = [[loop] for loop in loops] if at_once else [loops]
@@ -106,7 +107,8 @@ def simulate(
     if warm:
         _load(made, [plan.scope.model.params["model"] for plan in plans])
     replicas = [clock.start(each.service, _server(each, broker, cast(ObjectStore, at_replicas))) for each in made]
-    elapsed_s = clock.run(drivers)
+    with parsed_once(clock):
+        elapsed_s = clock.run(drivers)
     gpu_s = sum(usage.busy_s[name] for name in GPU_SERVICES)
     return {
         "elapsed_s": elapsed_s,
@@ -118,7 +120,8 @@ def simulate(
         "broker": broker_figures(before, broker_load(broker), elapsed_s),
         "store_of_replicas": store_figures(at_replicas, elapsed_s),
         "replicas_cpu_s": sum(actor.cpu_s for actor in replicas),
-        **_process_figures(began_s),
+        "peak_resident_bytes": peak_bytes(),
+        "simulated_in_s": machine.read().wall_s,
         "notes": [note for loop in loops for note in cast(Quiet, loop.display).notes],
     }
 
@@ -141,15 +144,6 @@ def _load(replicas: Iterable[Replica], models: Sequence[str]) -> None:
     for replica in replicas:
         replica.loaded = models[seen[replica.service] % len(models)]
         seen[replica.service] += 1
-
-
-def _process_figures(began_s: float) -> dict[str, Any]:
-    """Return what the simulation itself took of this machine."""
-    return {
-        "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "simulated_in_s": time.perf_counter() - began_s,
-        "load_average": os.getloadavg(),
-    }
 
 
 def _driver_figures(loops: Sequence[TimedLoop], cpu_s: float, store: CountingStore, elapsed_s: float) -> dict[str, Any]:

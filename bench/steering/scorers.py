@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from common import turns
 from transformers.utils import logging as transformers_logging
 
 from poolbench.runtime.bases import find_base
@@ -38,11 +39,10 @@ def shared_pass(texts: Sequence[str], rounds: int = 5) -> dict[str, Any]:
     subsets = {num: dict(list(scorers.items())[:num]) for num in NUM_SCORERS}
     score_texts(subsets[1], texts)  # warms up
     taken: dict[int, list[float]] = {num: [] for num in NUM_SCORERS}
-    for number in range(rounds):
-        for num in NUM_SCORERS if number % 2 == 0 else reversed(NUM_SCORERS):
-            began = time.perf_counter()
-            score_texts(subsets[num], texts)
-            taken[num].append(time.perf_counter() - began)
+    for num in turns(NUM_SCORERS, rounds):
+        began = time.perf_counter()
+        score_texts(subsets[num], texts)
+        taken[num].append(time.perf_counter() - began)
     against_one = {
         f"k{num}": statistics.median(many / one for many, one in zip(taken[num], taken[1], strict=True))
         for num in NUM_SCORERS[1:]
