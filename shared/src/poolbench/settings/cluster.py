@@ -23,7 +23,9 @@ Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 class PlaceSettings(Settings):
     """Store, broker, address and token; each overrides what `cluster-up` recorded in the state folder."""
 
-    state: Path | None = setting(None, "folder of token, store, queue, logs, models and `cluster.json`", unset="`.poolbench`")
+    state: Path | None = setting(
+        None, "folder of token, store, queue, logs, models and `cluster.json`", unset="`.poolbench`"
+    )
     store: str = setting(
         "", "object store: folder, `file://` or `s3://bucket/prefix`", unset="`<state>/store`", repr=False
     )
