@@ -78,9 +78,9 @@ BUDGETS: dict[str, Budget] = {
             num_test=120,
             num_scorer=400,
             # From a dose that a text hardly shows to one that breaks it, in a pretrained model at half its depth.
-            strengths=(0.25, 0.5, 1.0),
-            null_strengths=(0.25, 0.5),
-            reference_strength=0.5,
+            strengths=(0.2, 0.35, 0.5),
+            null_strengths=(0.2, 0.35),
+            reference_strength=0.35,
             num_openings=12,
             max_tokens=40,
             num_continuations=120,

@@ -72,6 +72,7 @@ def preset(name: str) -> dict[str, Any]:
             "concepts": list(SMALL_CONCEPTS),
             "strategies": list(FORWARD_STRATEGIES),
             "layers": list(SMALL_DEPTHS),
+            "steering": {"temperature": DEMO_TEMPERATURE},
             "scorer_mode": "head",
             "scorer_layers": DEMO_SCORER_LAYERS,
         }
