@@ -74,16 +74,16 @@ BUDGETS: dict[str, Budget] = {
         ),
         Budget(
             name="small",
-            num_train=160,
-            num_test=120,
+            num_train=120,
+            num_test=100,
             num_scorer=400,
             # From a dose that a text hardly shows to one that breaks it, in a pretrained model at half its depth.
             strengths=(0.2, 0.35, 0.5),
-            null_strengths=(0.2, 0.35),
+            null_strengths=(0.35,),
             reference_strength=0.35,
-            num_openings=12,
-            max_tokens=40,
-            num_continuations=120,
+            num_openings=8,
+            max_tokens=32,
+            num_continuations=100,
         ),
         Budget(
             name="card", num_train=1400, num_test=600, num_scorer=1400, strengths=_CARD_STRENGTHS,
