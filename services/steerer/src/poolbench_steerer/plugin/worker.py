@@ -122,11 +122,11 @@ class SteeringWorkerMixin:
         return self.steering.watched_WD.tolist()
 
     def steering_tap_on(self, first_position: int) -> None:
-        """Begin to sum the residual norms of tokens from `first_position` of their request on."""
+        """Begin to keep the residual norms of tokens from `first_position` of their request on."""
         self._tap = NormTap(self._blocks, self.steering, first_position)
 
-    def steering_tap_off(self) -> list[tuple[float, int]]:
-        """End the sums; return (sum of norms, number of tokens) by layer."""
+    def steering_tap_off(self) -> list[list[float]]:
+        """Return the norms by layer, in the order of the tokens, and keep no more."""
         return self._tap.close()
 
 
@@ -179,20 +179,19 @@ def end_with_owner(interval_s: float = 1.0) -> None:
 
 
 class NormTap:
-    """Sums residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
+    """Keeps residual norms of all tokens while it is on; compiled or captured graphs do not run its Python hooks."""
 
     def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
         self._state = state
         self._first_position = first_position
-        self._sums = [0.0] * len(blocks)
-        self._counts = [0] * len(blocks)
+        self._norms: list[list[float]] = [[] for _ in blocks]
         self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
 
-    def close(self) -> list[tuple[float, int]]:
-        """End the measurement; returns (sum of norms, number of tokens) by layer."""
+    def close(self) -> list[list[float]]:
+        """End the measurement; return the norms by layer."""
         for handle in self._handles:
             handle.remove()
-        return list(zip(self._sums, self._counts, strict=True))
+        return self._norms
 
     def _hook(self, layer: int) -> Any:
         def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
@@ -201,7 +200,6 @@ class NormTap:
             real = stream.view(-1, stream.shape[-1])[: len(positions)][
                 (positions >= self._first_position).to(stream.device)
             ]
-            self._sums[layer] += float(real.float().norm(dim=-1).double().sum())
-            self._counts[layer] += len(real)
+            self._norms[layer] += real.float().norm(dim=-1).double().tolist()
 
         return hook
