@@ -14,6 +14,9 @@ from poolbench_driver.cli.runs import Output
 
 def doctor(
     model: Annotated[list[str] | None, typer.Option(help="Model that must be available; may be repeated.")] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load the models in extractor and steerer, and measure what works.")
+    ] = False,
     output: Output = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json")] = False,
 ) -> int:
@@ -21,7 +24,7 @@ def doctor(
     from poolbench_driver.doctor import Level, examine
 
     findings = []
-    for finding in examine(output, model or ["demo"]):
+    for finding in examine(output, model or ["demo"], load=check):
         findings.append(finding)
         if not as_json:
             typer.echo(finding.line)

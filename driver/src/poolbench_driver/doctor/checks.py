@@ -11,10 +11,11 @@ from poolbench.storage import open_store
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.doctor import machine, parts, services
 from poolbench_driver.doctor.finding import Finding, Level
+from poolbench_driver.doctor.models import model
 
 
-def examine(output: Path, models: Sequence[str]) -> Iterator[Finding]:
-    """Yield what each check finds, as it is found."""
+def examine(output: Path, models: Sequence[str], *, load: bool = False) -> Iterator[Finding]:
+    """Yield what each check finds, as it is found; with `load` extractor and steerer load the models."""
     yield from machine.assets()
     settings, found = machine.settings_of()
     yield from machine.disks(output, settings)
@@ -27,7 +28,10 @@ def examine(output: Path, models: Sequence[str]) -> Iterator[Finding]:
     if not settings.http_address:
         yield Finding("services", Level.FAILURE, "the cluster's HTTP address is unknown; set POOLBENCH_HTTP")
         return
-    yield from services.services(Services(settings), _store_time(settings), models)
+    connected = Services(settings)
+    yield from services.services(connected, _store_time(settings), models)
+    for name in models if load else ():
+        yield from model(connected, name)
 
 
 def _store_time(settings: ClusterSettings) -> float | None:

@@ -65,6 +65,14 @@ def test_a_strength_is_in_median_residual_norms(client, body, host, model_ref, t
     assert alpha == pytest.approx(0.5 * float(np.median(norms)), rel=1e-5)
 
 
+def test_check_finds_norms_and_sinks(client, tiny_model):
+    answer = client.post("/check", json={"model": str(tiny_model)}).json()
+    assert answer["self_test"]["add_by_hand_nats"] < 1e-2
+    assert (len(answer["layers"]), answer["num_texts"]) == (6, len(load_calibration()))
+    assert all(0 < layer["median_norm"] <= layer["largest_norm"] for layer in answer["layers"])
+    assert {layer["num_sinks"] for layer in answer["layers"]} == {0} and answer["sinks"] == []
+
+
 def test_perplexity(client, tiny_model):
     texts = {
         "texts": ["runs past the mill", "saw the fox"],

@@ -65,7 +65,6 @@ class SteeringEngine:
         self.dtype = str(llm.model_config.dtype).removeprefix("torch.")
         self.runner: str = info["runner"]
         self.eager: bool = info["eager"]
-        self.residual_norms: list[float] | None = None  # measured when first asked for
         self.start_s = start_s
         self.num_repeated = 0  # positions computed again after preemptions
         self._rows = Rows(llm, info["num_rows"])

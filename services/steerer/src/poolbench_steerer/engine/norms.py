@@ -1,28 +1,86 @@
-"""The unit of relative strengths for ad-hoc requests: median residual norms on the calibration texts.
+"""Residual norms on the calibration texts: the unit of relative strengths for ad-hoc requests, and attention sinks.
 
 Queue tasks take the extractor's calibration table instead; the definition is the same, real tokens only.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
 from poolbench.corpora.openings import load_calibration
 from poolbench.errors import InputError
+from poolbench.pooling.sinks import LEAVE_OUT
 from poolbench_steerer.engine.engine import SteeringEngine
 from poolbench_steerer.engine.requests import GenerationRequest
 from poolbench_steerer.tokens import Tokens
 
+_NUM_NAMED = 10
 
-async def measure_norms(engine: SteeringEngine, tokens: Tokens) -> list[float]:
-    """Return median residual norms in an engine without other work; raise InputError unless it runs eagerly."""
+
+@dataclass(frozen=True)
+class TextNorms:
+    """Norms of one text's real tokens, float64 [layers, tokens], and the tokens."""
+
+    norms_LT: np.ndarray
+    tokens: tuple[str, ...]
+
+    @property
+    def sinks(self) -> np.ndarray:
+        """Return which tokens are sinks, at each layer."""
+        real_T = np.ones(len(self.tokens), dtype=bool)
+        return np.stack([LEAVE_OUT.find(norms_T, real_T) for norms_T in self.norms_LT])
+
+
+async def measure_texts(engine: SteeringEngine, tokens: Tokens) -> list[TextNorms]:
+    """Return residual norms in an engine without other work; raise InputError unless it runs eagerly."""
     if not engine.eager:
         raise InputError("this engine does not run eagerly: give residual_norm with strength, or alpha")
-    texts = load_calibration().column("text").to_pylist()
-    num_special = tokens.num_leading_special
-    encoded = [tokens.encode(text)[: engine.limits.window - 2] for text in texts]
+    first = tokens.num_leading_special
+    measured = []
     await engine.llm.reset_prefix_cache()
-    await engine.llm.collective_rpc("steering_tap_on", args=(num_special,))
-    try:
-        await engine.generate([GenerationRequest(ids, max_tokens=1) for ids in encoded])
-    finally:
-        (medians,) = await engine.llm.collective_rpc("steering_tap_off")
-    return list(medians)
+    for text in load_calibration().column("text").to_pylist():
+        ids = tokens.encode(text)[: engine.limits.window - 2]
+        await engine.llm.collective_rpc("steering_tap_on", args=(first,))
+        try:
+            await engine.generate([GenerationRequest(ids, max_tokens=1)])
+        finally:
+            (norms,) = await engine.llm.collective_rpc("steering_tap_off")
+        measured.append(TextNorms(np.array(norms), tuple(map(tokens.decode_one, ids[first:]))))
+    return measured
+
+
+def median_norms(texts: list[TextNorms]) -> list[float]:
+    """Return the median over all tokens, by layer."""
+    return [float(median) for median in np.median(_joined(texts), axis=1)]
+
+
+def norms_report(texts: list[TextNorms]) -> dict[str, Any]:
+    """Return norms and number of sinks by layer, and the commonest tokens that are sinks at any layer."""
+    norms_LN, sinks_LN = _joined(texts), np.concatenate([text.sinks for text in texts], axis=1)
+    named: Counter[str] = Counter()
+    first: Counter[str] = Counter()
+    for text in texts:
+        for position in np.flatnonzero(text.sinks.any(axis=0)):
+            named[text.tokens[position]] += 1
+            first[text.tokens[position]] += position == 0
+    columns = (np.median(norms_LN, axis=1), norms_LN.mean(axis=1), norms_LN.max(axis=1), sinks_LN.sum(axis=1))
+    names = ("median_norm", "mean_norm", "largest_norm", "num_sinks")
+    return {
+        "num_texts": len(texts),
+        "num_tokens": norms_LN.shape[1],
+        "layers": [
+            dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)
+        ],
+        "sinks": [
+            {"token": token, "count": count, "num_first": first[token]}
+            for token, count in named.most_common(_NUM_NAMED)
+        ],
+    }
+
+
+def _joined(texts: list[TextNorms]) -> np.ndarray:
+    return np.concatenate([text.norms_LT for text in texts], axis=1)

@@ -45,7 +45,7 @@ async def self_test(engine: SteeringEngine) -> dict[str, float]:
         steered, met = await _run(engine, steering)
         logits = await engine.head_logits(edited(met, steering.applied if steering else (), vectors))
         found[f"{way}_by_hand_nats"] = _gap(steered, dict(enumerate(_log_softmax(logits))))
-        largest = max(largest, float(np.abs(logits).max()))
+        largest = max(largest, *(abs(float(logits[token])) for token in steered or ()))
         moved = min(moved, _gap(steered, plain)) if steering else moved
     _judge(engine, found, moved, _allowed(engine.dtype, largest))
     return found

@@ -11,6 +11,7 @@ from poolbench.config import ModelRef, resolve_model
 from poolbench.settings import SteererSettings
 from poolbench.statuses import EngineState, ServiceState
 from poolbench_steerer.engine import SteeringEngine
+from poolbench_steerer.engine.norms import median_norms, norms_report
 from poolbench_steerer.host.keeper import EngineKeeper, Job
 from poolbench_steerer.plugin.bank import VectorBank
 from poolbench_steerer.tokens import Tokens, loaded_tokens
@@ -111,8 +112,13 @@ class EngineHost:
         return await self._loop.run_async(on_loop())
 
     async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Return mean residual norm after every block, measured once; other jobs wait meanwhile."""
-        return await self._loop.run_async(self.keeper.residual_norms(model))
+        """Return the median residual norm after every block, measured once; other jobs wait meanwhile."""
+        return median_norms(await self._loop.run_async(self.keeper.norms(model)))
+
+    async def examine(self, model: ModelRef) -> dict[str, Any]:
+        """Return the results of the self-test, and residual norms and sinks of the calibration texts."""
+        texts = await self._loop.run_async(self.keeper.norms(model))
+        return {"model": model.id, "dtype": model.dtype, "self_test": self.keeper.checks, **norms_report(texts)}
 
     async def tokens(self, model: ModelRef) -> Tokens:
         """Return the tokenizer of a model."""

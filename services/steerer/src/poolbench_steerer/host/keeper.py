@@ -15,7 +15,7 @@ from poolbench.statuses import EngineState
 from poolbench_steerer.concurrency import uncancelled
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.engine.memory import with_room
-from poolbench_steerer.engine.norms import measure_norms
+from poolbench_steerer.engine.norms import TextNorms, measure_texts
 from poolbench_steerer.engine.selftest import self_test
 from poolbench_steerer.host.failover import retry_on_engine_death, while_alive
 from poolbench_steerer.plugin.bank import VectorBank
@@ -40,6 +40,7 @@ class EngineKeeper:
         self.state = EngineState.IDLE
         self.failure = ""
         self.checks: dict[str, float] = {}
+        self._norms: list[TextNorms] | None = None  # of the latest engine, measured when first asked for
         self.num_restarts = 0
         self.num_jobs = 0
         self._config = config
@@ -61,8 +62,8 @@ class EngineKeeper:
 
         return await retry_on_engine_death(model, self._config, attempt, self._is_dead)
 
-    async def residual_norms(self, model: ModelRef) -> list[float]:
-        """Return the median residual norm after every block, measured once; other jobs wait meanwhile."""
+    async def norms(self, model: ModelRef) -> list[TextNorms]:
+        """Return residual norms of the calibration texts, measured once; other jobs wait meanwhile."""
         return await retry_on_engine_death(model, self._config, lambda: self._measure_norms(model), self._is_dead)
 
     async def unload(self) -> None:
@@ -96,14 +97,14 @@ class EngineKeeper:
             if self.num_jobs == 0:
                 self._idle.set()
 
-    async def _measure_norms(self, model: ModelRef) -> list[float]:
+    async def _measure_norms(self, model: ModelRef) -> list[TextNorms]:
         async with self._gate:
             engine = await uncancelled(self._loaded(model))
-            if engine.residual_norms is None:
+            if self._norms is None:
                 await self._idle.wait()
                 tokens = tokens_of(model, trust_remote_code=self._config.trust_remote_code)
-                engine.residual_norms = await while_alive(engine, measure_norms(engine, tokens))
-            return engine.residual_norms
+                self._norms = await while_alive(engine, measure_texts(engine, tokens))
+            return self._norms
 
     async def _loaded(self, model: ModelRef) -> SteeringEngine:
         """Return the engine with this model; the caller must hold the gate."""
@@ -124,7 +125,7 @@ class EngineKeeper:
             config = await asyncio.to_thread(with_room, model, self._config)
             engine = await SteeringEngine.start(model, config, self.bank_of(model))
             self._banks[_identity(model)] = engine.bank
-            self.engine = engine
+            self.engine, self._norms = engine, None
             self.checks = await while_alive(engine, self_test(engine))
         except BaseException as error:
             await self.unload()

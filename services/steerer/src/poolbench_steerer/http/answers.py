@@ -50,6 +50,35 @@ class GenerateAnswer(StrictModel):
     texts: list[GeneratedText]
 
 
+class LayerNorms(StrictModel):
+    """Residual norms after one block."""
+
+    median_norm: float
+    mean_norm: float
+    largest_norm: float
+    num_sinks: int = Field(description="tokens whose norm exceeds ten times the median of their text")
+
+
+class Sink(StrictModel):
+    """A token that is a sink at some layer."""
+
+    token: str
+    count: int
+    num_first: int = Field(description="how often it was the first token of its text, after a BOS")
+
+
+class CheckAnswer(StrictModel):
+    """What a model does in this engine."""
+
+    model: str
+    dtype: str
+    self_test: dict[str, float] = Field(description="largest differences from the computation by hand, in nats")
+    num_texts: int
+    num_tokens: int
+    layers: list[LayerNorms]
+    sinks: list[Sink] = Field(description="the commonest ones")
+
+
 class ScoredText(StrictModel):
     """How likely the unsteered model finds a text."""
 

@@ -17,7 +17,7 @@ from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.errors import ClientGoneError, OverloadedError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
-from poolbench_steerer.http.answers import GenerateAnswer, PerplexityAnswer
+from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
 from poolbench_steerer.http.steering import SteeringBody, model_of, resolve, units_of
 from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import Steering
@@ -58,6 +58,12 @@ class PerplexityBody(bounds.RequestBody):
         return self
 
 
+class CheckBody(bounds.RequestBody):
+    """A model to examine."""
+
+    model: bounds.Name | None = None
+
+
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
@@ -79,6 +85,17 @@ class Verbs:
             responses=errors(404),
             openapi_extra=example({"texts": ["The tide was high."]}),
         )(self.perplexity)
+
+        router.post(
+            "/check",
+            response_model=CheckAnswer,
+            responses=errors(404),
+            openapi_extra=example({}),
+        )(self.check)
+
+    async def check(self, body: CheckBody, request: Request) -> dict[str, Any]:
+        """Load a model, which runs its self-test, and measure residual norms and attention sinks on 32 texts."""
+        return await until_disconnect(request, self.host.examine(model_of(self.host, body.model)))
 
     async def generate(self, body: GenerateBody, request: Request) -> dict[str, Any]:
         """Continue prompts, each with a receipt when steered."""

@@ -125,8 +125,8 @@ class SteeringWorkerMixin:
         """Begin to keep the residual norms of tokens from `first_position` of their request on."""
         self._tap = NormTap(self._blocks, self.steering, first_position)
 
-    def steering_tap_off(self) -> list[float]:
-        """End it; return the median norm by layer."""
+    def steering_tap_off(self) -> list[list[float]]:
+        """Return the norms by layer, in the order of the tokens, and keep no more."""
         return self._tap.close()
 
 
@@ -184,14 +184,14 @@ class NormTap:
     def __init__(self, blocks: Sequence[torch.nn.Module], state: SteeringState, first_position: int) -> None:
         self._state = state
         self._first_position = first_position
-        self._norms: list[list[torch.Tensor]] = [[] for _ in blocks]
+        self._norms: list[list[float]] = [[] for _ in blocks]
         self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
 
-    def close(self) -> list[float]:
-        """End the measurement; return the median norm by layer."""
+    def close(self) -> list[list[float]]:
+        """End the measurement; return the norms by layer."""
         for handle in self._handles:
             handle.remove()
-        return [float(np.median(torch.cat(norms).numpy())) for norms in self._norms]
+        return self._norms
 
     def _hook(self, layer: int) -> Any:
         def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
@@ -200,6 +200,6 @@ class NormTap:
             real = stream.view(-1, stream.shape[-1])[: len(positions)][
                 (positions >= self._first_position).to(stream.device)
             ]
-            self._norms[layer].append(real.float().norm(dim=-1).double().cpu())
+            self._norms[layer] += real.float().norm(dim=-1).double().tolist()
 
         return hook
