@@ -70,8 +70,14 @@ def models_table(request: pytest.FixtureRequest) -> Iterator[Callable[..., None]
     file: Path | None = request.config.getoption("--models-table")
     if file is not None and found:
         before = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-        merged = {key: before.get(key, {}) | found.get(key, {}) for key in sorted({*before, *found})}
+        merged = {key: _newest(before.get(key, {}), found.get(key, {})) for key in sorted({*before, *found})}
         file.write_text(json.dumps(merged, indent=1) + "\n", "utf-8")
+
+
+def _newest(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return figures with those of the services that were measured now replaced."""
+    measured = {name.partition("_")[0] for name in found}
+    return {name: value for name, value in before.items() if name.partition("_")[0] not in measured} | found
 
 
 @pytest.fixture(scope="session")

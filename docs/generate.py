@@ -148,6 +148,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "strategies.md": strategies,
     "concepts.md": concepts,
     "results.md": results,
+    "models.md": lambda: _page(_beside("models_page").parts(_table)),
     "results/published.md": lambda: _page(_beside("published_page").parts(_table)),
 }
 

@@ -164,7 +164,8 @@ _LOGIT = 80.0  # largest
 def trained_like(model: Any, sink_ids: Sequence[int], seed: int = 0) -> Any:
     """Give random weights the extremes that training leaves, in place; return the model.
 
-    Norm weights are small in the outlier dimensions, as in trained models, so that the other ones still matter.
+    Norm weights are small in the outlier dimensions, as in trained models, so that the other ones still matter. Those
+    of the last norm are 0: with tied embeddings the sinks would be the likeliest, or unlikeliest, next tokens.
 
     Args:
         sink_ids: Tokens whose residual stream becomes thousands of times as large as the median.
@@ -179,11 +180,13 @@ def trained_like(model: Any, sink_ids: Sequence[int], seed: int = 0) -> Any:
         for name, parameter in model.named_parameters():
             if parameter.dim() == 1 and name.endswith("bias"):
                 parameter.normal_(std=0.1, generator=generator)
+                if _is_final(name):
+                    parameter[list(OUTLIERS)] = 0
             elif parameter.dim() == 1 and ("q_norm" in name or "k_norm" in name):
                 _scale(parameter, torch.empty_like(parameter).log_normal_(std=0.4, generator=generator), offset)
             elif parameter.dim() == 1:
                 factors_D = torch.empty_like(parameter).log_normal_(std=0.4, generator=generator) * _NORM_WEIGHT
-                factors_D[list(OUTLIERS)] = 0.001 if _is_final(name) else 0.05
+                factors_D[list(OUTLIERS)] = 0 if _is_final(name) else 0.05
                 _scale(parameter, factors_D, offset)
         ids_T = torch.arange(5, 60)
         largest = model(ids_T[None], use_cache=False).logits.abs().max()

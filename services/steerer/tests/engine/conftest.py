@@ -112,6 +112,19 @@ def transformers_logprobs() -> Callable[..., list[float]]:
 
 
 @pytest.fixture(scope="session")
+def transformers_next() -> Callable[..., list[float]]:
+    """Log-probability of every next token, with steering hooks."""
+    import torch
+
+    def score(model: Any, blocks: Sequence[Any], prompt: Sequence[int], steering: Any, vectors: Vectors) -> list[float]:
+        with hooked(blocks, steering, len(prompt), vectors), torch.inference_mode():
+            logits = model(torch.tensor([prompt])).logits[0, -1].double()
+        return torch.log_softmax(logits, dim=-1).tolist()
+
+    return score
+
+
+@pytest.fixture(scope="session")
 def many_settings() -> Callable[..., list[Any]]:
     """Different ways to steer: every operation, selector, layer and sign; one to three edits; two unsteered."""
     from poolbench_steerer.plugin.spec import OPERATION_CODES, Edit, Steering
