@@ -12,6 +12,7 @@ import torch
 from tests.zoo import NAMES, OUTLIERS, watched
 
 from poolbench.pooling.batch import Request
+from poolbench.pooling.sinks import SinkRule
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import extract_encoded
 from poolbench_extractor.encode import Encoded
@@ -21,6 +22,9 @@ from poolbench_extractor.models.checks import pads_left, probe
 from poolbench_extractor.models.decoder import Decoder
 
 from .conftest import BOTH, CASES, LAYERS, encoded, relative
+
+#: The first token of trained-like weights is a sink; its attention is compared, too.
+INCLUDE = SinkRule(leave_out=False)
 
 
 def inflow_by_definition(attention_HTT: np.ndarray, real_T: np.ndarray) -> np.ndarray:
@@ -101,7 +105,8 @@ def capture_all(decoder: Decoder, passages: Sequence[Encoded], side: str = "righ
     """States and inflow by passage and layer, in as few batches as the model allows."""
     found = {}
     for batch in make_batches(passages, BatchLimits()):
-        captured = capture(decoder, batch, LAYERS, signals=dict.fromkeys(LAYERS, ("inflow",)), padding_side=side)
+        signals = dict.fromkeys(LAYERS, ("inflow",))
+        captured = capture(decoder, batch, LAYERS, signals=signals, sinks=INCLUDE, padding_side=side)
         for layer in LAYERS:
             rows = map(Read, captured.states_of(layer), captured.signals_of(layer))
             found |= {(passage.index, layer): row for passage, row in zip(batch, rows, strict=True)}
