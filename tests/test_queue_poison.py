@@ -22,6 +22,7 @@ from tests.servers import redis as redis_server
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import KEPT_BYTES, MAX_RETRIES, Message, Misunderstood, understand
 from poolbench.queue.letters import DeadLetter
+from poolbench.steps.prober import PROBE
 from poolbench.storage import Artifacts, open_store, store_id
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -213,7 +214,7 @@ def test_a_task_of_a_driver_with_other_code_is_refused_and_its_driver_sees_why(r
     running.put(json.dumps(sent.envelope(QUEUE)).encode(), time.time_ns())
     running.wait(lambda: any(letter.task_id == task.task_id for letter in running.letters()))
     record = json.loads(running.artifacts.store.get(f"failures/{task.task_id}.json"))
-    assert "prober.probe has version 99 in the driver and 3 in this service" in record["reason"]
+    assert f"prober.probe has version 99 in the driver and {PROBE.version} in this service" in record["reason"]
 
 
 @both_brokers

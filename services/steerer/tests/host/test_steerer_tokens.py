@@ -18,7 +18,7 @@ def test_slow_loads_delay_neither_loaded_tokenizers_nor_other_threads(
 ) -> None:
     loaded, gate = tokens.tokens_of(model_ref), threading.Event()
 
-    def stuck(model: ModelRef, trust_remote_code: bool) -> tokens.Tokens:
+    def stuck(model: ModelRef, *_: bool) -> tokens.Tokens:
         gate.wait()
         raise ModelError(f"no {model.id}")
 
