@@ -18,8 +18,8 @@ def parts(table: Table) -> Iterator[str]:
     yield (
         "PoolBench takes decoders that Transformers and vLLM load. `make test-models` checks extractor and steerer "
         "against Transformers with forward hooks, in float32 on a CPU, for each architecture below, and writes the "
-        "figures of this page. Every run of all tests checks the extractor for all of them, and the steerer for Llama, "
-        "Gemma 2, Qwen3 and GPT-2."
+        "figures of this page. Every run of all tests checks the extractor for all of them, and the steerer with "
+        "trained-like weights for Llama, Gemma 2, Qwen3 and GPT-2."
     )
     yield (
         "The models are small: two blocks, width 32 in the extractor and 256 in the steerer. Each is checked with two "
@@ -45,7 +45,7 @@ def parts(table: Table) -> Iterator[str]:
         "Largest difference of log-probabilities of the next token, in nats: in the self-test, which each engine runs "
         "when it starts, and against Transformers in float64 for each operation, after each block, on all tokens and "
         "on generated ones. *Rounding* is the difference of Transformers in float32 from float64. At most 0.001 is "
-        "allowed, or 8 times the rounding where that is more."
+        "allowed, or 8 times the rounding where that is more. `-` was not measured yet."
     )
     yield table(
         ("architecture", "weights", "self-test", "rounding", *(f"`{each}`" for each in _OPERATIONS)),

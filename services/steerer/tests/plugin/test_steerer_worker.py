@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from tests.waiting import PATIENCE_S
 from poolbench.errors import ReceiptError
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.engine.rows import settle
-from poolbench_steerer.plugin.runner import final_norm
+from poolbench_steerer.plugin.runner import adds_second, final_norm, fuses
 
 WATCHING = """
 import time
@@ -74,3 +77,27 @@ def test_tensor_parallel_workers_must_have_counted_the_same(second):
     assert asyncio.run(resolved(7, 7)).layers[2].changed == 7
     with pytest.raises(ReceiptError, match="workers disagree"):
         asyncio.run(resolved(7, second))
+
+
+#: Blocks of vLLM that add the residual themselves, and blocks that leave it to the next norm.
+WHOLE = {"stablelm.py": "StablelmDecoderLayer", "commandr.py": "CohereDecoderLayer", "phimoe.py": "PhiMoEDecoderLayer",
+         "exaone4.py": "Exaone4DecoderLayer"}  # fmt: skip
+FUSED = {"llama.py": "LlamaDecoderLayer", "gemma2.py": "Gemma2DecoderLayer", "gemma3.py": "Gemma3DecoderLayer",
+         "qwen2.py": "Qwen2DecoderLayer", "mixtral.py": "MixtralDecoderLayer"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "block"), [*WHOLE.items(), *FUSED.items()])
+def test_whether_the_pair_of_a_block_is_to_be_added_follows_from_its_code(file, block):
+    spec = find_spec("vllm")
+    models = Path(spec.origin).parent / "model_executor" / "models"
+    source = (models / file).read_text("utf-8")
+    (found,) = (each for each in ast.parse(source).body if getattr(each, "name", "") == block)
+    forward = next(each for each in found.body if getattr(each, "name", "") == "forward")
+    assert adds_second(ast.get_source_segment(source, forward)) is (file in WHOLE)
+
+
+def test_blocks_that_return_one_tensor_or_have_no_source_are_taken_as_they_are():
+    assert fuses(torch.nn.Linear(2, 2))
+    namespace = {"torch": torch}
+    exec("class Block(torch.nn.Module):\n  def forward(self, x, r):\n    x = x + r\n    return x, r", namespace)
+    assert fuses(namespace["Block"]())

@@ -21,7 +21,7 @@ _WORKERS = {
     "cuda": "poolbench_steerer.plugin.worker_gpu.SteeringGPUWorker",
 }
 #: Part of vLLM's compilation cache key: graphs traced with other hooks must not be reused.
-_HOOKS_VERSION = 2
+_HOOKS_VERSION = 3
 _CPU_KV_CACHE_GIB = 1.0
 
 

@@ -134,21 +134,27 @@ def _(hidden_TD: torch.Tensor, residual_TD: torch.Tensor | None, layer: int) -> 
     return None
 
 
-def steer_output(layer: int) -> Any:
+def steer_output(layer: int, *, fused: bool = True) -> Any:
     """Return a forward hook for block `layer`.
 
     A block returns its output, or the fused pair (output, residual) whose sum is the residual stream. Changing
-    the first changes the sum exactly once.
+    the first changes the sum exactly once. Without `fused`, the first of a pair is the whole stream.
     """
 
     def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
-        hidden, residual = (*output, None)[:2] if isinstance(output, tuple) else (output, None)
+        hidden, residual = halves(output, fused=fused)
         if torch.compiler.is_compiling():
             torch.ops.poolbench_steerer.steer(hidden, residual, layer)
         else:  # no compiler to hide the state from, and an op call may cost more than a layer's steering
             steer_tokens(hidden, residual, _STATE[0], layer)
 
     return hook
+
+
+def halves(output: Any, *, fused: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return the output of a block, and what must be added to it for the residual stream, if anything."""
+    hidden, residual = (*output, None)[:2] if isinstance(output, tuple) else (output, None)
+    return hidden, residual if fused else None
 
 
 _PRESERVING = OPERATION_CODES["add_preserving_norm"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -77,6 +80,35 @@ def decoder_blocks(model: torch.nn.Module, num_layers: int) -> list[torch.nn.Mod
         names = ", ".join(name for name, _ in found) or "none"
         raise RuntimeError(f"expected one list of {num_layers} blocks in {type(model).__name__}, found: {names}")
     return list(found[0][1])
+
+
+def fuses(block: torch.nn.Module) -> bool:
+    """Return whether the residual stream is the sum of the pair that a block returns, as most blocks of vLLM do it.
+
+    Blocks of StableLM, Cohere and others return a pair too, but have added the second to the first: the first is the
+    whole stream. Only their code tells them apart. The self-test fails where this is wrong.
+    """
+    try:
+        return not adds_second(inspect.getsource(type(block).forward))
+    except (OSError, TypeError):  # no source
+        return True
+
+
+def adds_second(source: str) -> bool:
+    """Return whether a function returns a pair and the last value of its first is a sum with its second."""
+    tree = ast.parse(textwrap.dedent(source))
+    pairs = [
+        each.value for each in ast.walk(tree) if isinstance(each, ast.Return) and isinstance(each.value, ast.Tuple)
+    ]
+    if not pairs or len(pairs[-1].elts) < 2:
+        return False
+    first, second = (ast.unparse(element) for element in pairs[-1].elts[:2])
+    sets = [each for each in ast.walk(tree) if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == first]
+    if not sets:
+        return False
+    value = max(sets, key=lambda each: each.lineno).value
+    names = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)}
+    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and second in names
 
 
 def final_norm(model: torch.nn.Module) -> torch.nn.Module:

@@ -15,12 +15,13 @@ import torch
 from poolbench.settings import ProcessSettings
 from poolbench_steerer.plugin import WIRE_KEY
 from poolbench_steerer.plugin.internals import check_internals, refuse_unsupported
-from poolbench_steerer.plugin.operators import bind, steer_output
+from poolbench_steerer.plugin.operators import bind, halves, steer_output
 from poolbench_steerer.plugin.receipts import counts_of
 from poolbench_steerer.plugin.runner import (
     block_sizes,
     decoder_blocks,
     final_norm,
+    fuses,
     keep_generators,
     new_blocks,
     prepare_clearing,
@@ -49,7 +50,7 @@ class SteeringWorkerMixin:
         bind(self.steering)
         self._blocks = decoder_blocks(self.model_runner.get_model(), num_layers)
         for layer, block in enumerate(self._blocks):
-            block.register_forward_hook(steer_output(layer))
+            block.register_forward_hook(steer_output(layer, fused=fuses(block)))
 
         def on_batch(request_ids: Sequence[str], query_start: np.ndarray, num_computed: np.ndarray) -> None:
             self.steering.begin_batch(self.steering.rows.assign(request_ids, query_start, num_computed))
@@ -185,7 +186,9 @@ class NormTap:
         self._state = state
         self._first_position = first_position
         self._norms: list[list[float]] = [[] for _ in blocks]
-        self._handles = [block.register_forward_hook(self._hook(layer)) for layer, block in enumerate(blocks)]
+        self._handles = [
+            block.register_forward_hook(self._hook(layer, fuses(block))) for layer, block in enumerate(blocks)
+        ]
 
     def close(self) -> list[list[float]]:
         """End the measurement; return the norms by layer."""
@@ -193,10 +196,11 @@ class NormTap:
             handle.remove()
         return self._norms
 
-    def _hook(self, layer: int) -> Any:
+    def _hook(self, layer: int, fused: bool) -> Any:
         def hook(_module: torch.nn.Module, _inputs: Any, output: Any) -> None:
             positions = torch.from_numpy(self._state.rows.positions)
-            stream = output[0] + output[1] if isinstance(output, tuple) else output
+            hidden, residual = halves(output, fused=fused)
+            stream = hidden if residual is None else hidden + residual
             real = stream.view(-1, stream.shape[-1])[: len(positions)][
                 (positions >= self._first_position).to(stream.device)
             ]
