@@ -31,7 +31,7 @@ def _chart(rows: list[Row]) -> Markup:
         for name, colour in zip(_steepest(rows), _COLOURS, strict=False):
             _draw_curve(axes, [row for row in rows if row["strategy"] == name], name, colour)
         absolute = any(row.get("alpha_unit") == "absolute" for row in rows)
-        axes.set_xlabel("strength (coefficient)" if absolute else "strength (mean residual norms)")
+        axes.set_xlabel("strength (coefficient)" if absolute else "strength (median residual norms)")
         axes.set_ylabel("P(concept)")
         axes.set_ylim(0, 1)
         axes.legend(fontsize=7, frameon=False)
