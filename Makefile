@@ -114,7 +114,7 @@ bench: install  ## Run every benchmark into bench/out/ and print one table
 	@failed=; for name in $(BENCHES); do echo "== $$name"; $(PY) bench/$$name.py || failed="$$failed $$name"; done; \
 	$(PY) bench/table.py; if [ -n "$$failed" ]; then echo "ended with an error:$$failed"; exit 1; fi
 
-real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/real-text.md
+real-text: install  ## Build, audit and measure all concepts of the real-text archives, to docs/results/smollm2-135m.md
 	@$(PY) -m recipes.real_text
 
 picture: install  ## Take the README's picture from the latest report (needs Chromium)

@@ -19,7 +19,7 @@ from poolbench.config import layer_at_depth, resolve_model
 from poolbench.corpora.openings import load_calibration
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
-from poolbench_steerer.engine.norms import measure_norms
+from poolbench_steerer.engine.norms import measure_texts, median_norms
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
@@ -41,7 +41,7 @@ def main() -> None:
             f"register_{NUM_REGISTERED}_vectors_s": await registration_s(engine),
             "perplexity_tokens_per_s": await perplexity_rate(engine, sizes),
         }
-        norms = await measure_norms(engine, tokens_of(model))
+        norms = median_norms(await measure_texts(engine, tokens_of(model)))
         return compared, beside, norms, engine.bank.width
 
     try:

@@ -13,7 +13,7 @@ from poolbench_pooler.concepts import ConceptRequest
 from poolbench_pooler.config import AnnotateRequest, PoolRequest
 from poolbench_prober.requests import DirectionRequest, ProbeRequest
 from poolbench_scorer.http.requests import ImportRequest, ScoreRequest, TrainRequest
-from poolbench_steerer.http.completions.body import CompletionBody
+from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.http.tokenizer import DetokenizeBody, TokenizeBody
 from poolbench_steerer.http.vectors import VectorsBody
 from poolbench_steerer.http.verbs import GenerateBody, PerplexityBody
@@ -38,6 +38,7 @@ STEERER_BODIES: Mapping[str, type[BaseModel]] = {
     "POST /steerer/perplexity": PerplexityBody,
     "POST /steerer/vectors": VectorsBody,
     "POST /steerer/v1/completions": CompletionBody,
+    "POST /steerer/v1/chat/completions": ChatBody,
     "POST /steerer/tokenize": TokenizeBody,
     "POST /steerer/detokenize": DetokenizeBody,
 }

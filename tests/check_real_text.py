@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
-from recipes.real_text.page import page
+from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import FINISHED, build, measure
 
 from poolbench_driver.records import find_run
@@ -36,13 +36,13 @@ def main() -> int:
 def check(runs: Path) -> int:
     """Return 0 if the corpora can be built in the folder `runs`, and a run on them has all kinds of rows and a page."""
     lacking = build(runs / "corpus", "demo", CONCEPTS)
-    code = measure(runs, ["contrast"], "demo", "A1_mean,L1_pos_filtered", 60)
+    code = measure(runs, ["contrast"], "demo", "A1_mean,L1_pos_filtered", "--limit", "60")
     if code not in FINISHED:
         return code
     folder = find_run(runs, "latest")
     metrics = set(pq.read_table(folder.file("results.parquet"))["metric"].to_pylist())
     missing = {"d1.auroc", "d1.excess_over_confound", "d2.best_gain", "d3.ld", "scorer.gate"} - metrics
-    written = page(folder, runs / "corpus", lacking)
+    written = page(Measured(folder, folder, runs / "corpus", lacking))
     print(f"real text: {len(metrics)} metrics; missing: {', '.join(sorted(missing)) or 'none'}")
     return 1 if missing or lacking or "| contrast |" not in written else 0
 

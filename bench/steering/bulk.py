@@ -89,13 +89,15 @@ class StagedIO(TaskIO):
         self.last[note] = time.perf_counter()
 
 
-def measure_bulk(steerer: SteererService, mean_norm: float, width: int, num_layers: int, bulk: Bulk) -> dict[str, Any]:
+def measure_bulk(
+    steerer: SteererService, median_norm: float, width: int, num_layers: int, bulk: Bulk
+) -> dict[str, Any]:
     """Run one concept and return the time of each stage."""
     stages = Stages()
     with tempfile.TemporaryDirectory(prefix="poolbench-bench-") as folder:
         artifacts = Artifacts(FolderStore(Path(folder)))
         scorer = ScorerService(lambda: artifacts)
-        _write_inputs(artifacts, bulk, mean_norm, width, layer_at_depth(0.5, num_layers))
+        _write_inputs(artifacts, bulk, median_norm, width, layer_at_depth(0.5, num_layers))
         began = time.perf_counter()
         _run(steerer, scorer, artifacts, bulk, layer_at_depth(0.5, num_layers), [], stages)
         for names in bulk.portions:
@@ -120,9 +122,9 @@ def measure_bulk(steerer: SteererService, mean_norm: float, width: int, num_laye
     }  # fmt: skip
 
 
-def _write_inputs(artifacts: Artifacts, bulk: Bulk, mean_norm: float, width: int, layer: int) -> None:
+def _write_inputs(artifacts: Artifacts, bulk: Bulk, median_norm: float, width: int, layer: int) -> None:
     artifacts.write_table("prompts", load_openings("neutral-54", bulk.num_openings))
-    row = {"layer": layer, "median_residual_norm": mean_norm, "num_tokens": 1}
+    row = {"layer": layer, "median_residual_norm": median_norm, "num_tokens": 1}
     artifacts.write_table("calibration", table_from_rows([row], CALIBRATION))
     vectors = unit_vectors(np.random.default_rng(0), bulk.num_strategies, width)
     for name, vector in zip(bulk.names, vectors, strict=True):

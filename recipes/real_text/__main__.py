@@ -1,7 +1,8 @@
-"""`make real-text`: build all concepts that the real-text archives serve, audit and measure them.
+"""`make real-text`: what pooling does on real text in a pretrained model, with and without attention sinks.
 
-It needs the archives and a cluster that runs. The same command again goes on where the last one stopped. At the end
-it writes the page of results.
+It builds all concepts that the real-text archives serve, audits and measures them, judges minimal pairs under steering,
+and writes the page of results. It needs the archives and a cluster that runs. The same command again goes on where the
+last one stopped.
 """
 
 from __future__ import annotations
@@ -9,18 +10,37 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
-from recipes.real_text.page import page
-from recipes.real_text.steps import FINISHED, build, built, measure
+from recipes.real_text.findings import gated
+from recipes.real_text.page import Measured, page
+from recipes.real_text.pairs import ARCHIVE, harness_accuracy, judge, read_pairs
+from recipes.real_text.steps import FINISHED, build, built, export, measure
 
+from poolbench.config import resolve_model
+from poolbench.config.load import FORWARD_STRATEGIES
 from poolbench.corpora.real import ARCHIVES_VARIABLE
 from poolbench.errors import ConfigError
 from poolbench.runtime.settings import ClusterSettings
+from poolbench_driver.cluster.session import open_session
 from poolbench_driver.records import find_run
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "real-text.md"
+MODEL = "smollm2-135m"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / f"{MODEL}.md"
+#: Sizes of the corpora, and 120 train and test passages of each class, which two cores can read in three hours.
+CORPUS_BUDGET, WINDOW, SIZES = "demo", "90-160", ("budget.num_train=140", "budget.num_test=100")
+#: Strategies of the card and of its published table, which differ in some definitions.
+FORWARD = ",".join(FORWARD_STRATEGIES) + (
+    ",P3_first_content,A7_random,A8_unit_mean,W2_last_4,W2_last_8,S4_sif,L7_subword_root,L8_svo"
+)
+STRATEGIES = f"{FORWARD},S2_gradient,S3_iti_probe"
+LAYERS = ".5,.75,1.0"
 
 
 def main() -> int:
@@ -37,22 +57,58 @@ def main() -> int:
         return 1
     os.environ[ARCHIVES_VARIABLE] = str(archives)
     corpus = args.output / "corpus"
-    lacking = build(corpus, args.budget, args.concepts)
-    code = measure(args.output, built(corpus), args.budget, args.strategies, args.limit)
-    if code in FINISHED:
-        args.page.write_text(page(find_run(args.output, "latest"), corpus, lacking), "utf-8")
-        print(f"page: {args.page}")
-    return code
+    lacking = build(corpus, CORPUS_BUDGET, args.concepts, "--window", WINDOW)
+    shared = ["--model", MODEL, "--layers", LAYERS, *(part for size in SIZES for part in ("--set", size))]
+    shared += [] if args.limit is None else ["--limit", str(args.limit)]
+    runs = []
+    for strategies, options in (
+        (args.strategies or STRATEGIES, ()),
+        (args.strategies or FORWARD, ("--metrics", "d1", "--set", "sinks=include")),
+    ):
+        code = measure(args.output, built(corpus), "small", strategies, *shared, *options)
+        if code not in FINISHED:
+            return code
+        runs.append(find_run(args.output, "latest"))
+    measured = Measured(runs[0], runs[1], corpus, lacking)
+    args.page.write_text(page(_with_pairs(measured, archives, args.output)), "utf-8")
+    print(f"page: {args.page}")
+    return 0
+
+
+def _with_pairs(measured: Measured, archives: Path, output: Path) -> Measured:
+    """Judge minimal pairs under the direction that steers best; without archive or direction, leave them out."""
+    rows = pq.read_table(measured.run.file("results.parquet")).to_pylist()
+    best = max(steered(rows), key=lambda row: row["value"], default=None)
+    if best is None or not (archives / ARCHIVE).is_file():
+        return measured
+    concept, strategy, layer = best["concept"], best["strategy"], best["layer"]
+    pairs = read_pairs(archives)
+    print(f"{len(pairs)} minimal pairs under {concept} by {strategy}", flush=True)
+    direction = np.load(export(measured.run, output / "directions", concept, strategy, layer))
+    return replace(
+        measured,
+        pairs=list(judge(open_session().services, pairs, MODEL, direction, layer)),
+        num_pairs=len(pairs),
+        steered=(concept, strategy, layer),
+        harness=harness_accuracy(pairs, output / "harness", MODEL, Path(resolve_model(MODEL).source)),
+    )
+
+
+def steered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the rows of gains by steering that have a value, of concepts whose scorer passed."""
+    passed = set(gated(rows))
+    return [
+        row for row in rows if row["metric"] == "d2.best_gain" and row["value"] is not None and row["concept"] in passed
+    ]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs-real-text"), help="folder of corpora and run")
+    parser.add_argument("--output", type=Path, default=Path("runs-real-text"), help="folder of corpora and runs")
     parser.add_argument("--page", type=Path, default=PAGE, help="page to write")
-    parser.add_argument("--budget", default="demo", help="sizes of corpora and run: demo, card or full")
     parser.add_argument("--concepts", default="all", help="ids with commas; default: all that the archives serve")
-    parser.add_argument("--strategies", default="card", help="with commas")
-    parser.add_argument("--limit", type=int, help="passages per concept and split, for a trial")
+    parser.add_argument("--strategies", help="with commas, for a trial")
+    parser.add_argument("--limit", type=int, help="train and test passages of a concept, for a trial")
     return parser.parse_args()
 
 

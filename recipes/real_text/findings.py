@@ -65,13 +65,14 @@ def findings(rows: Iterable[Row], audit: Iterable[Row]) -> Findings:
     d1, excess = _means(held, "d1.auroc"), _means(held, "d1.excess_over_confound")
     saturated = [concept for concept, of in sorted(d1.items()) if of and median(of.values()) >= SATURATED]
     verdicts = {row["concept"]: row["verdict"] or "not audited" for row in audit}
-    gated = {
-        row["scorer"]
-        for row in held
-        if row["metric"] == "scorer.gate" and '"verdict"' in row["params"] and row["value"] == 1
-    }
     ranking = [of for concept, of in d1.items() if concept not in saturated]
-    return Findings(d1, excess, saturated, _agreement(ranking), Counter(verdicts.values()), sorted(gated))
+    return Findings(d1, excess, saturated, _agreement(ranking), Counter(verdicts.values()), gated(held))
+
+
+def gated(rows: Iterable[Row]) -> list[str]:
+    """Return the concepts whose scorer passed its gate."""
+    verdicts = (row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"])
+    return sorted({row["scorer"] for row in verdicts if row["value"] == 1})
 
 
 def _means(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:

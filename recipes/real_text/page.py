@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 
 import pyarrow.parquet as pq
+from recipes.real_text.answers import moved_by_sinks, published_orders, winners
 from recipes.real_text.findings import SATURATED, Findings, findings
+from recipes.real_text.pairs import Judged
 
 from poolbench.corpora.io import read_concept
 from poolbench_driver.report.markdown import leaderboard_markdown
@@ -17,34 +20,71 @@ from poolbench_driver.rundir import RunFolder
 
 _CANNOT = (
     "**Labels come from rules**, not from readers. A figure says how well a strategy finds what the rule finds.",
-    "**The model is small** (the demo model). Which strategy is best for a large model does not follow.",
+    "**The model is small**, and its weights were dequantised from 4 bits: it is not the hub's "
+    "`HuggingFaceTB/SmolLM2-135M-Instruct`. Which strategy is best for a large model does not follow.",
     "**A corpus may hold more than its concept.** Where the verdict below says `confounded`, length, words or domain "
     "alone separate the classes, and a high D1 can come from these. `d1.excess_over_confound` is what is left.",
 )
 
 
-def page(folder: RunFolder, corpus: Path, lacking: Mapping[str, str]) -> str:
-    """Return the page in Markdown.
+@dataclass(frozen=True)
+class Measured:
+    """What the page shows.
 
-    Args:
-        folder: The finished run.
+    Attributes:
+        run: The run of D1 to D3, without sinks in the vectors.
+        with_sinks: The run of D1 with them, of strategies that need no backward pass.
         corpus: Folder of the corpora.
         lacking: Why a concept was not built, by concept.
+        pairs: Minimal pairs under steering; empty where the archives have none.
+        steered: Concept, strategy and layer of the direction that steered them.
+        harness: Accuracy of lm-evaluation-harness on the same pairs, unsteered.
     """
+
+    run: RunFolder
+    with_sinks: RunFolder
+    corpus: Path
+    lacking: Mapping[str, str]
+    pairs: Sequence[Judged] = ()
+    num_pairs: int = 0
+    steered: tuple[str, str, int] | None = None
+    harness: float | None = None
+
+
+def page(measured: Measured) -> str:
+    """Return the page in Markdown."""
+    folder = measured.run
     rows = pq.read_table(folder.file("results.parquet")).to_pylist()
     audit = pq.read_table(folder.file("audit.parquet")).to_pylist()
     concepts = sorted({row["concept"] for row in audit})
+    with_sinks = pq.read_table(measured.with_sinks.file("results.parquet")).to_pylist()
+    moved, boards = moved_by_sinks(rows, with_sinks)
     parts = [
-        "# Real text, demo model",
+        "# Real text, SmolLM2-135M",
         _wrapped(
-            "All concepts that the real-text archives serve ([how](../runs.md#corpora)), with their yields, the audit "
-            "of confounds and a run of D1 to D3. One command builds, audits, measures and writes this page:"
+            "A pretrained model on all concepts that the real-text archives serve ([how](../runs.md#corpora)): which "
+            "pooling is best for probing and for steering it, and what attention sinks do to the answer."
         ),
+        _items([*winners(rows), *(f"With the published table, {said}" for said in published_orders(rows)), *moved]),
+        "One command builds, audits, measures and writes this page:",
         "```console\n$ make real-text\n```",
+        "## With and without attention sinks",
+        _wrapped(
+            "Mean ranks and mean D1 by strategy, over concepts and layers. Excluded: tokens whose norm exceeds ten "
+            "times the median of their passage are left out, which is the default "
+            "([why](../metrics.md#attention-sinks)). Included: they stay, as in the published protocol. Intervals come "
+            "from resampled concepts. Strategies that need a backward pass, or the states of each head, are measured "
+            "without sinks only."
+        ),
+        _table(
+            ("strategy", "rank, excluded", "rank, included", "change", "D1, excluded", "D1, included", "change"), boards
+        ),
+        *_minimal_pairs(measured),
         "## Yields",
-        _table(("concept", "train", "test", "scorer", "domains"), _yields(corpus, concepts)),
-        _items(f"{name} was not built: {reason}" for name, reason in sorted(lacking.items())) or "All were built.",
-        "## What it shows",
+        _table(("concept", "train", "test", "scorer", "domains"), _yields(measured.corpus, concepts)),
+        _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
+        or "All were built.",
+        "## Concept by concept",
         *_shown(findings(rows, audit)),
         "## What it cannot show",
         _items(_CANNOT),
@@ -53,6 +93,21 @@ def page(folder: RunFolder, corpus: Path, lacking: Mapping[str, str]) -> str:
         re.sub(r"\n*^(#+) ", r"\n\n#\1 ", leaderboard_markdown(folder), flags=re.MULTILINE),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _minimal_pairs(measured: Measured) -> list[str]:
+    if measured.steered is None:
+        return []
+    concept, strategy, layer = measured.steered
+    harness = "" if measured.harness is None else f" lm-evaluation-harness gives {measured.harness:.3f} unsteered."
+    said = (
+        f"{measured.num_pairs:,} pairs of BLiMP, the same number of each paradigm, asked through the completions API "
+        f"while every position is steered at block {layer} by the `{strategy}` direction of {concept}. A pair is "
+        "right if the grammatical sentence is the likelier one; perplexity is per token of these sentences. Strengths "
+        f"are in median residual norms.{harness}"
+    )
+    lines = [[f"{each.strength:g}", f"{each.accuracy:.3f}", f"{each.perplexity:.1f}"] for each in measured.pairs]
+    return ["## Minimal pairs under steering", _wrapped(said), _table(("strength", "accuracy", "perplexity"), lines)]
 
 
 def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:

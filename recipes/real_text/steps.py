@@ -7,24 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+from poolbench_driver.rundir import RunFolder
+
 DRIVER = Path(sys.executable).with_name("poolbench-driver")
 #: Exit codes of commands that wrote what they could: done, and done with failures.
 FINISHED = (0, 1)
 _LACKING = re.compile(r"^(\w+) \(\d+ of \d+\) \.\.\. none: (.+)$", re.MULTILINE)
 
 
-def build(corpus: Path, budget: str, concepts: str) -> dict[str, str]:
+def build(corpus: Path, budget: str, concepts: str, *options: str) -> dict[str, str]:
     """Build the corpora into a folder; return why a concept was not built, by concept.
 
     Args:
         concepts: Ids with commas, or `all`.
+        options: Further options of the command.
 
     Raises:
         SystemExit: The command failed, with its exit code.
     """
     command = [str(DRIVER), "corpus", "build", concepts, "--output", str(corpus), "--source", "real"]
     lines = []
-    with subprocess.Popen([*command, "--budget", budget], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, "--budget", budget, *options], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -44,9 +47,16 @@ def built(corpus: Path) -> list[str]:
     return sorted(path.name for path in corpus.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def measure(runs: Path, concepts: list[str], budget: str, strategies: str, limit: int | None) -> int:
-    """Run strategies on the concepts of `runs`/corpus; return the exit code."""
+def measure(runs: Path, concepts: list[str], budget: str, strategies: str, *options: str) -> int:
+    """Run strategies on the concepts of `runs`/corpus, with further options of the command; return the exit code."""
     command = [str(DRIVER), "run", "--preset", budget, "--corpus", str(runs / "corpus"), "--output", str(runs)]
-    command += ["--concepts", ",".join(concepts), "--strategies", strategies]
-    command += [] if limit is None else ["--limit", str(limit)]
+    command += ["--concepts", ",".join(concepts), "--strategies", strategies, *options]
     return subprocess.run(command, check=False).returncode
+
+
+def export(run: RunFolder, output: Path, concept: str, strategy: str, layer: int) -> Path:
+    """Export the directions of a concept; return the file of one of them."""
+    command = [str(DRIVER), "export", "directions", run.id, "--runs", str(run.path.parent), "--output", str(output)]
+    subprocess.run([*command, "--concepts", concept], check=True)
+    (file,) = output.glob(f"*/layer_{layer}/{concept}__{strategy}.npy")
+    return file

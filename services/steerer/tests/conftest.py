@@ -49,6 +49,11 @@ def _save_tokenizer(folder: Path) -> int:
     trainer.train_from_iterator(_LINES * 4, vocab_size=400, special_tokens=["<bos>", "<eos>"], show_progress=False)
     trainer._tokenizer.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 0)])
     fast = PreTrainedTokenizerFast(tokenizer_object=trainer._tokenizer, bos_token="<bos>", eos_token="<eos>")
+    fast.chat_template = (
+        "{{ bos_token }}{% for message in messages %}"
+        "{% if message.role == 'system' %}{{ raise_exception('only users and assistants speak') }}{% endif %}"
+        "{{ message.role }}: {{ message.content }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+    )
     fast.save_pretrained(folder)
     return len(fast)
 

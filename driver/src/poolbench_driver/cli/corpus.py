@@ -30,15 +30,16 @@ def build(
     unknown_licences: Annotated[
         bool, typer.Option("--unknown-licences", help="Use datasets of which no licence is known.")
     ] = False,
+    window: Annotated[str | None, typer.Option(help="Tokens of a passage, such as 90-160; default: the card's.")] = None,
 ) -> int:
     """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
     from poolbench_driver.corpora.building import build_folder, what_to_build
     from poolbench_driver.corpora.folders import writable_concepts
-    from poolbench_driver.corpora.makers import BuildOptions
+    from poolbench_driver.corpora.makers import BuildOptions, parse_window
 
     named, folder = what_to_build(what, output, concepts, source)
     left_out = frozenset(part.strip() for part in without.split(",") if part.strip())
-    options = BuildOptions(tokenizer, left_out, unknown_licences)
+    options = BuildOptions(tokenizer, left_out, unknown_licences, parse_window(window) if window else None)
     chosen = writable_concepts(named)
     return build_folder(folder, source, chosen, budget, seed, required=named is not None, options=options)
 

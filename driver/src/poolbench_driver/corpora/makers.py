@@ -28,6 +28,7 @@ class BuildOptions:
     tokenizer: str | None = None  # null: `words`, and for datasets the card's
     leave_out: frozenset[str] = frozenset()  # datasets that are not read
     unknown_licences: bool = False  # whether datasets without a known licence are read
+    window: tuple[int, int] | None = None  # smallest and largest number of tokens; null: the source's own
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Maker:
         if source == "planted" and options.tokenizer not in (None, WORDS):
             raise ConfigError("planted passages are measured in words: leave --tokenizer out")
         name = options.tokenizer or (CARD_TOKENIZER if from_datasets else WORDS)
-        corpus = CorpusConfig(seed=seed) if from_datasets else CorpusConfig(source=source, seed=seed)
+        corpus = CorpusConfig(source="real" if from_datasets else source, seed=seed, window=options.window)
         config = RunConfig(budget=BUDGETS[budget], corpus=corpus)
         count = token_counter(name)
         revision, table = _from_datasets(config, source, count, options) if from_datasets else _from_text(config, count)
@@ -80,13 +81,15 @@ def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenize
         command += f" --tokenizer {tokenizer}"
     if options.leave_out:
         command += f" --without {','.join(sorted(options.leave_out))}"
+    if options.window:
+        command += f" --window {options.window[0]}-{options.window[1]}"
     return command + (" --unknown-licences" if options.unknown_licences else "")
 
 
 def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[str, Yield], pa.Table]]:
     from poolbench.corpora.real import archives_folder, build_real
 
-    settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
+    settings = _settings(config, count)
     if config.corpus.source == "real":
         archives_folder()  # said once, and not for each concept
 
@@ -106,7 +109,19 @@ def _from_datasets(
     from poolbench.corpora.hub import HUB_REVISION, build_hub, reader_of
     from poolbench.corpora.real.rewriting import REWRITERS_REVISION
 
-    settings: dict[str, Any] = {**split_sizes(config), "seed": config.corpus.seed, "count_tokens": count}
-    settings |= {"leave_out": options.leave_out, "unknown_licences": options.unknown_licences}
+    settings = _settings(config, count) | {"leave_out": options.leave_out, "unknown_licences": options.unknown_licences}
     reader = reader_of(source)
     return f"{HUB_REVISION}, {REWRITERS_REVISION}", lambda name, found: build_hub(name, reader, **settings, found=found)
+
+
+def _settings(config: RunConfig, count: TokenCounter) -> dict[str, Any]:
+    corpus = config.corpus
+    return {**split_sizes(config), "seed": corpus.seed, "window": corpus.window, "count_tokens": count}
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """Return smallest and largest number of tokens from `LOW-HIGH`; raise ConfigError for anything else."""
+    low, _, high = text.partition("-")
+    if not (low.isdecimal() and high.isdecimal() and 0 < int(low) <= int(high)):
+        raise ConfigError(f"--window {text}: give the smallest and the largest number of tokens, such as 90-160")
+    return int(low), int(high)

@@ -13,7 +13,7 @@ from cachetools import LRUCache, cached
 from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.errors import ConfigError, ModelError
+from poolbench.errors import ConfigError, InputError, ModelError
 
 _LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
@@ -57,6 +57,22 @@ class Tokens:
     def encode_plain(self, text: str) -> tuple[int, ...]:
         """Return token ids without special tokens, for what follows a prefix."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
+        """Return the tokens of a prompt that asks for the assistant's next message, by the model's own template.
+
+        The template writes the special tokens itself. Raises InputError when there is none or it refuses the messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise InputError("this model has no chat template; send a prompt to /v1/completions")
+        try:
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # templates raise what they like
+            raise InputError(f"the model's chat template refuses these messages: {error}") from error
+        ids = self.encode_plain(str(text))
+        if not ids:
+            raise InputError("the model's chat template makes an empty prompt of these messages")
+        return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of generated tokens; special tokens are left out."""

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -25,7 +25,7 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass
 class Answer:
-    """Build the response to one call.
+    """Build the response to one completion call.
 
     Attributes:
         echoes: Prompt text to begin each choice with; empty strings for none.
@@ -38,11 +38,14 @@ class Answer:
     num_prompt_tokens: int
     tokens: Tokens
     with_logprobs: bool
-    id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4().hex}")
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
     _begun: set[int] = field(default_factory=set)
     _offsets: dict[int, int] = field(default_factory=dict)
+    PREFIX: ClassVar = "cmpl"
+    OBJECT: ClassVar = "text_completion"
+    CHUNK: ClassVar = "text_completion"
 
     def choice(self, part: Part) -> dict[str, Any]:
         """Return a part as a choice of a chunk; the first of each choice begins with the echo."""
@@ -67,15 +70,25 @@ class Answer:
             if part.index in choices:
                 added = _joined(choices[part.index], added)
             choices[part.index] = added
-        return {**self._head(), "choices": [choices[index] for index in sorted(choices)], "usage": self.usage()}
+        written = [self.written(choices[index]) for index in sorted(choices)]
+        return {**self._head(self.OBJECT), "choices": written, "usage": self.usage()}
 
     def chunk(self, part: Part) -> str:
         """Return a chunk of a stream."""
-        return event({**self._head(), "choices": [self.choice(part)]})
+        begins = part.index not in self._begun
+        return event({**self._head(self.CHUNK), "choices": [self.added(self.choice(part), begins)]})
 
     def usage_chunk(self) -> str:
         """Return the chunk with the usage, without choices."""
-        return event({**self._head(), "choices": [], "usage": self.usage()})
+        return event({**self._head(self.CHUNK), "choices": [], "usage": self.usage()})
+
+    def written(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """Return a whole choice as the answer has it."""
+        return choice
+
+    def added(self, choice: dict[str, Any], _begins: bool) -> dict[str, Any]:
+        """Return a choice of a chunk as the answer has it; the first one begins it."""
+        return choice
 
     def usage(self) -> dict[str, int]:
         """Return tokens of all prompts and choices."""
@@ -85,8 +98,8 @@ class Answer:
             "total_tokens": self.num_prompt_tokens + self.num_completion_tokens,
         }
 
-    def _head(self) -> dict[str, Any]:
-        head = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+    def _head(self, kind: str) -> dict[str, Any]:
+        head = {"id": f"{self.PREFIX}-{self.id}", "object": kind, "created": self.created, "model": self.model}
         return {**head, "seed": self.seed}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
@@ -111,6 +124,38 @@ class Answer:
         """Return log-probabilities by text; of tokens with the same text the likeliest."""
         ascending = sorted(step.items(), key=lambda entry: entry[1])
         return {self.tokens.decode_one(token): value for token, value in ascending}
+
+
+class ChatAnswer(Answer):
+    """Build the response to one chat call."""
+
+    PREFIX: ClassVar = "chatcmpl"
+    OBJECT: ClassVar = "chat.completion"
+    CHUNK: ClassVar = "chat.completion.chunk"
+
+    def written(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """Return a whole choice, with a message in place of the text."""
+        return {**choice, "message": {"role": "assistant", "content": choice.pop("text")}}
+
+    def added(self, choice: dict[str, Any], begins: bool) -> dict[str, Any]:
+        """Return a choice of a chunk, with what it adds to the message in place of the text."""
+        return {**choice, "delta": ({"role": "assistant"} if begins else {}) | {"content": choice.pop("text")}}
+
+    def _logprobs(self, part: Part) -> dict[str, Any]:
+        return {
+            "content": [
+                {**self._token(token, step[token]), "top_logprobs": [self._token(*each) for each in _descending(step)]}
+                for token, step in zip(part.token_ids, part.logprobs, strict=True)
+            ]
+        }
+
+    def _token(self, token: int, value: float) -> dict[str, Any]:
+        name = self.tokens.decode_one(token)
+        return {"token": name, "logprob": value, "bytes": list(name.encode())}
+
+
+def _descending(step: Step) -> list[tuple[int, float]]:
+    return sorted(step.items(), key=lambda entry: -entry[1])
 
 
 def event(body: dict[str, Any]) -> str:
@@ -194,6 +239,73 @@ class CompletionChunk(StrictModel):
     usage: Usage | None = None
 
 
+class TokenLogprob(StrictModel):
+    """A token and its log-probability."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class ChatTokenLogprob(TokenLogprob):
+    """A token of a message, and the likeliest at its place."""
+
+    top_logprobs: list[TokenLogprob]
+
+
+class ChatLogprobs(StrictModel):
+    """Log-probabilities of the tokens of a message."""
+
+    content: list[ChatTokenLogprob]
+
+
+class ChatMessage(StrictModel):
+    """What the model answers."""
+
+    role: Literal["assistant"]
+    content: str
+
+
+class ChatDelta(StrictModel):
+    """What a chunk adds to a message; the role stands in the first."""
+
+    role: Literal["assistant"] | None = None
+    content: str
+
+
+class _ChatPart(StrictModel):
+    index: int
+    logprobs: ChatLogprobs | None
+    finish_reason: str | None
+    steering_receipt: ReceiptAnswer | None = None
+
+
+class ChatChoice(_ChatPart):
+    """One message; `steering_receipt` proves that it was steered."""
+
+    message: ChatMessage
+
+
+class ChatChunkChoice(_ChatPart):
+    """What a chunk adds to one message."""
+
+    delta: ChatDelta
+
+
+class ChatCompletion(CompletionAnswer):
+    """The answer to a chat."""
+
+    object: Literal["chat.completion"]  # type: ignore[assignment]
+    choices: list[ChatChoice]  # type: ignore[assignment]
+
+
+class ChatChunk(CompletionChunk):
+    """What a stream adds to the answer to a chat. The last one has the usage and no choices, if that was asked for."""
+
+    object: Literal["chat.completion.chunk"]  # type: ignore[assignment]
+    choices: list[ChatChunkChoice]  # type: ignore[assignment]
+
+
 class ModelObject(StrictModel):
     """A model that requests can name."""
 
@@ -227,7 +339,7 @@ def _events(kind: type[BaseModel]) -> dict[str, Any]:
     return {"itemSchema": event}
 
 
-COMPLETION: Responses = {
-    200: {"model": CompletionAnswer, "content": {EVENT_STREAM: _events(CompletionChunk)}},
-    **openai_errors(403, 404),
-}
+def responses(whole: type[BaseModel], chunk: type[BaseModel]) -> Responses:
+    """Return the responses of a route that answers at once or in chunks."""
+    answer: Responses = {200: {"model": whole, "content": {EVENT_STREAM: _events(chunk)}}}
+    return {**answer, **openai_errors(403, 404)}

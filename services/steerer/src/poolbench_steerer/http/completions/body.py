@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -126,20 +127,15 @@ class StreamOptions(bounds.RequestBody):
     continuous_usage_stats: Annotated[Any, Only(False)] = False
 
 
-class CompletionBody(NeutralOptions, bounds.RequestBody):
-    """A completion request; defaults are those of the OpenAI API, and null stands for the default."""
+class SamplingBody(NeutralOptions, bounds.RequestBody):
+    """What completions and chats have in common; defaults are those of the OpenAI API, null stands for the default."""
 
-    prompt: Prompt
     model: bounds.Name | None = None
-    max_tokens: int = Field(default=16, ge=0, le=bounds.MAX_NEW_TOKENS, description="0 is for echo alone")
     temperature: bounds.Temperature = 1.0
     top_p: bounds.TopP = 1.0
     n: int = Field(default=1, ge=1, le=bounds.MAX_TEXTS)
-    best_of: int | None = Field(default=None, ge=1, le=bounds.MAX_TEXTS, description="n, if anything")
     seed: bounds.Seed | None = None
     stop: Stops | None = None
-    echo: bool = False
-    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS, description="with echo, of the prompt too")
     stream: bool = False
     stream_options: StreamOptions | None = None
     user: bounds.Name | None = Field(default=None, description="for the caller's own records")
@@ -147,10 +143,14 @@ class CompletionBody(NeutralOptions, bounds.RequestBody):
     steering: SteeringBody | None = None
 
     @classmethod
+    def _optional(cls) -> set[str]:
+        return {name for name, field in cls.model_fields.items() if not field.is_required()}
+
+    @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         described = handler(schema)
         properties = handler.resolve_ref_schema(described)["properties"]
-        for name in properties.keys() - {"prompt"}:
+        for name in cls._optional():
             properties[name] = _nullable(properties[name])
         return described
 
@@ -159,8 +159,31 @@ class CompletionBody(NeutralOptions, bounds.RequestBody):
     def _null_is_the_default(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        optional = cls.model_fields.keys() - {"prompt"}
+        optional = cls._optional()
         return {name: field for name, field in value.items() if field is not None or name not in optional}
+
+    @model_validator(mode="after")
+    def _usage_is_of_a_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is for stream: true only")
+        return self
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return strings that end a text."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class CompletionBody(SamplingBody):
+    """A completion request."""
+
+    prompt: Prompt
+    max_tokens: int = Field(default=16, ge=0, le=bounds.MAX_NEW_TOKENS, description="0 is for echo alone")
+    best_of: int | None = Field(default=None, ge=1, le=bounds.MAX_TEXTS, description="n, if anything")
+    echo: bool = False
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS, description="with echo, of the prompt too")
 
     @field_validator("prompt")
     @classmethod
@@ -178,8 +201,6 @@ class CompletionBody(NeutralOptions, bounds.RequestBody):
             raise ValueError(f"best_of {self.best_of} is not supported; it must equal n ({self.n})")
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens 0 without echo asks for nothing; send echo: true or max_tokens from 1 on")
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is for stream: true only")
         num_choices = len(self.prompts) * self.n
         if num_choices > bounds.MAX_TEXTS:
             raise ValueError(f"{len(self.prompts)} prompts with n {self.n} exceed {bounds.MAX_TEXTS} choices")
@@ -195,9 +216,73 @@ class CompletionBody(NeutralOptions, bounds.RequestBody):
             return [self.prompt]  # type: ignore[list-item]
         return list(self.prompt)  # type: ignore[arg-type]
 
+
+MAX_MESSAGES = 1024
+MAX_PARTS = 64
+#: What a chat answers at most when the request does not say.
+CHAT_TOKENS = 256
+
+
+class TextPart(bounds.RequestBody):
+    """A part of a message; only text is taken."""
+
+    type: Literal["text"]
+    text: bounds.Text
+
+
+class Message(bounds.RequestBody):
+    """What was said, by whom; the model's own template decides which roles it knows."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[
+        Annotated[bounds.Text, Tag("text")]
+        | Annotated[Annotated[list[TextPart], Field(min_length=1, max_length=MAX_PARTS)], Tag("parts")],
+        Discriminator(lambda content: "parts" if isinstance(content, list) else "text"),
+    ]
+    name: bounds.Name | None = None
+
     @property
-    def stops(self) -> tuple[str, ...]:
-        """Return strings that end a text."""
-        if self.stop is None:
-            return ()
-        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+    def text(self) -> str:
+        """Return the content as one text."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
+class ChatBody(SamplingBody):
+    """A chat request: messages, which the model's own template makes a prompt."""
+
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
+    max_tokens: int = Field(default=CHAT_TOKENS, ge=1, le=bounds.MAX_NEW_TOKENS)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=bounds.MAX_NEW_TOKENS, description="as max_tokens")
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS, description="with logprobs: true")
+    tools: Annotated[Any, Only([])] = []
+    tool_choice: Annotated[Any, Only("none")] = "none"
+    parallel_tool_calls: Annotated[Any, Only(True, False)] = True
+    store: Annotated[Any, Only(False)] = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        bounds.check_total_chars([message.text for message in self.messages])
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs is for logprobs: true only")
+        bounds.check_new_tokens(self.n, self.max_completion_tokens or self.max_tokens)
+        return self
+
+    @property
+    def conversation(self) -> list[dict[str, str]]:
+        """Return the messages as chat templates take them."""
+        named = ({} if message.name is None else {"name": message.name} for message in self.messages)
+        return [
+            {"role": message.role, "content": message.text} | name
+            for message, name in zip(self.messages, named, strict=True)
+        ]
+
+    def completion(self, prompt_ids: Sequence[int]) -> CompletionBody:
+        """Return the completion that answers a chat whose prompt has these tokens."""
+        same = {name: getattr(self, name) for name in SamplingBody.model_fields}
+        return CompletionBody(
+            **same,
+            prompt=list(prompt_ids),
+            max_tokens=self.max_completion_tokens or self.max_tokens,
+            logprobs=self.top_logprobs if self.logprobs else None,
+        )

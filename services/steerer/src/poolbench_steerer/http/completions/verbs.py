@@ -1,4 +1,4 @@
-"""`/v1/completions` and `/v1/models`."""
+"""`/v1/completions`, `/v1/chat/completions` and `/v1/models`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,20 @@ from poolbench.runtime.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name
 from poolbench_steerer.http.completions.answer import (
-    COMPLETION,
     DONE,
     Answer,
+    ChatAnswer,
+    ChatChunk,
+    ChatCompletion,
+    CompletionAnswer,
+    CompletionChunk,
     ModelList,
     ModelObject,
     event,
     openai_errors,
+    responses,
 )
-from poolbench_steerer.http.completions.body import CompletionBody
+from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
 from poolbench_steerer.http.steering import model_of, units_of
@@ -36,7 +41,7 @@ Parts = AsyncGenerator[tuple[Answer, Part], None]
 
 
 class CompletionVerbs:
-    """The OpenAI completions API on one engine host."""
+    """The OpenAI API for completions and chats on one engine host."""
 
     def __init__(self, host: EngineHost, admission: Admission) -> None:
         self.host = host
@@ -50,8 +55,16 @@ class CompletionVerbs:
             "/v1/completions",
             self.complete,
             methods=["POST"],
-            responses=COMPLETION,
+            responses=responses(CompletionAnswer, CompletionChunk),
             openapi_extra=example({"prompt": "The tide was", "max_tokens": 4}),
+            **options,
+        )
+        router.add_api_route(
+            "/v1/chat/completions",
+            self.chat,
+            methods=["POST"],
+            responses=responses(ChatCompletion, ChatChunk),
+            openapi_extra=example({"messages": [{"role": "user", "content": "What is a tide?"}], "max_tokens": 4}),
             **options,
         )
         models: Responses = {200: {"model": ModelList}, **openai_errors(body=False)}
@@ -63,13 +76,14 @@ class CompletionVerbs:
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Complete prompts as the OpenAI API does; `steering` steers them, `steering_receipt` proves it."""
+        return await _answer(self._parts(body, model_of(self.host, body.model), Answer), body, request)
+
+    async def chat(self, body: ChatBody, request: Request) -> Response:
+        """Answer the last message as the OpenAI API does, by the model's own chat template; `steering` as above."""
         model = model_of(self.host, body.model)
-        parts = self._parts(body, model)
-        if not body.stream:
-            return JSONResponse(await until_disconnect(request, _whole(parts)))
-        # Errors before the first token have a status of their own; later ones are an event.
-        first = await until_disconnect(request, _first(parts))
-        return StreamingResponse(_events(first, parts, body), media_type=EVENT_STREAM)
+        tokens = await self.host.tokens(model)
+        asked = body.completion(await asyncio.to_thread(tokens.encode_chat, body.conversation))
+        return await _answer(self._parts(asked, model, ChatAnswer), asked, request)
 
     async def models(self) -> dict[str, Any]:
         """Return the configured model, and the loaded one."""
@@ -81,7 +95,7 @@ class CompletionVerbs:
         model_of(self.host, name)
         return _model_body(name)
 
-    async def _parts(self, body: CompletionBody, model: ModelRef) -> Parts:
+    async def _parts(self, body: CompletionBody, model: ModelRef, kind: type[Answer]) -> Parts:
         """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
         with self.admission.texts(len(body.prompts) * body.n):
             tokens = await self.host.tokens(model)
@@ -93,10 +107,18 @@ class CompletionVerbs:
                 body, plan_choices(body, prompts, seed), tokens, await units_of(self.host, model, body.steering)
             )
             num_prompt_tokens = sum(map(len, prompts))
-            answer = Answer(model.id, seed, _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None)
+            answer = kind(model.id, seed, _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part
+
+
+async def _answer(parts: Parts, body: CompletionBody, request: Request) -> Response:
+    if not body.stream:
+        return JSONResponse(await until_disconnect(request, _whole(parts)))
+    # Errors before the first token have a status of their own; later ones are an event.
+    first = await until_disconnect(request, _first(parts))
+    return StreamingResponse(_events(first, parts, body), media_type=EVENT_STREAM)
 
 
 async def _whole(parts: Parts) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""The first lines of the page: which pooling wins, how far the data can tell, and what agrees with other orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from statistics import fmean
+from typing import Any
+
+from poolbench.statuses import Status
+from poolbench.suites import RankBoard, rank_agreements, rank_board
+from poolbench.suites.official import official_table
+from poolbench_driver.comparison import compare_runs
+from poolbench_driver.report.ranks import rank_text
+
+Row = Mapping[str, Any]
+PROBING, STEERING = "d1.auroc", "d2.best_gain"
+#: Columns of the published table that measure what a metric of ours measures, at least by its name.
+PUBLISHED = {PROBING: "D1_auroc", "d2.scp": "D2_scp_c", "d3.ld": "D3_LD", "d3.lc": "D3_LC"}
+#: How many ranks a strategy must move to be named.
+MOVED = 2.0
+_QUESTIONS = {PROBING: "For probing (D1)", STEERING: "For steering (D2, `d2.best_gain`)"}
+
+
+def winners(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield which strategy is best for probing and for steering, with its interval and its ties."""
+    for metric, question in _QUESTIONS.items():
+        board = rank_board(rows, metric)
+        yield f"{question}: {_winner(board) if board is not None else 'no two strategies have a value.'}"
+
+
+def _winner(board: RankBoard) -> str:
+    best, measure, summary = board.strategies[0], board.measures[0], board.summary
+    tied = next((group for group in summary["tie_groups"] if best in group), [best])
+    rank = rank_text(measure.value, (measure.ci_low, measure.ci_high))
+    p = summary["friedman_p"]
+    test = f"Friedman's test gives p = {p:.2g}" if p is not None else summary["reason"]
+    values = fmean(value for value in board.values_NK[:, 0] if isfinite(value))
+    lead = (
+        f"`{best}` has the best mean rank, {rank} of {len(board.strategies)}, over {len(board.blocks)} concepts "
+        f"(mean {values:.3f}). {test}."
+    )
+    difference = summary["critical_difference"]
+    if difference is None:
+        return lead
+    others = len(tied) - 1
+    return (
+        f"{lead} Ranks that lie less than {difference:.1f} apart cannot be told from each other (Nemenyi): that holds "
+        f"for {others} of the {len(board.strategies) - 1} others."
+    )
+
+
+def published_orders(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield how our order of the strategies agrees with that of the published table, by metric."""
+    table = official_table()
+    ours = {strategy.id: strategy.ours for strategy in table.strategies if strategy.ours is not None}
+    for metric, column in PUBLISHED.items():
+        theirs = rank_board(
+            [
+                {"strategy": ours[cell.strategy], "concept": cell.concept, "model": cell.model, "metric": metric}
+                | {"value": cell.value, "status": Status.OK if cell.value is not None else Status.TOO_FEW}
+                for cell in table.cells
+                if cell.column == column and cell.strategy in ours
+            ],
+            metric,
+        )
+        board = rank_board(rows, metric)
+        if board is None or theirs is None:
+            yield f"`{metric}`: nothing to compare."
+            continue
+        (agreement,) = rank_agreements({"ours": board, "published": theirs})
+        yield f"`{metric}`: {_agreement(agreement.value, agreement.interval, agreement.num_strategies)}"
+
+
+def _agreement(value: float | None, interval: tuple[float, float] | None, strategies: int) -> str:
+    if value is None:
+        return "too few strategies have a value in both."
+    if interval is None:
+        return f"Spearman's correlation of the mean ranks of {strategies} strategies is {value:z.2f}."
+    low, high = interval
+    says = "agree" if low > 0 else "disagree" if high < 0 else "neither agree nor disagree for certain"
+    return (
+        f"the orders of {strategies} strategies {says}: Spearman's correlation of the mean ranks is {value:z.2f} "
+        f"[{low:z.2f}, {high:z.2f}]."
+    )
+
+
+def moved_by_sinks(excluded: Sequence[Row], included: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return what changes in D1 when sinks stay in the vectors, in words and as a table by strategy."""
+    changes = compare_runs(list(map(dict, excluded)), list(map(dict, included)), metrics=[PROBING])
+    values = {row["strategy"]: row for row in changes.values}
+    lines = [
+        [
+            row["strategy"],
+            f"{row['first']:.1f}",
+            f"{row['second']:.1f}",
+            _signed(row["change"], row["ci_low"], row["ci_high"], 1),
+            *_difference(values.get(row["strategy"])),
+        ]
+        for row in sorted(changes.ranks, key=lambda row: (row["first"] is None, row["first"]))
+        if row["status"] == Status.OK
+    ]
+    moved = [row["strategy"] for row in changes.ranks if row["change"] is not None and abs(row["change"]) >= MOVED]
+    (agreement,) = changes.agreement
+    said = [
+        f"{len(moved)} of {len(lines)} strategies move by {MOVED:g} ranks or more: {_names(moved)}.",
+        f"Between the two boards {_agreement(agreement['value'], agreement['interval'], agreement['num_strategies'])}",
+    ]
+    return said, lines
+
+
+def _difference(row: Row | None) -> list[str]:
+    if row is None:
+        return ["", "", ""]
+    return [
+        f"{row['first']:.3f}", f"{row['second']:.3f}", _signed(row["difference"], row["ci_low"], row["ci_high"], 3)
+    ]  # fmt: skip
+
+
+def _signed(value: float, low: float | None, high: float | None, digits: int) -> str:
+    interval = "" if low is None or high is None else f" [{low:+z.{digits}f}, {high:+z.{digits}f}]"
+    return f"{value:+z.{digits}f}{interval}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names) or "none"

@@ -1,0 +1,112 @@
+"""Minimal pairs of BLiMP behind the OpenAI API: through lm-evaluation-harness, and under steering.
+
+Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020: a model that prefers the
+grammatical sentence of a pair gives it the higher probability.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from poolbench.runtime.settings import ClusterSettings
+from poolbench_driver.cluster.session import Services
+
+ARCHIVE, MEMBER = "probing.tar.xz", "probing/blimp/BLiMP.zip"
+TASK = "blimp_pairs"
+#: Pairs of each paradigm, and sentences of one request.
+PER_PARADIGM, BATCH = 10, 64
+STRENGTHS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7)
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Minimal pairs under one strength: share of them judged right, and perplexity per token of the good sentences."""
+
+    strength: float
+    accuracy: float
+    perplexity: float
+
+
+def read_pairs(archives: Path, per_paradigm: int = PER_PARADIGM) -> list[Pair]:
+    """Return the first pairs of every paradigm, the grammatical sentence first."""
+    with tarfile.open(archives / ARCHIVE, "r:xz") as outer:
+        member = outer.extractfile(MEMBER)
+        assert member is not None
+        with zipfile.ZipFile(io.BytesIO(member.read())) as inner:
+            names = sorted(name for name in inner.namelist() if name.endswith(".jsonl"))
+            lines = [line for name in names for line in inner.read(name).decode().splitlines()[:per_paradigm]]
+    rows = [json.loads(line) for line in lines]
+    return [(row["sentence_good"], row["sentence_bad"]) for row in rows]
+
+
+def harness_accuracy(pairs: Sequence[Pair], folder: Path, model: str, tokenizer: Path) -> float:
+    """Return the accuracy of lm-evaluation-harness, which asks a running cluster's steerer by `local-completions`.
+
+    Raises:
+        CalledProcessError: The harness failed; it has printed why.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{"good": good, "bad": bad} for good, bad in pairs]
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    task = {
+        "task": TASK,
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(folder / "pairs.jsonl")}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "",
+        "doc_to_choice": "{{[good, bad]}}",
+        "doc_to_target": 0,
+        "metric_list": [{"metric": "acc"}],
+    }
+    (folder / f"{TASK}.yaml").write_text(yaml.safe_dump(task), "utf-8")
+    cluster = ClusterSettings.load()
+    arguments = {
+        "base_url": f"{cluster.http_address}/steerer/v1/completions",
+        "model": model,
+        "tokenizer": str(tokenizer),
+        "max_length": 512,
+        "batch_size": BATCH,
+    }
+    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", TASK]
+    command += ["--include_path", str(folder), "--output_path", str(folder / "result.json")]
+    command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": cluster.token}
+    subprocess.run(command, env={**os.environ, **offline}, check=True)
+    newest = max(folder.glob("result*.json"), key=lambda path: path.stat().st_mtime)
+    return float(json.loads(newest.read_text("utf-8"))["results"][TASK]["acc,none"])
+
+
+def judge(services: Services, pairs: Sequence[Pair], model: str, direction: np.ndarray, layer: int) -> Iterator[Judged]:
+    """Yield what the pairs are worth by strength, in residual norms, when every position is steered.
+
+    Args:
+        direction: Unit vector [D].
+    """
+    sentences = [sentence for pair in pairs for sentence in pair]
+    for strength in STRENGTHS:
+        edit = {"vector": direction.astype(np.float64).tolist(), "layer": layer, "strength": strength}
+        steering = {"edits": [edit], "positions": "all"} if strength else None
+        body: dict[str, Any] = {"model": model, "max_tokens": 0, "echo": True, "logprobs": 0, "steering": steering}
+        found: list[np.ndarray] = []
+        for start in range(0, len(sentences), BATCH):
+            answer = services.post("steerer", "v1/completions", body | {"prompt": sentences[start : start + BATCH]})
+            found += [np.array(each["logprobs"]["token_logprobs"][1:]) for each in answer["choices"]]
+        good, bad = found[::2], found[1::2]
+        right = [first.sum() > second.sum() for first, second in zip(good, bad, strict=True)]
+        yield Judged(strength, float(np.mean(right)), float(np.exp(-np.concatenate(good).mean())))

@@ -1,0 +1,97 @@
+"""A pretrained model behind the OpenAI client: its chat template, its likelihoods, and both when it is steered."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from poolbench.settings import SteererSettings
+from poolbench_steerer.host import EngineHost
+
+pytestmark = pytest.mark.slow
+QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
+#: Each with the wrong form second, as BLiMP has them: agreement, anaphora, a reflexive, an irregular form.
+PAIRS = (
+    ("The sketch of those trucks has not hurt Alan.", "The sketch of those trucks have not hurt Alan."),
+    ("Many girls insulted themselves.", "Many girls insulted herself."),
+    ("Aaron broke the unicycle.", "Aaron broken the unicycle."),
+)
+LAYER = 15
+
+
+@pytest.fixture(scope="module")
+def client(smollm2: Path, serve: Any) -> Iterator[openai.OpenAI]:
+    config = SteererSettings(
+        model=str(smollm2), max_model_len=512, max_num_seqs=16, kv_cache_gib=0.5, max_steered_requests=16
+    )
+    with contextlib.ExitStack() as stack:
+        host = EngineHost(config)
+        stack.callback(host.close)
+        address = stack.enter_context(serve(host))
+        yield stack.enter_context(openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300))
+
+
+@pytest.fixture(scope="module")
+def reference(smollm2: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(smollm2: Path) -> Any:
+    return AutoTokenizer.from_pretrained(smollm2)
+
+
+@torch.inference_mode()
+def logprobs(reference: Any, ids: list[int]) -> np.ndarray:
+    """Log-probabilities of each token but the first."""
+    found = torch.log_softmax(reference(torch.tensor([ids])).logits[0, :-1].double(), dim=-1)
+    return found.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].numpy()
+
+
+def likelihoods(client: openai.OpenAI, model: Path, texts: list[str], steering: Any = None) -> list[np.ndarray]:
+    """Log-probabilities of prompts, as lm-evaluation-harness asks for them."""
+    extra = {} if steering is None else {"steering": steering}
+    made = client.completions.create(
+        model=str(model), prompt=texts, max_tokens=1, logprobs=1, echo=True, temperature=0, extra_body=extra
+    )
+    return [np.array(choice.logprobs.token_logprobs[1:-1]) for choice in made.choices]
+
+
+def test_a_chat_answers_by_the_models_template_as_transformers_does(client, smollm2, tokenizer, reference) -> None:
+    options = {"model": str(smollm2), "messages": QUESTION, "temperature": 0.0, "max_tokens": 16}
+    (choice,) = client.chat.completions.create(logprobs=True, **options).choices
+    assert "Paris" in choice.message.content
+    talk = tokenizer.apply_chat_template(QUESTION, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(talk)["input_ids"]
+    made = reference.generate(torch.tensor([ids]), max_new_tokens=16, do_sample=False)[0].tolist()
+    assert tokenizer.decode(made[len(ids) :], skip_special_tokens=True) == choice.message.content
+    found = [token.logprob for token in choice.logprobs.content]
+    assert np.abs(np.array(found) - logprobs(reference, made)[len(ids) - 1 :]).max() <= 1e-4
+
+
+def test_likelihoods_of_minimal_pairs_are_those_of_transformers(client, smollm2, tokenizer, reference) -> None:
+    texts = [text for pair in PAIRS for text in pair]
+    found = likelihoods(client, smollm2, texts)
+    for text, values in zip(texts, found, strict=True):
+        assert np.abs(values - logprobs(reference, tokenizer(text)["input_ids"])).max() <= 1e-4, text
+    sums = [values.sum() for values in found]
+    assert all(good > bad for good, bad in zip(sums[::2], sums[1::2], strict=True)), "it was trained on English"
+
+
+def test_the_stronger_the_steering_the_less_likely_is_plain_text(client, smollm2) -> None:
+    vector = np.random.default_rng(0).standard_normal(576)
+    texts = [good for good, _ in PAIRS]
+    means = []
+    for strength in (0.0, 0.3, 0.6, 1.2):
+        edit = {"vector": (vector / np.linalg.norm(vector)).tolist(), "layer": LAYER, "strength": strength}
+        steering = None if strength == 0.0 else {"edits": [edit], "positions": "all"}
+        means.append(np.concatenate(likelihoods(client, smollm2, texts, steering)).mean())
+    assert means == sorted(means, reverse=True) and means[0] - means[-1] > 0.5
