@@ -11,6 +11,7 @@ from poolbench.corpora.io import read_concept, read_manifest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_driver.corpora import makers
 from poolbench_driver.corpora.building import build_folder, what_to_build
+from poolbench_driver.corpora.makers import BuildOptions, parse_window
 
 REAL = makers.concept_table
 
@@ -110,3 +111,17 @@ def test_a_missing_folder_of_archives_is_said_once_before_any_concept(
     with pytest.raises(CorpusError, match="no folder of real-text archives was named"):
         build_folder(tmp_path, "real", ["hedging", "contrast"], "demo", 0, required=True)
     assert "hedging" not in capsys.readouterr().out
+
+
+def test_a_window_of_tokens_cuts_the_passages(tmp_path: Path) -> None:
+    options = BuildOptions(window=parse_window("90-140"))
+    build_folder(tmp_path, "planted", ["contrast"], "demo", 0, required=True, options=options)
+    manifest = read_manifest(tmp_path)
+    assert manifest is not None and 90 <= manifest.window[0] < manifest.window[1] <= 140
+    assert "--window 90-140" in manifest.recipe
+
+
+@pytest.mark.parametrize("text", ["", "90", "0-10", "160-90", "a-b", "90-160-200", "-5-10"])
+def test_what_is_no_window_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="smallest and the largest number of tokens"):
+        parse_window(text)

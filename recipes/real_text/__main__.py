@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
 from recipes.real_text.findings import gated
 from recipes.real_text.page import Measured, page
-from recipes.real_text.pairs import ARCHIVE, harness_accuracy, judge, read_pairs
+from recipes.real_text.pairs import ARCHIVE, ask_harness, judge, read_pairs
 from recipes.real_text.steps import FINISHED, build, built, export, measure
 
 from poolbench.config import resolve_model
@@ -85,12 +85,14 @@ def _with_pairs(measured: Measured, archives: Path, output: Path) -> Measured:
     pairs = read_pairs(archives)
     print(f"{len(pairs)} minimal pairs under {concept} by {strategy}", flush=True)
     direction = np.load(export(measured.run, output / "directions", concept, strategy, layer))
+    cluster, folder = ClusterSettings.load(), Path(resolve_model(MODEL).source)
+    asked = ask_harness(pairs, output / "harness", f"{cluster.http_address}/steerer", cluster.token, MODEL, folder)
     return replace(
         measured,
         pairs=list(judge(open_session().services, pairs, MODEL, direction, layer)),
         num_pairs=len(pairs),
         steered=(concept, strategy, layer),
-        harness=harness_accuracy(pairs, output / "harness", MODEL, Path(resolve_model(MODEL).source)),
+        harness=asked.accuracy,
     )
 
 

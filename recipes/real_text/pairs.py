@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from poolbench.runtime.settings import ClusterSettings
 from poolbench_driver.cluster.session import Services
 
 ARCHIVE, MEMBER = "probing.tar.xz", "probing/blimp/BLiMP.zip"
@@ -54,12 +53,26 @@ def read_pairs(archives: Path, per_paradigm: int = PER_PARADIGM) -> list[Pair]:
     return [(row["sentence_good"], row["sentence_bad"]) for row in rows]
 
 
-def harness_accuracy(pairs: Sequence[Pair], folder: Path, model: str, tokenizer: Path) -> float:
-    """Return the accuracy of lm-evaluation-harness, which asks a running cluster's steerer by `local-completions`.
+@dataclass(frozen=True)
+class Harness:
+    """What lm-evaluation-harness found: accuracy, and the log-likelihoods of both sentences of each pair, in nats."""
+
+    accuracy: float
+    loglikelihoods: list[tuple[float, float]]
+
+
+def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, model: str, tokenizer: Path) -> Harness:
+    """Ask lm-evaluation-harness, which asks a steerer by its `local-completions`.
+
+    Args:
+        folder: Where its task and its results lie.
+        address: Base address of the steerer.
+        tokenizer: Folder of the model's tokenizer.
 
     Raises:
         CalledProcessError: The harness failed; it has printed why.
     """
+    folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     rows = [{"good": good, "bad": bad} for good, bad in pairs]
     (folder / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -75,21 +88,20 @@ def harness_accuracy(pairs: Sequence[Pair], folder: Path, model: str, tokenizer:
         "metric_list": [{"metric": "acc"}],
     }
     (folder / f"{TASK}.yaml").write_text(yaml.safe_dump(task), "utf-8")
-    cluster = ClusterSettings.load()
-    arguments = {
-        "base_url": f"{cluster.http_address}/steerer/v1/completions",
-        "model": model,
-        "tokenizer": str(tokenizer),
-        "max_length": 512,
-        "batch_size": BATCH,
-    }
-    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", TASK]
-    command += ["--include_path", str(folder), "--output_path", str(folder / "result.json")]
+    arguments = {"base_url": f"{address}/v1/completions", "model": model, "tokenizer": tokenizer, "max_length": 512}
+    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", TASK, "--log_samples"]
+    command += ["--include_path", str(folder), "--output_path", str(folder / "out"), "--batch_size", str(BATCH)]
     command += ["--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": cluster.token}
-    subprocess.run(command, env={**os.environ, **offline}, check=True)
-    newest = max(folder.glob("result*.json"), key=lambda path: path.stat().st_mtime)
-    return float(json.loads(newest.read_text("utf-8"))["results"][TASK]["acc,none"])
+    own = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "cache"), "OPENAI_API_KEY": token}
+    subprocess.run(command, env={**os.environ, **own}, check=True)
+    result = json.loads(_newest(folder / "out", "results_*.json"))
+    samples = map(json.loads, _newest(folder / "out", "samples_*.jsonl").splitlines())
+    found = {row["doc_id"]: tuple(float(answer[0][0]) for answer in row["resps"]) for row in samples}
+    return Harness(result["results"][TASK]["acc,none"], [(good, bad) for _, (good, bad) in sorted(found.items())])
+
+
+def _newest(folder: Path, pattern: str) -> str:
+    return max(folder.rglob(pattern), key=lambda path: path.stat().st_mtime).read_text("utf-8")
 
 
 def judge(services: Services, pairs: Sequence[Pair], model: str, direction: np.ndarray, layer: int) -> Iterator[Judged]:

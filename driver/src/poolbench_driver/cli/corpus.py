@@ -30,7 +30,9 @@ def build(
     unknown_licences: Annotated[
         bool, typer.Option("--unknown-licences", help="Use datasets of which no licence is known.")
     ] = False,
-    window: Annotated[str | None, typer.Option(help="Tokens of a passage, such as 90-160; default: the card's.")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Tokens of a passage, such as 90-160; default: the card's.")
+    ] = None,
 ) -> int:
     """Make corpora from the grammar, the real-text archives or datasets; the same command again goes on."""
     from poolbench_driver.corpora.building import build_folder, what_to_build

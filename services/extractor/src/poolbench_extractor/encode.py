@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from poolbench.contracts.tables import TOKEN_COUNTS
-from poolbench.errors import CellError, ConfigError, InputError
+from poolbench.errors import CellError, InputError
 from poolbench.pooling.context import TokenContext, Words
 from poolbench.statuses import Status
+from poolbench.steps.common import bos_to_add
 from poolbench_extractor.models.decoder import Decoder
 
 
@@ -110,13 +111,6 @@ def tokenise(
             token_ids=token_ids,
             words=(words or {}).get(passage_id),
         )
-
-
-def bos_to_add(tokenizer: Any) -> int:
-    """Return the id of the BOS; raise ConfigError if the tokenizer defines none."""
-    if tokenizer.bos_token_id is None:
-        raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
-    return int(tokenizer.bos_token_id)
 
 
 def _unusable(context: TokenContext, limit: int | None, vocabulary: int) -> CellError | None:

@@ -13,7 +13,8 @@ from cachetools import LRUCache, cached
 from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.errors import ConfigError, InputError, ModelError
+from poolbench.errors import InputError, ModelError
+from poolbench.steps.common import bos_to_add
 
 _LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
 _LOCK = Lock()  # of the cache; it is not held while a tokenizer loads
@@ -25,9 +26,7 @@ class Tokens:
 
     def __init__(self, tokenizer: Any, *, add_bos: bool = False) -> None:
         """Take a tokenizer; raise ConfigError if a BOS is to be added and it defines none."""
-        if add_bos and tokenizer.bos_token_id is None:
-            raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
-        self._tokenizer, self._bos = tokenizer, tokenizer.bos_token_id if add_bos else None
+        self._tokenizer, self._bos = tokenizer, bos_to_add(tokenizer) if add_bos else None
         self._names: dict[int, str] = {}
 
     @property

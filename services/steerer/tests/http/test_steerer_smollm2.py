@@ -11,6 +11,7 @@ import numpy as np
 import openai
 import pytest
 import torch
+from recipes.real_text.pairs import ask_harness
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.settings import SteererSettings
@@ -84,6 +85,17 @@ def test_likelihoods_of_minimal_pairs_are_those_of_transformers(client, smollm2,
         assert np.abs(values - logprobs(reference, tokenizer(text)["input_ids"])).max() <= 1e-4, text
     sums = [values.sum() for values in found]
     assert all(good > bad for good, bad in zip(sums[::2], sums[1::2], strict=True)), "it was trained on English"
+
+
+def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
+    address, smollm2, tokenizer, reference, tmp_path
+) -> None:
+    asked = ask_harness(PAIRS, tmp_path, address, "secret", str(smollm2), smollm2)
+    assert asked.accuracy == 1.0
+    for pair, found in zip(PAIRS, asked.loglikelihoods, strict=True):
+        for text, value in zip(pair, found, strict=True):
+            ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]  # the harness puts it before an empty context
+            assert value == pytest.approx(logprobs(reference, ids).sum(), abs=1e-3), text
 
 
 def test_the_stronger_the_steering_the_less_likely_is_plain_text(client, smollm2) -> None:

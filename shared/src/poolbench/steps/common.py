@@ -1,12 +1,13 @@
 """Parameters that steps of several services share."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from poolbench.config.base import StrictModel
 from poolbench.config.models import ModelRef, resolve_model
 from poolbench.contracts.bounds import SINK_RATIO, Dtype, Flag, ModelName, Name, Revision, SinkRatio, StrategyParams
+from poolbench.errors import ConfigError
 from poolbench.pooling.sinks import SinkRule
 
 MAX_STRATEGIES = 200
@@ -28,6 +29,13 @@ class ModelParams(StrictModel):
     def reference(self) -> ModelRef:
         """Return the model, resolved to a folder or hub id and a revision."""
         return resolve_model(self.model, revision=self.model_revision, dtype=self.dtype)
+
+
+def bos_to_add(tokenizer: Any) -> int:
+    """Return the id of the BOS that `add_bos` asks for; raise ConfigError if the tokenizer defines none."""
+    if tokenizer.bos_token_id is None:
+        raise ConfigError("add_bos is set, but the tokenizer of this model defines no BOS; leave add_bos unset")
+    return int(tokenizer.bos_token_id)
 
 
 class SinkParams(StrictModel):
