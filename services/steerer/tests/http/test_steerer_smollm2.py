@@ -29,15 +29,20 @@ LAYER = 15
 
 
 @pytest.fixture(scope="module")
-def client(smollm2: Path, serve: Any) -> Iterator[openai.OpenAI]:
+def address(smollm2: Path, serve: Any) -> Iterator[str]:
     config = SteererSettings(
         model=str(smollm2), max_model_len=512, max_num_seqs=16, kv_cache_gib=0.5, max_steered_requests=16
     )
     with contextlib.ExitStack() as stack:
         host = EngineHost(config)
         stack.callback(host.close)
-        address = stack.enter_context(serve(host))
-        yield stack.enter_context(openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300))
+        yield stack.enter_context(serve(host))
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0, timeout=300) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +99,7 @@ def test_lm_evaluation_harness_judges_the_pairs_as_transformers_does(
     assert asked.accuracy == 1.0
     for pair, found in zip(PAIRS, asked.loglikelihoods, strict=True):
         for text, value in zip(pair, found, strict=True):
-            ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]  # the harness puts it before an empty context
+            ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]  # an empty context is a BOS
             assert value == pytest.approx(logprobs(reference, ids).sum(), abs=1e-3), text
 
 

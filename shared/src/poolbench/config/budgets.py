@@ -77,10 +77,11 @@ BUDGETS: dict[str, Budget] = {
             num_train=120,
             num_test=100,
             num_scorer=400,
-            # From a dose that a text hardly shows to one that breaks it, in a pretrained model at half its depth.
-            strengths=(0.2, 0.35, 0.5),
-            null_strengths=(0.35,),
-            reference_strength=0.35,
+            # From a dose that a text hardly shows to one that breaks some, in a pretrained model at half its depth: at
+            # .2 all texts of smollm2-135m stay fluent, at .35 half of them, at .5 one in 17.
+            strengths=(0.2, 0.3, 0.4),
+            null_strengths=(0.3,),
+            reference_strength=0.3,
             num_openings=8,
             max_tokens=32,
             num_continuations=100,

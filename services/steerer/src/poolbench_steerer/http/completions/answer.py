@@ -135,11 +135,13 @@ class ChatAnswer(Answer):
 
     def written(self, choice: dict[str, Any]) -> dict[str, Any]:
         """Return a whole choice, with a message in place of the text."""
-        return {**choice, "message": {"role": "assistant", "content": choice.pop("text")}}
+        message = {"role": "assistant", "content": choice.pop("text")}
+        return {**choice, "message": message}
 
     def added(self, choice: dict[str, Any], begins: bool) -> dict[str, Any]:
         """Return a choice of a chunk, with what it adds to the message in place of the text."""
-        return {**choice, "delta": ({"role": "assistant"} if begins else {}) | {"content": choice.pop("text")}}
+        delta = ({"role": "assistant"} if begins else {}) | {"content": choice.pop("text")}
+        return {**choice, "delta": delta}
 
     def _logprobs(self, part: Part) -> dict[str, Any]:
         return {
@@ -331,12 +333,23 @@ def openai_errors(*statuses: int, body: bool = True) -> Responses:
 
 def _events(kind: type[BaseModel]) -> dict[str, Any]:
     """Return a stream of events that carry `kind` as JSON and end with an error or `[DONE]`."""
-    schema = kind.model_json_schema(ref_template=f"{_MODELS}{{model}}")
-    schema.pop("$defs")  # the same models as those of a whole answer
+    schema = kind.model_json_schema()
+    schema = _inlined(schema, schema.pop("$defs"))  # FastAPI lists only the models of whole answers
     content = {"anyOf": [schema, {"$ref": f"{_MODELS}{OpenAIErrorBody.__name__}"}]}
     data = [{"const": END_OF_STREAM}, {"contentMediaType": JSON_TYPE, "contentSchema": content}]
     event = {"type": "object", "properties": {"data": {"type": "string", "anyOf": data}}, "required": ["data"]}
     return {"itemSchema": event}
+
+
+def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
+    """Return a schema with its definitions in place of the references to them."""
+    if isinstance(node, list):
+        return [_inlined(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    return {name: _inlined(value, definitions) for name, value in node.items()}
 
 
 def responses(whole: type[BaseModel], chunk: type[BaseModel]) -> Responses:
