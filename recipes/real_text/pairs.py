@@ -85,6 +85,7 @@ def ask_harness(pairs: Sequence[Pair], folder: Path, address: str, token: str, m
         "doc_to_text": "",
         "doc_to_choice": "{{[good, bad]}}",
         "doc_to_target": 0,
+        "target_delimiter": "",
         "metric_list": [{"metric": "acc"}],
     }
     (folder / f"{TASK}.yaml").write_text(yaml.safe_dump(task), "utf-8")

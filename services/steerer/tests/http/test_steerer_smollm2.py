@@ -31,7 +31,12 @@ LAYER = 15
 @pytest.fixture(scope="module")
 def address(smollm2: Path, serve: Any) -> Iterator[str]:
     config = SteererSettings(
-        model=str(smollm2), max_model_len=512, max_num_seqs=16, kv_cache_gib=0.5, max_steered_requests=16
+        model=str(smollm2),
+        max_model_len=512,
+        max_num_seqs=16,
+        kv_cache_gib=0.5,
+        max_steered_requests=16,
+        enforce_eager=True,
     )
     with contextlib.ExitStack() as stack:
         host = EngineHost(config)
