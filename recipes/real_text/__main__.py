@@ -65,7 +65,7 @@ def main() -> int:
         (args.strategies or STRATEGIES, ()),
         (args.strategies or FORWARD, ("--metrics", "d1", "--set", "sinks=include")),
     ):
-        code = measure(args.output, built(corpus), "small", strategies, *shared, *options)
+        code = measure(args.output, str(corpus), built(corpus), "small", strategies, *shared, *options)
         if code not in FINISHED:
             return code
         runs.append(find_run(args.output, "latest"))

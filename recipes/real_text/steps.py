@@ -47,9 +47,9 @@ def built(corpus: Path) -> list[str]:
     return sorted(path.name for path in corpus.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def measure(runs: Path, concepts: list[str], budget: str, strategies: str, *options: str) -> int:
-    """Run strategies on the concepts of `runs`/corpus, with further options of the command; return the exit code."""
-    command = [str(DRIVER), "run", "--preset", budget, "--corpus", str(runs / "corpus"), "--output", str(runs)]
+def measure(runs: Path, corpus: str, concepts: list[str], budget: str, strategies: str, *options: str) -> int:
+    """Run strategies on concepts of a corpus, with further options of the command; return the exit code."""
+    command = [str(DRIVER), "run", "--preset", budget, "--corpus", corpus, "--output", str(runs)]
     command += ["--concepts", ",".join(concepts), "--strategies", strategies, *options]
     return subprocess.run(command, check=False).returncode
 
