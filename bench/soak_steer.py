@@ -73,7 +73,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--model", default="demo")
     parser.add_argument("--warm", type=int, default=16_000, help="unsteered requests before the first that counts")
     parser.add_argument("--max-growth-mib", type=float, default=64)
-    return parser.options(requests=200, warm=64, max_growth_mib=1024)  # caches still fill at this size
+    return parser.options(requests=60, warm=16, max_growth_mib=1024)  # caches still fill at this size
 
 
 @contextmanager

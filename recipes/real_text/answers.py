@@ -45,7 +45,7 @@ def _winner(board: RankBoard) -> str:
         return lead
     others = len(tied) - 1
     return (
-        f"{lead} Ranks that lie less than {difference:.1f} apart cannot be told from each other (Nemenyi): that holds "
+        f"{lead} Ranks that lie less than {difference:.1f} apart do not differ for certain (Nemenyi): that holds "
         f"for {others} of the {len(board.strategies) - 1} others."
     )
 

@@ -36,7 +36,7 @@ def test_the_winner_has_its_rank_and_says_how_many_are_like_it() -> None:
     assert probing.startswith("For probing (D1): `A1_mean` has the best mean rank, 1.00")
     assert "of 5, over 5 concepts (mean 0.880)" in probing
     # Nemenyi's critical difference of 5 strategies on 5 blocks: 2.728 sqrt(5 x 6 / (6 x 5)).
-    assert "less than 2.7 apart" in probing and "for 2 of the 4 others" in probing
+    assert "less than 2.7 apart do not differ" in probing and "for 2 of the 4 others" in probing
     assert steering.endswith("no two strategies have a value.")
 
 

@@ -195,7 +195,7 @@ def test_an_option_that_is_not_offered_is_named(client, tiny_model, name, value)
 @pytest.mark.parametrize(
     ("method", "path", "status", "allow"),
     [
-        ("POST", "/v1/chat/completions", 404, None),
+        ("POST", "/v1/responses", 404, None),
         ("GET", "/v1/embeddings", 404, None),
         ("DELETE", "/v1/", 404, None),
         ("GET", "/v1/completions", 405, "POST"),

@@ -258,7 +258,6 @@ class ChatBody(SamplingBody):
     tools: Annotated[Any, Only([])] = []
     tool_choice: Annotated[Any, Only("none")] = "none"
     parallel_tool_calls: Annotated[Any, Only(True, False)] = True
-    store: Annotated[Any, Only(False)] = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
