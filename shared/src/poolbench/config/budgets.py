@@ -74,7 +74,7 @@ BUDGETS: dict[str, Budget] = {
         ),
         Budget(
             name="small",
-            num_train=120,
+            num_train=140,
             num_test=100,
             num_scorer=400,
             # From a dose that a text hardly shows to one that breaks some, in a pretrained model at half its depth: at
