@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from poolbench.errors import InputError
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.bounds import shortened
 from poolbench_steerer.http.steering import SteeringBody
@@ -201,11 +202,15 @@ class CompletionBody(SamplingBody):
             raise ValueError(f"best_of {self.best_of} is not supported; it must equal n ({self.n})")
         if self.max_tokens == 0 and not self.echo:
             raise ValueError("max_tokens 0 without echo asks for nothing; send echo: true or max_tokens from 1 on")
-        num_choices = len(self.prompts) * self.n
-        if num_choices > bounds.MAX_TEXTS:
+        if self.num_choices > bounds.MAX_TEXTS:
             raise ValueError(f"{len(self.prompts)} prompts with n {self.n} exceed {bounds.MAX_TEXTS} choices")
-        bounds.check_new_tokens(num_choices, self.max_tokens)
+        bounds.check_new_tokens(self.num_choices, self.max_tokens)
         return self
+
+    @property
+    def num_choices(self) -> int:
+        """Return how many texts are made."""
+        return len(self.prompts) * self.n
 
     @property
     def prompts(self) -> list[str | list[int]]:
@@ -246,6 +251,11 @@ class Message(bounds.RequestBody):
         """Return the content as one text."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
+    @property
+    def said(self) -> dict[str, str]:
+        """Return the message as chat templates take it."""
+        return {"role": self.role, "content": self.text} | ({} if self.name is None else {"name": self.name})
+
 
 class ChatBody(SamplingBody):
     """A chat request: messages, which the model's own template makes a prompt."""
@@ -268,16 +278,21 @@ class ChatBody(SamplingBody):
         return self
 
     @property
+    def num_choices(self) -> int:
+        """Return how many messages are made."""
+        return self.n
+
+    @property
     def conversation(self) -> list[dict[str, str]]:
         """Return the messages as chat templates take them."""
-        named = ({} if message.name is None else {"name": message.name} for message in self.messages)
-        return [
-            {"role": message.role, "content": message.text} | name
-            for message, name in zip(self.messages, named, strict=True)
-        ]
+        return [message.said for message in self.messages]
 
     def completion(self, prompt_ids: Sequence[int]) -> CompletionBody:
-        """Return the completion that answers a chat whose prompt has these tokens."""
+        """Return the completion that answers a chat whose prompt has these tokens; raise InputError for too many."""
+        if len(prompt_ids) > bounds.MAX_PROMPT_TOKENS:
+            raise InputError(
+                f"the messages have {len(prompt_ids)} tokens, at most {bounds.MAX_PROMPT_TOKENS} are taken"
+            )
         same = {name: getattr(self, name) for name in SamplingBody.model_fields}
         return CompletionBody(
             **same,

@@ -76,14 +76,11 @@ class CompletionVerbs:
 
     async def complete(self, body: CompletionBody, request: Request) -> Response:
         """Complete prompts as the OpenAI API does; `steering` steers them, `steering_receipt` proves it."""
-        return await _answer(self._parts(body, model_of(self.host, body.model), Answer), body, request)
+        return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
         """Answer the last message as the OpenAI API does, by the model's own chat template; `steering` as above."""
-        model = model_of(self.host, body.model)
-        tokens = await self.host.tokens(model)
-        asked = body.completion(await asyncio.to_thread(tokens.encode_chat, body.conversation))
-        return await _answer(self._parts(asked, model, ChatAnswer), asked, request)
+        return await _answer(self._parts(body, model_of(self.host, body.model)), body, request)
 
     async def models(self) -> dict[str, Any]:
         """Return the configured model, and the loaded one."""
@@ -95,11 +92,11 @@ class CompletionVerbs:
         model_of(self.host, name)
         return _model_body(name)
 
-    async def _parts(self, body: CompletionBody, model: ModelRef, kind: type[Answer]) -> Parts:
+    async def _parts(self, asked: CompletionBody | ChatBody, model: ModelRef) -> Parts:
         """Yield the parts of all choices as they are generated; resources are released when it ends or is closed."""
-        with self.admission.texts(len(body.prompts) * body.n):
+        with self.admission.texts(asked.num_choices):
             tokens = await self.host.tokens(model)
-            prompts = await asyncio.to_thread(_encode, body, tokens)
+            body, prompts = await asyncio.to_thread(_encode, asked, tokens)
             check_logprobs(body, prompts)
             # A text without a seed is sampled with a random one, which the response contains.
             seed = body.seed if body.seed is not None else random.getrandbits(31)
@@ -107,13 +104,14 @@ class CompletionVerbs:
                 body, plan_choices(body, prompts, seed), tokens, await units_of(self.host, model, body.steering)
             )
             num_prompt_tokens = sum(map(len, prompts))
+            kind = ChatAnswer if isinstance(asked, ChatBody) else Answer
             answer = kind(model.id, seed, _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part
 
 
-async def _answer(parts: Parts, body: CompletionBody, request: Request) -> Response:
+async def _answer(parts: Parts, body: CompletionBody | ChatBody, request: Request) -> Response:
     if not body.stream:
         return JSONResponse(await until_disconnect(request, _whole(parts)))
     # Errors before the first token have a status of their own; later ones are an event.
@@ -131,7 +129,7 @@ async def _first(parts: Parts) -> tuple[Answer, Part]:
     return await anext(parts)
 
 
-async def _events(first: tuple[Answer, Part], parts: Parts, body: CompletionBody) -> AsyncIterator[str]:
+async def _events(first: tuple[Answer, Part], parts: Parts, body: CompletionBody | ChatBody) -> AsyncIterator[str]:
     answer, part = first
     try:
         async with aclosing(parts):
@@ -146,8 +144,12 @@ async def _events(first: tuple[Answer, Part], parts: Parts, body: CompletionBody
     yield DONE
 
 
-def _encode(body: CompletionBody, tokens: Tokens) -> list[tuple[int, ...]]:
-    return [tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in body.prompts]
+def _encode(asked: CompletionBody | ChatBody, tokens: Tokens) -> tuple[CompletionBody, list[tuple[int, ...]]]:
+    """Return what is to be completed, and its prompts as tokens."""
+    if isinstance(asked, ChatBody):
+        ids = tokens.encode_chat(asked.conversation)
+        return asked.completion(ids), [ids]
+    return asked, [tokens.encode(prompt) if isinstance(prompt, str) else tuple(prompt) for prompt in asked.prompts]
 
 
 def _echoes(body: CompletionBody, tokens: Tokens) -> list[str]:
