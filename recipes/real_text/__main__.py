@@ -92,9 +92,13 @@ def _with_pairs(measured: Measured, archives: Path, output: Path) -> Measured:
     direction = np.load(export(measured.run, output / "directions", concept, strategy, layer))
     cluster, folder = ClusterSettings.load(), Path(resolve_model(MODEL).source)
     asked = ask_harness(pairs, output / "harness", f"{cluster.http_address}/steerer", cluster.token, MODEL, folder)
+    judged = []
+    for each in judge(open_session().services, pairs, MODEL, direction, layer):
+        print(f"strength {each.strength:g}: accuracy {each.accuracy:.3f}, perplexity {each.perplexity:.1f}", flush=True)
+        judged.append(each)
     return replace(
         measured,
-        pairs=list(judge(open_session().services, pairs, MODEL, direction, layer)),
+        pairs=judged,
         num_pairs=len(pairs),
         steered=(concept, strategy, layer),
         harness=asked.accuracy,
