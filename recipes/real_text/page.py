@@ -15,6 +15,7 @@ from recipes.real_text.findings import SATURATED, Findings, findings
 from recipes.real_text.pairs import Judged
 
 from poolbench.corpora.io import read_concept
+from poolbench.corpora.real import real_concepts
 from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.rundir import RunFolder
 
@@ -62,8 +63,9 @@ def page(measured: Measured) -> str:
     parts = [
         "# Real text, SmolLM2-135M",
         _wrapped(
-            "A pretrained model on all concepts that the real-text archives serve ([how](../runs.md#corpora)): which "
-            "pooling is best for probing and for steering it, and what attention sinks do to the answer."
+            f"A pretrained model on {len(concepts)} of the {len(real_concepts())} concepts that the real-text archives "
+            "have texts of ([how](../runs.md#corpora)): which pooling is best for probing and for steering it, and "
+            "what attention sinks do to the answer."
         ),
         _items([*winners(rows), *(f"With the published table, {said}" for said in published_orders(rows)), *moved]),
         "One command builds, audits, measures and writes this page:",
@@ -83,7 +85,7 @@ def page(measured: Measured) -> str:
         "## Yields",
         _table(("concept", "train", "test", "scorer", "domains"), _yields(measured.corpus, concepts)),
         _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
-        or "All were built.",
+        or "All that were asked for were built.",
         "## Concept by concept",
         *_shown(findings(rows, audit)),
         "## What it cannot show",
