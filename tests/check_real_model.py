@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
-from recipes.real_text.__main__ import MODEL, WINDOW
+from recipes.real_text.__main__ import BUDGET, MODEL, WINDOW
 from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import FINISHED, build, measure
 
@@ -57,13 +57,14 @@ def check(runs: Path) -> int:
     archives, corpus, lacking = archive_folder(), "planted", dict[str, str]()
     if archives.is_dir():
         os.environ[ARCHIVES_VARIABLE] = str(archives)
-        lacking = build(runs / "corpus", "demo", f"{CONCEPT},{REWRITTEN}", "--window", WINDOW)
+        lacking = build(runs / "corpus", BUDGET, CONCEPT, "--window", WINDOW)
+        lacking |= build(runs / "rewritten", "demo", REWRITTEN)
         corpus = str(runs / "corpus")
     else:
         print(f"no real-text archives at {archives} ({ARCHIVES_VARIABLE}): planted passages")
     options = [part for setting in SETTINGS for part in ("--set", setting)]
     options += ["--model", MODEL, "--limit", "100", "--display", "plain"]
-    code = measure(runs, corpus, [CONCEPT], "small", ",".join(STRATEGIES), *options)
+    code = measure(runs, corpus, [CONCEPT], BUDGET, ",".join(STRATEGIES), *options)
     if code not in FINISHED:
         return code
     folder = find_run(runs, "latest")
