@@ -11,7 +11,6 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
 from recipes.real_text.findings import gated
-from recipes.real_text.page import Measured, page
+from recipes.real_text.page import Measured, SteeredPairs, page
 from recipes.real_text.pairs import ARCHIVE, ask_harness, judge, read_pairs
 from recipes.real_text.steps import FINISHED, build, built, export, measure
 
@@ -31,10 +30,11 @@ from poolbench.runtime.settings import ClusterSettings
 from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.records import find_run
+from poolbench_driver.rundir import RunFolder
 
 MODEL = "smollm2-135m"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / f"{MODEL}.md"
-#: 120 train and test passages of each class, of a length that two cores can read in three hours.
+#: 120 train and test passages of each class, and their length in words: what two cores can read in about two hours.
 BUDGET, WINDOW = "small", "60-110"
 #: Strategies of the card and of its published table, which differ in some definitions.
 FORWARD = ",".join(FORWARD_STRATEGIES) + (
@@ -74,35 +74,31 @@ def main() -> int:
             print(f"{run.id} was cancelled; the same command continues")
             return code
         runs.append(run)
-    measured = Measured(runs[0], runs[1], corpus, lacking)
-    args.page.write_text(page(_with_pairs(measured, archives, args.output)), "utf-8")
+    chosen = "" if args.concepts == "all" else f" --concepts {args.concepts}"
+    command = f".venv/bin/python -m recipes.real_text{chosen}" if chosen else "make real-text"
+    pairs = steered_pairs(runs[0], archives, args.output)
+    args.page.write_text(page(Measured(runs[0], runs[1], corpus, lacking, pairs, command)), "utf-8")
     print(f"page: {args.page}")
     return 0
 
 
-def _with_pairs(measured: Measured, archives: Path, output: Path) -> Measured:
-    """Judge minimal pairs under the direction that steers best; without archive or direction, leave them out."""
-    rows = pq.read_table(measured.run.file("results.parquet")).to_pylist()
+def steered_pairs(run: RunFolder, archives: Path, output: Path) -> SteeredPairs | None:
+    """Judge minimal pairs under the direction that steers best; return None without archive or direction."""
+    rows = pq.read_table(run.file("results.parquet")).to_pylist()
     best = max(steered(rows), key=lambda row: row["value"], default=None)
     if best is None or not (archives / ARCHIVE).is_file():
-        return measured
+        return None
     concept, strategy, layer = best["concept"], best["strategy"], best["layer"]
     pairs = read_pairs(archives)
     print(f"{len(pairs)} minimal pairs under {concept} by {strategy}", flush=True)
-    direction = np.load(export(measured.run, output / "directions", concept, strategy, layer))
+    direction = np.load(export(run, output / "directions", concept, strategy, layer))
     cluster, folder = ClusterSettings.load(), Path(resolve_model(MODEL).source)
     asked = ask_harness(pairs, output / "harness", f"{cluster.http_address}/steerer", cluster.token, MODEL, folder)
     judged = []
     for each in judge(open_session().services, pairs, MODEL, direction, layer):
         print(f"strength {each.strength:g}: accuracy {each.accuracy:.3f}, perplexity {each.perplexity:.1f}", flush=True)
         judged.append(each)
-    return replace(
-        measured,
-        pairs=judged,
-        num_pairs=len(pairs),
-        steered=(concept, strategy, layer),
-        harness=asked.accuracy,
-    )
+    return SteeredPairs((concept, strategy, layer), len(pairs), judged, asked.accuracy)
 
 
 def steered(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

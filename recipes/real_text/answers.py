@@ -38,15 +38,15 @@ def _winner(board: RankBoard) -> str:
     values = fmean(value for value in board.values_NK[:, 0] if isfinite(value))
     lead = (
         f"`{best}` has the best mean rank, {rank} of {len(board.strategies)}, over {len(board.blocks)} concepts "
-        f"(mean {values:.3f}). {test}."
+        f"(mean `{board.metric}` {values:.3f}). {test}."
     )
     difference = summary["critical_difference"]
     if difference is None:
         return lead
     others = len(tied) - 1
     return (
-        f"{lead} Ranks that lie less than {difference:.1f} apart do not differ for certain (Nemenyi): that holds "
-        f"for {others} of the {len(board.strategies) - 1} others."
+        f"{lead} {others} of the {len(board.strategies) - 1} others have a mean rank less than {difference:.1f} above "
+        "its own, which is no significant difference (Nemenyi's test, 5 %)."
     )
 
 
@@ -66,7 +66,7 @@ def published_orders(rows: Sequence[Row]) -> Iterator[str]:
         )
         board = rank_board(rows, metric)
         if board is None or theirs is None:
-            yield f"`{metric}`: nothing to compare."
+            yield f"`{metric}`: no two strategies have a value in both."
             continue
         (agreement,) = rank_agreements({"ours": board, "published": theirs})
         yield f"`{metric}`: {_agreement(agreement.value, agreement.interval, agreement.num_strategies)}"
@@ -103,8 +103,9 @@ def moved_by_sinks(excluded: Sequence[Row], included: Sequence[Row]) -> tuple[li
     moved = [row["strategy"] for row in changes.ranks if row["change"] is not None and abs(row["change"]) >= MOVED]
     (agreement,) = changes.agreement
     said = [
-        f"{len(moved)} of {len(lines)} strategies move by {MOVED:g} ranks or more: {_names(moved)}.",
-        f"Between the two boards {_agreement(agreement['value'], agreement['interval'], agreement['num_strategies'])}",
+        f"With attention sinks in the vectors, {len(moved)} of {len(lines)} strategies move by {MOVED:g} ranks or more "
+        f"in D1: {_names(moved)}.",
+        f"With and without sinks, {_agreement(agreement['value'], agreement['interval'], agreement['num_strategies'])}",
     ]
     return said, lines
 

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import isnan
 from statistics import fmean, median
 from typing import Any
-
-from scipy.stats import kendalltau
 
 Row = Mapping[str, Any]
 
@@ -27,8 +23,6 @@ class Findings:
         d1: AUROC by concept and strategy.
         excess: D1 beyond the best confound, by concept and strategy.
         saturated: Concepts on which half of the strategies have a D1 of `SATURATED` or more.
-        agreement: Mean Kendall tau of the orders of strategies on two concepts that are not saturated; None for fewer
-            than two.
         verdicts: Concepts by the audit's verdict.
         gated: Concepts whose scorer passed its gate.
     """
@@ -36,7 +30,6 @@ class Findings:
     d1: Mapping[str, Mapping[str, float]]
     excess: Mapping[str, Mapping[str, float]]
     saturated: Sequence[str]
-    agreement: float | None
     verdicts: Mapping[str, int]
     gated: Sequence[str]
 
@@ -65,8 +58,7 @@ def findings(rows: Iterable[Row], audit: Iterable[Row]) -> Findings:
     d1, excess = _means(held, "d1.auroc"), _means(held, "d1.excess_over_confound")
     saturated = [concept for concept, of in sorted(d1.items()) if of and median(of.values()) >= SATURATED]
     verdicts = {row["concept"]: row["verdict"] or "not audited" for row in audit}
-    ranking = [of for concept, of in d1.items() if concept not in saturated]
-    return Findings(d1, excess, saturated, _agreement(ranking), Counter(verdicts.values()), gated(held))
+    return Findings(d1, excess, saturated, Counter(verdicts.values()), gated(held))
 
 
 def gated(rows: Iterable[Row]) -> list[str]:
@@ -82,16 +74,6 @@ def _means(rows: Iterable[Row], metric: str) -> dict[str, dict[str, float]]:
         if row["metric"] == metric and row["value"] is not None and row["concept"] is not None:
             values[row["concept"]][row["strategy"]].append(row["value"])
     return {concept: {name: fmean(found) for name, found in of.items()} for concept, of in values.items()}
-
-
-def _agreement(ranking: Sequence[Mapping[str, float]]) -> float | None:
-    taus = []
-    for first, second in combinations(ranking, 2):
-        names = sorted(first.keys() & second.keys())
-        tau = float(kendalltau([first[name] for name in names], [second[name] for name in names]).statistic)
-        if not isnan(tau):  # one of them does not rank at all
-            taus.append(tau)
-    return fmean(taus) if taus else None
 
 
 def _text(value: float | None) -> str:

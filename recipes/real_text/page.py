@@ -29,6 +29,23 @@ _CANNOT = (
 
 
 @dataclass(frozen=True)
+class SteeredPairs:
+    """Minimal pairs under steering.
+
+    Attributes:
+        direction: Concept, strategy and layer of the direction that steered them.
+        num_pairs: Number of pairs.
+        judged: What they are worth, by strength.
+        harness: Accuracy of lm-evaluation-harness on the same pairs, unsteered.
+    """
+
+    direction: tuple[str, str, int]
+    num_pairs: int
+    judged: Sequence[Judged]
+    harness: float
+
+
+@dataclass(frozen=True)
 class Measured:
     """What the page shows.
 
@@ -37,19 +54,16 @@ class Measured:
         with_sinks: The run of D1 with them, of strategies that need no backward pass.
         corpus: Folder of the corpora.
         lacking: Why a concept was not built, by concept.
-        pairs: Minimal pairs under steering; empty where the archives have none.
-        steered: Concept, strategy and layer of the direction that steered them.
-        harness: Accuracy of lm-evaluation-harness on the same pairs, unsteered.
+        pairs: Minimal pairs under steering; None where the archives have none.
+        command: What made the page.
     """
 
     run: RunFolder
     with_sinks: RunFolder
     corpus: Path
     lacking: Mapping[str, str]
-    pairs: Sequence[Judged] = ()
-    num_pairs: int = 0
-    steered: tuple[str, str, int] | None = None
-    harness: float | None = None
+    pairs: SteeredPairs | None = None
+    command: str = "make real-text"
 
 
 def page(measured: Measured) -> str:
@@ -67,9 +81,11 @@ def page(measured: Measured) -> str:
             "have texts of ([how](../runs.md#corpora)): which pooling is best for probing and for steering it, and "
             "what attention sinks do to the answer."
         ),
-        _items([*winners(rows), *(f"With the published table, {said}" for said in published_orders(rows)), *moved]),
+        _items(
+            [*winners(rows), *(f"Compared with the published table, {said}" for said in published_orders(rows)), *moved]
+        ),
         "One command builds, audits, measures and writes this page:",
-        "```console\n$ make real-text\n```",
+        f"```console\n$ {measured.command}\n```",
         "## With and without attention sinks",
         _wrapped(
             "Mean ranks and mean D1 by strategy, over concepts and layers. Excluded: tokens whose norm exceeds ten "
@@ -81,7 +97,7 @@ def page(measured: Measured) -> str:
         _table(
             ("strategy", "rank, excluded", "rank, included", "change", "D1, excluded", "D1, included", "change"), boards
         ),
-        *_minimal_pairs(measured),
+        *_minimal_pairs(measured.pairs),
         "## Yields",
         _table(("concept", "train", "test", "scorer", "domains"), _yields(measured.corpus, concepts)),
         _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
@@ -97,18 +113,18 @@ def page(measured: Measured) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _minimal_pairs(measured: Measured) -> list[str]:
-    if measured.steered is None:
+def _minimal_pairs(pairs: SteeredPairs | None) -> list[str]:
+    if pairs is None:
         return []
-    concept, strategy, layer = measured.steered
-    harness = "" if measured.harness is None else f" lm-evaluation-harness gives {measured.harness:.3f} unsteered."
+    concept, strategy, layer = pairs.direction
     said = (
-        f"{measured.num_pairs:,} pairs of BLiMP, the same number of each paradigm, asked through the completions API "
+        f"{pairs.num_pairs:,} pairs of BLiMP, the same number of each paradigm, asked through the completions API "
         f"while every position is steered at block {layer} by the `{strategy}` direction of {concept}. A pair is "
         "right if the grammatical sentence is the likelier one; perplexity is per token of these sentences. Strengths "
-        f"are in median residual norms.{harness}"
+        "are in median residual norms. lm-evaluation-harness, which puts a BOS before each sentence, gives an "
+        f"accuracy of {pairs.harness:.3f} unsteered."
     )
-    lines = [[f"{each.strength:g}", f"{each.accuracy:.3f}", f"{each.perplexity:.1f}"] for each in measured.pairs]
+    lines = [[f"{each.strength:g}", f"{each.accuracy:.3f}", f"{each.perplexity:.1f}"] for each in pairs.judged]
     return ["## Minimal pairs under steering", _wrapped(said), _table(("strength", "accuracy", "perplexity"), lines)]
 
 
@@ -123,15 +139,9 @@ def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
 
 
 def _shown(found: Findings) -> list[str]:
-    agreement = (
-        "Too few of the others rank the strategies to compare their orders."
-        if found.agreement is None
-        else f"Among the others, the orders of strategies on two concepts agree with a Kendall tau of "
-        f"{found.agreement:z.2f} in the mean."
-    )
     items = [
         f"Concepts on which half of the strategies have a D1 of {SATURATED} or more hardly rank strategies. They are "
-        f"{len(found.saturated)} of {len(found.best)}: {_listed(found.saturated)}. {agreement}",
+        f"{len(found.saturated)} of {len(found.best)}: {_listed(found.saturated)}.",
         f"Verdicts of the audit: {', '.join(f'{count} {name}' for name, count in sorted(found.verdicts.items()))}.",
         f"{len(found.gated)} of {len(found.best)} scorers pass their gate: {_listed(found.gated)}. D2 and D3 have "
         "values for these only.",

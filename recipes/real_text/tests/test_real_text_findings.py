@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from recipes.real_text.findings import findings
 from recipes.real_text.steps import reasons
 
@@ -40,16 +39,11 @@ def test_concepts_that_rank_strategies_are_told_from_saturated_ones() -> None:
     ]
     found = findings(rows, audit)
     assert found.saturated == ["easy"] and found.gated == ["easy"]
-    assert found.agreement == pytest.approx(1 / 3)  # of three pairs of strategies, two have the same order
     assert found.verdicts == {"confounded": 1, "pass": 1, "not audited": 1}
     assert found.lines()[1:] == [
         ["hard", "A1_mean", "0.90", "0.90", "0.60", "0.25"],
         ["other", "A1_mean", "0.80", "0.80", "0.70", ""],
     ]
-
-
-def test_without_two_concepts_that_rank_there_is_no_agreement() -> None:
-    assert findings([d1("hard", "A1_mean", 0, 0.7), d1("hard", "A2_max", 0, 0.8)], []).agreement is None
 
 
 def test_what_could_not_be_built_is_read_from_what_the_command_prints() -> None:

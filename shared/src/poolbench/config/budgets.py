@@ -77,8 +77,8 @@ BUDGETS: dict[str, Budget] = {
             num_train=140,
             num_test=100,
             num_scorer=400,
-            # From a dose that a text hardly shows to one that breaks some, in a pretrained model at half its depth: at
-            # .2 all texts of smollm2-135m stay fluent, at .35 half of them, at .5 one in 17.
+            # From a strength that a text hardly shows to one that breaks some texts. Of the strategies on smollm2-135m
+            # at half its depth, all stay fluent at .2, a fifth to nearly all at .35, by concept, and one in 17 at .5.
             strengths=(0.2, 0.3, 0.4),
             null_strengths=(0.3,),
             reference_strength=0.3,
