@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from recipes.annotator.archive import archive_folder
-from recipes.real_text.__main__ import BUDGET, MODEL, WINDOW
+from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
 from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import FINISHED, build, measure
 
@@ -57,8 +57,8 @@ def check(runs: Path) -> int:
     archives, corpus, lacking = archive_folder(), "planted", dict[str, str]()
     if archives.is_dir():
         os.environ[ARCHIVES_VARIABLE] = str(archives)
-        lacking = build(runs / "corpus", BUDGET, CONCEPT, "--window", WINDOW)
-        lacking |= build(runs / "rewritten", "demo", REWRITTEN)
+        lacking = build(runs / "corpus", BUDGET, CONCEPT, WINDOWS[:1])
+        lacking |= build(runs / "rewritten", "demo", REWRITTEN, [None])
         corpus = str(runs / "corpus")
     else:
         print(f"no real-text archives at {archives} ({ARCHIVES_VARIABLE}): planted passages")

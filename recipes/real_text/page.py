@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from textwrap import fill
 
 import pyarrow.parquet as pq
@@ -99,7 +100,7 @@ def page(measured: Measured) -> str:
         ),
         *_minimal_pairs(measured.pairs),
         "## Yields",
-        _table(("concept", "train", "test", "scorer", "domains"), _yields(measured.corpus, concepts)),
+        _table(("concept", "train", "test", "scorer", "domains", "median words"), _yields(measured.corpus, concepts)),
         _items(f"{name} was not built: {reason}" for name, reason in sorted(measured.lacking.items()))
         or "All that were asked for were built.",
         "## Concept by concept",
@@ -134,7 +135,9 @@ def _yields(corpus: Path, concepts: Iterable[str]) -> list[list[str]]:
         passages = read_concept(corpus, name)
         counts = Counter(passages["split"].to_pylist())
         domains = {domain for domain in passages["domain"].to_pylist() if domain}
-        lines.append([name, *(str(counts[split]) for split in ("train", "test", "scorer")), str(len(domains))])
+        sizes = [counts[split] for split in ("train", "test", "scorer")]
+        words = median(passages["token_count"].to_pylist())
+        lines.append([name, *map(str, sizes), str(len(domains)), f"{words:.0f}"])
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from poolbench_driver.rundir import RunFolder
@@ -15,26 +16,37 @@ FINISHED = (0, 1)
 _LACKING = re.compile(r"^(\w+) \(\d+ of \d+\) \.\.\. none: (.+)$", re.MULTILINE)
 
 
-def build(corpus: Path, budget: str, concepts: str, *options: str) -> dict[str, str]:
-    """Build the corpora into a folder; return why a concept was not built, by concept.
+def build(corpus: Path, budget: str, concepts: str, windows: Iterable[str | None]) -> dict[str, str]:
+    """Build the corpora into a folder; return why a concept was not built in any window, by concept.
 
     Args:
         concepts: Ids with commas, or `all`.
-        options: Further options of the command.
+        windows: Lengths of a passage in words, tried in this order; None is the concept's own.
 
     Raises:
         SystemExit: The command failed, with its exit code.
     """
+    lacking = dict[str, str]()
+    for window in windows:
+        lacking = _build(corpus, budget, ",".join(lacking) or concepts, window)
+        if not lacking:
+            break
+    return lacking
+
+
+def _build(corpus: Path, budget: str, concepts: str, window: str | None) -> dict[str, str]:
     command = [str(DRIVER), "corpus", "build", concepts, "--output", str(corpus), "--source", "real"]
+    command += ["--budget", budget, *([] if window is None else ["--window", window])]
     lines = []
-    with subprocess.Popen([*command, "--budget", budget, *options], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             lines.append(line)
-    if process.returncode not in FINISHED or not corpus.is_dir():
+    lacking = reasons("".join(lines))
+    if process.returncode not in FINISHED and not lacking:
         raise SystemExit(process.returncode)
-    return reasons("".join(lines))
+    return lacking
 
 
 def reasons(printed: str) -> dict[str, str]:
