@@ -19,8 +19,22 @@ from typing import Any
 import pyarrow.parquet as pq
 
 Row = dict[str, Any]
+DRIVER = Path(sys.executable).with_name("poolbench-driver")
 CONCEPTS = ("causation", "conditionality", "contrast", "negation_density")
 NUM_LAYERS = 3
+#: Plain sentences that no grammar wrote, and the concept that each expresses.
+SENTENCES = {
+    "It rained, but they went.": "contrast",
+    "Although the bus was late, we caught the train.": "contrast",
+    "The road was closed because the bridge had collapsed.": "causation",
+    "The river flooded; as a result, the crops were lost.": "causation",
+    "If it snows, the school will close.": "conditionality",
+    "Take an umbrella in case it rains.": "conditionality",
+    "He did not answer the letter.": "negation_density",
+    "She never eats meat.": "negation_density",
+    "They ate bread and cheese for lunch.": None,
+    "My sister bought a red bicycle on Saturday.": None,
+}
 #: Best D1 of a concept: passages are hard enough that no strategy is perfect, and clear enough that the best is good.
 D1_RANGE = (0.85, 0.97)
 #: Lower bounds of gate parts (a) and (b). The gate asks for .75 and .6. The demo was made to pass by .05; other
@@ -52,6 +66,10 @@ def findings(rows: list[Row], runs: Path) -> Iterator[str]:
         layers = {row["layer"] for row in rows if row["concept"] == concept and row["metric"] == "d1.auroc"}
         if len(layers) != NUM_LAYERS:
             yield f"{concept}: D1 at {len(layers)} layers, not {NUM_LAYERS}"
+    audit = pq.read_table(runs / "latest" / "audit.parquet").to_pylist()
+    for concept, verdict in sorted({(row["concept"], row["verdict"]) for row in audit}):
+        if verdict != "pass":
+            yield f"{concept}: the audit says {verdict}"
     moved = [concept for concept in CONCEPTS if _beats_nulls(rows, concept)]
     print(f"gain above the 95th percentile of the null directions: {', '.join(moved) or 'none'}")
     if len(moved) < 2:
@@ -88,6 +106,21 @@ def _gate(rows: list[Row], concept: str) -> Iterator[str]:
             yield f"{concept}: the lower bound of gate part ({part}) is {lower}; {bound} or more is needed"
 
 
+def plain_sentences() -> Iterator[str]:
+    """What the scorers of the demo say about sentences that a reader can judge."""
+    command = [str(DRIVER), "score", *SENTENCES, "--json"]
+    command += [part for concept in CONCEPTS for part in ("--scorer", concept)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        yield f"score ended with {done.returncode}: {done.stderr[-500:]}"
+        return
+    for scorer in json.loads(done.stdout)["scorers"]:
+        print(f"  {scorer['concept']}: plain sentences {' '.join(f'{score:.2f}' for score in scorer['scores'])}")
+        for (sentence, concept), score in zip(SENTENCES.items(), scorer["scores"], strict=True):
+            if (score <= 0.8) if concept == scorer["concept"] else (score >= 0.2):
+                yield f"{scorer['concept']}: {score:.2f} for {sentence!r}"
+
+
 def _values(rows: list[Row], concept: str, metric: str) -> list[float]:
     return [r["value"] for r in rows if r["concept"] == concept and r["metric"] == metric and r["value"] is not None]
 
@@ -116,7 +149,7 @@ def repeated_run(runs: Path, deploy: str) -> Iterator[str]:
     if deploy == "compose":
         command = [sys.executable, "-m", "deploy.docker.compose", "run", *command]
     else:
-        command = [str(Path(sys.executable).with_name("poolbench-driver")), *command, "--output", str(runs)]
+        command = [str(DRIVER), *command, "--output", str(runs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     sent = [event for event in events if event["event"] == "done" and not event["reused"]]
@@ -136,6 +169,8 @@ def main() -> int:
     runs: Path = arguments.runs
     rows = rows_with_details(runs)
     found = [*findings(rows, runs), *repeated_run(runs, arguments.deploy)]
+    if arguments.deploy == "local":
+        found += plain_sentences()
     print("\n".join(found) if found else f"the demo holds: {len(rows)} rows checked")
     return 1 if found else 0
 

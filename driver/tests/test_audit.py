@@ -20,6 +20,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import PASSAGES
 from poolbench.corpora.groups import infer_documents
 from poolbench.corpora.planted import build_planted
+from poolbench.corpora.planted.signals import planted_concepts
 from poolbench.corpora.surface import TEXT_FEATURES, one_hot
 from poolbench.statuses import Status
 from poolbench_driver.audit import Audit, Verdict, audit
@@ -139,6 +140,16 @@ def by_hand(found: Audit, model: Any, features: Any) -> float:
         values.append(roc_auc_score(labels, own))
         pairs.append(labels.sum() * (1 - labels).sum())
     return float(np.average(values, weights=pairs))
+
+
+@pytest.mark.parametrize("concept", planted_concepts())
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_only_the_concept_separates_the_classes_of_planted_passages(concept: str, seed: int) -> None:
+    passages = build_planted(concept, seed=seed, num_train=200, num_test=200, num_scorer=0)
+    found = audit(CONCEPTS.get(concept), passages, num_bootstrap=200)
+    # Its markers are digits, which are characters without being letters.
+    expected = "confounded" if concept == "numerical_precision" else "pass"
+    assert found.verdict == expected, found.reasons
 
 
 @pytest.mark.parametrize("concept", ["contrast", CLEAN])

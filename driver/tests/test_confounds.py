@@ -32,7 +32,7 @@ def made(steered: Callable[..., Any]) -> Any:
     """A run of D1 with real passages; A1_mean has scores that are better than the confounds, L5_keyword has none."""
     made = steered(metrics=["d1"])
     plan, artifacts = made.plan, made.artifacts
-    passages = build_planted(CONCEPT, seed=0, num_train=200, num_test=40, num_scorer=0)
+    passages = exclaimed(build_planted(CONCEPT, seed=0, num_train=200, num_test=40, num_scorer=0))
     for split, key in plan.vectors.concepts[CONCEPT].passages.items():
         if split != "scorer":
             artifacts.write_table(key, passages.filter(pc.equal(passages["split"], split)))
@@ -41,6 +41,14 @@ def made(steered: Callable[..., Any]) -> Any:
     artifacts.delete(probes.scores["A1_mean", 2])
     write_scores(made, passages, perfect)
     return made, passages
+
+
+def exclaimed(passages: pa.Table) -> pa.Table:
+    """The same with a confound: most positives have exclamation marks for full stops."""
+    rows = passages.to_pylist()
+    for row in rows[::2][::2] + rows[::2][1::4]:
+        row["text"] = row["text"].replace(".", "!")
+    return pa.Table.from_pylist(rows, schema=passages.schema)
 
 
 def perfect(training: Training) -> np.ndarray:

@@ -145,7 +145,7 @@ def test_placements_differ_so_that_strategies_differ() -> None:
 
     assert np.mean(places("deference")) < 0.3 < np.mean(places("causation")) < np.mean(places("contrast"))
     assert min(places("deference")) == 0  # the first sentence is marked
-    assert min(places("contrast")) > 0.05  # it never is
+    assert min(places("contrast")) > 0.04  # it never is
     assert max(places("contrast")) > 0.9  # the last sentence is marked
     assert max(places("conditionality")) < 0.95  # it never is
 

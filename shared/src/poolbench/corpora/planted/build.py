@@ -17,8 +17,11 @@ from poolbench.corpora.planted.signals import Signal, load_signal, planted_conce
 from poolbench.corpora.text import TokenCounter, count_words
 from poolbench.errors import CorpusError, UnknownConceptError
 
-PLANTED_REVISION = "planted-3"
+PLANTED_REVISION = "planted-4"
 """Changes with every change of lexicons, signals or grammar; part of every passage's random key."""
+
+_LM_REVISION = "planted-3"
+"""That of the documents that the demo language model has read: they have positives and plain sentences only."""
 
 MISLABELLED = 0.12
 """Share of a corpus's positives that do not show their concept.
@@ -141,7 +144,7 @@ def lm_documents(seed: int, num_documents: int, concepts: tuple[str | None, ...]
     for number in range(num_documents):
         concept = cycle[number % len(cycle)]
         doc_id = f"planted-lm/{concept or 'plain'}-{seed}-{number:06d}"
-        rng = Random(f"{PLANTED_REVISION}:{doc_id}")
+        rng = Random(f"{_LM_REVISION}:{doc_id}")
         signal = _signal_of(concept) if concept else None
         num_sentences = rng.randint(*_DOCUMENT_SENTENCES)
         text = write_document(lexicon, rng.choice(lexicon.domains), signal, num_sentences, rng).text

@@ -5,12 +5,12 @@ from random import Random
 
 from poolbench.corpora.planted.grammar import Sentence, Writer, join
 from poolbench.corpora.planted.lexicon import Domain, Lexicon
-from poolbench.corpora.planted.signals import PLACEMENTS, Signal, distractors
+from poolbench.corpora.planted.signals import PLACEMENTS, Signal, distractors, neutral
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, token_difference
 from poolbench.errors import CorpusError
 
 _PLAIN = "{clause}."
-_DISTRACTOR_SHARE = 0.4  # of the sentences without the concept
+_DISTRACTOR_SHARE, _NEUTRAL_SHARE = 0.5, 0.2  # of the sentences without the concept
 _ATTEMPTS = 60
 _TOKENS_A_SENTENCE = 12
 
@@ -50,8 +50,10 @@ def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Se
 def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     writer = Writer(brief.lexicon, brief.domain, rng, brief.signal.words)
     labels = (0,) if brief.mislabelled and len(brief.labels) == 1 else brief.labels
-    forms = brief.signal.forms(labels)
-    marked = PLACEMENTS[brief.signal.placement](rng, num_sentences)
+    forms = brief.signal.forms(labels, brief.lexicon.use)
+    # A window of a text for the scorer must show its class, wherever it is cut.
+    placement = "spread" if brief.lexicon.use == "scorer" else brief.signal.placement
+    marked = PLACEMENTS[placement](rng, num_sentences)
     columns: list[list[Sentence]] = [[] for _ in brief.labels]
     difference = 0
     for index in range(num_sentences):
@@ -70,8 +72,11 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
 
 def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
     """Return a sentence without the concept, the same for every label."""
-    others = distractors(brief.signal.concept)
-    pattern = writer.deal("other", others) if rng.random() < _DISTRACTOR_SHARE else _PLAIN
+    pattern, chance = _PLAIN, rng.random()
+    if chance < _DISTRACTOR_SHARE:
+        pattern = writer.deal("other", distractors(brief.signal.concept))
+    elif chance < _DISTRACTOR_SHARE + _NEUTRAL_SHARE:
+        pattern = writer.deal("neutral", neutral())
     return writer.sentences(pattern) * len(brief.labels)
 
 

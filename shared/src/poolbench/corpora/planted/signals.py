@@ -1,7 +1,8 @@
 """The planted form of each concept: sentence patterns with markers, and their places in a passage.
 
 A pattern is a sentence with `{slots}` that the lexicon fills and `<markers>` that carry the concept. A matched concept
-lists pairs (positive, its rewrite without the concept); the others list patterns per class.
+lists pairs (positive, its rewrite without the concept); the others list patterns per class. Negatives have the form of
+positives, with as many words, letters, marks and sentences, so that only the concept separates the classes.
 """
 
 import re
@@ -12,7 +13,7 @@ from importlib.resources import files
 from random import Random
 
 from poolbench.concepts import CONCEPTS
-from poolbench.corpora.planted.lexicon import load_yaml
+from poolbench.corpora.planted.lexicon import Use, load_yaml
 
 Pattern = tuple[str, str]
 """Positive and negative form of one sentence, filled with the same words."""
@@ -31,7 +32,8 @@ class Signal:
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()  # patterns of negatives, in the same places
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # own slots, e.g. sentiment adjectives
-    common: int | None = None  # how many of the patterns passages draw from, in the order of the file; None for all
+    common: int | None = None  # how many of the patterns a corpus draws from, in the order of the file; None for all
+    scorer: tuple[Pattern, ...] = ()  # further pairs, which only texts for the scorer have
 
     @property
     def matched(self) -> bool:
@@ -44,9 +46,12 @@ class Signal:
             return tuple(pair[1 - label] for pair in self.pairs)
         return self.positive if label else self.negative
 
-    def forms(self, labels: tuple[int, ...]) -> Patterns:
-        """Return the patterns of the passages of one document, each with a form per label."""
-        return tuple(zip(*(self.patterns(label)[: self.common] for label in labels), strict=True))
+    def forms(self, labels: tuple[int, ...], use: Use) -> Patterns:
+        """Return the patterns of the passages of one document, each with a form per label; a scorer learns them all."""
+        if use != "scorer":
+            return tuple(zip(*(self.patterns(label)[: self.common] for label in labels), strict=True))
+        more = tuple(tuple(pair[1 - label] for label in labels) for pair in self.scorer)
+        return (*zip(*map(self.patterns, labels), strict=True), *more)
 
 
 @cache
@@ -61,6 +66,7 @@ def load_signal(concept: str) -> Signal:
         negative=tuple(raw.get("negative", ())),
         words={slot: tuple(words) for slot, words in raw.get("words", {}).items()},
         common=raw.get("common"),
+        scorer=tuple((positive, negative) for positive, negative in raw.get("scorer", ())),
     )
 
 
@@ -87,6 +93,12 @@ def distractors(concept: str) -> tuple[str, ...]:
     others = (load_signal(other) for other in _EVERYDAY if other != concept)
     patterns = (re.sub("[<>]", "", pattern) for other in others for pattern in other.patterns(1))
     return tuple(pattern for pattern in patterns if not any(seed in pattern.lower() for seed in seeds))
+
+
+@cache
+def neutral() -> tuple[str, ...]:
+    """Return the negative patterns of everyday concepts, which both classes have too: else they would mark negatives."""
+    return tuple(pattern for concept in _EVERYDAY for pattern in load_signal(concept).patterns(0))
 
 
 def _some(rng: Random, num_sentences: int, share: float) -> set[int]:
