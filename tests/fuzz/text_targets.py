@@ -23,11 +23,11 @@ from poolbench.runtime.settings import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path, seal
+from poolbench.storage.scorers import named_scorers
 from poolbench_driver.adhoc.texts import read_lines
 from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.run.outcomes import DamagedRecordError, read_failure
-from poolbench_scorer.models.shelf import pointers
 
 KEY = "fuzz.0"
 _TASK = Task(kind="prober.probe", outputs={"measures": KEY})
@@ -164,7 +164,7 @@ def _read_records(data: bytes, folder: Path) -> None:
         lambda: read_cluster(folder),
         lambda: RunRecords(store).all(),
         lambda: RunRecords(store).keys("run"),
-        lambda: pointers(store),
+        lambda: named_scorers(store, damaged=lambda path: None),
         lambda: _read_sae(data),
         lambda: read_failure(Artifacts(store), _TASK),
     )

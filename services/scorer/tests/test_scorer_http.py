@@ -73,14 +73,15 @@ def test_published_scorers_are_imported_listed_and_used(
     together = scores(scorers=names)["scorers"]
     assert together == [scores(scorer=name) for name in names]
     assert len({one["scores"][0] for one in together}) == 3
-    assert scores(scorer="contrast") == together[1]  # the latest
+    assert scores(scorer="contrast") == together[1]  # a request made it
     assert scores(scorer="hedging") == together[2]
     ambiguous = client.post("/score", json={"texts": ["a"], "scorer": str(source)}).json()["error"]
     assert ambiguous["code"] == "unknown_name" and f"hedging@{source}" in ambiguous["message"]
     listed = {one["id"]: one for one in client.get("/scorers").json()["scorers"]}
-    assert set(listed) == set(names)
-    assert listed["contrast@minilm"]["auroc"] > 0.8 and listed["contrast@minilm"]["kind"] == "head"
-    assert listed[names[1]]["scorer"] == made[0]["scorer"] and listed[names[1]]["kind"] == "import"
+    assert {name.rpartition(":")[0] for name in listed} == set(names)
+    own, imported = (next(one for name, one in listed.items() if name.startswith(each)) for each in names[:2])
+    assert own["auroc"] > 0.8 and (own["kind"], own["default"]) == ("head", False)
+    assert (imported["scorer"], imported["kind"], imported["default"]) == (made[0]["scorer"], "import", True)
 
 
 def test_other_weights_under_the_same_name_are_another_scorer(client: TestClient, tmp_path: Path) -> None:

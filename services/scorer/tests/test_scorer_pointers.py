@@ -1,16 +1,18 @@
-"""Pointers to scorers that cannot be read: left out, and no answer fails with them."""
+"""Names of scorers: no run changes what one means; records that cannot be read are left out."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from poolbench.errors import NotFoundError
-from poolbench.steps.scorer import CONFIG, REPORT, TrainParams
+from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench_scorer.models.shelf import ScorerShelf, point_at, pointers
+from poolbench.storage.scorers import name_scorer
+from poolbench_scorer.models.shelf import ScorerShelf
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff garbage", b"[]", b"null", b'{"base": "minilm"}', b"[" * 9999])
@@ -18,11 +20,10 @@ def test_a_damaged_pointer_is_left_out_and_named_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     store = FolderStore(tmp_path)
-    point_at(store, "scorer.train.1", TrainParams(concept="hedging"))
-    (sound,) = pointers(store)
+    name_scorer(store, "scorer.train.1", "hedging", "minilm", requested=False)
     store.put("scorers/contrast/minilm.json", content)
     store.put("scorers/stray.json", b"{}")
-    assert pointers(store) == [sound]
+    assert [one["concept"] for one in ScorerShelf(Artifacts(store)).listing()] == ["hedging"]
     assert "scorers/contrast/minilm.json is damaged: train or import that scorer again" in caplog.text
     with pytest.raises(NotFoundError, match=r"no scorer 'contrast'.*Train one"):
         ScorerShelf(Artifacts(store)).resolve("contrast")
@@ -32,9 +33,30 @@ def test_a_damaged_scorer_is_listed_as_failed_beside_the_others(tmp_path: Path) 
     artifacts = Artifacts(FolderStore(tmp_path))
     for key, concept in (("scorer.train.1", "hedging"), ("scorer.train.2", "contrast")):
         artifacts.write(key, {CONFIG: b'{"kind": "head"}', REPORT: b"{}"})
-        point_at(artifacts.store, key, TrainParams(concept=concept))
+        name_scorer(artifacts.store, key, concept, "minilm", requested=False)
     path = tmp_path / artifacts.manifest("scorer.train.1").files[CONFIG].path
     path.write_bytes(path.read_bytes().replace(b"head", b"hxad"))
     found = {entry["concept"]: entry for entry in ScorerShelf(artifacts).listing()}
     assert (found["contrast"]["status"], found["hedging"]["status"]) == ("ok", "failed")
     assert "does not match the hash" in found["hedging"]["reason"]
+
+
+def test_no_run_changes_what_a_name_means_and_a_request_does(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    shelf = ScorerShelf(artifacts)
+
+    def make(key: str, *, requested: bool) -> None:
+        artifacts.write(key, {CONFIG: b'{"kind": "head", "concept": "contrast"}', REPORT: b"{}"})
+        name_scorer(artifacts.store, key, "contrast", "minilm", requested=requested)
+        time.sleep(0.02)  # the times of two records differ
+
+    for key in ("scorer.train.1", "scorer.train.2", "scorer.train.1"):
+        make(key, requested=False)
+        assert shelf.resolve("contrast") == shelf.resolve("contrast@minilm") == "scorer.train.1"
+    for key in ("scorer.train.3", "scorer.train.2", "scorer.train.3"):
+        make(key, requested=True)
+        assert shelf.resolve("contrast") == key
+    make("scorer.train.4", requested=False)
+    listed = shelf.listing()
+    assert {entry["scorer"] for entry in listed if entry["default"]} == {"scorer.train.3"}
+    assert len(listed) == 4 and all(shelf.resolve(entry["id"]) == entry["scorer"] for entry in listed)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from poolbench.contracts.wire import scorers_path
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 
@@ -65,16 +64,21 @@ def _suites(_: Path) -> Rows:
 
 
 def _scorers(_: Path) -> Rows:
-    from poolbench_driver.cli.upkeep import scorer_pointer
+    from poolbench.storage.scorers import defaults, named_scorers
     from poolbench_driver.cluster.session import open_session
 
-    artifacts = open_session().artifacts
-    rows = []
-    for info in artifacts.store.list(scorers_path()):
-        base, concept = scorer_pointer(artifacts, info.path)["base"], info.path.split("/")[1]
-        made_at = datetime.fromtimestamp(info.modified_s, UTC).isoformat(timespec="seconds")
-        rows.append({"id": f"{concept}@{base}", "concept": concept, "base": base, "made_at": made_at})
-    return rows
+    known = named_scorers(open_session().artifacts.store)
+    default = defaults(known)
+    return [
+        {
+            "id": one.id,
+            "concept": one.concept,
+            "base": one.base,
+            "default": one in default,
+            "made_at": datetime.fromtimestamp(one.made_s, UTC).isoformat(timespec="seconds"),
+        }
+        for one in known
+    ]
 
 
 def _activations(_: Path) -> Rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.contracts.wire import scorers_path
-from poolbench.errors import ConfigError, IntegrityError, NotFoundError
+from poolbench.errors import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
@@ -116,18 +114,10 @@ def unneeded(artifacts: Artifacts, keep: set[str], is_old: Callable[[ObjectInfo]
 
 
 def scorer_keys(artifacts: Artifacts) -> set[str]:
-    """Return the scorers that ad-hoc requests find by the name of their concept."""
-    return {scorer_pointer(artifacts, info.path)["scorer"] for info in artifacts.store.list(scorers_path())}
+    """Return the scorers that ad-hoc requests find by name; raise IntegrityError for a damaged record."""
+    from poolbench.storage.scorers import named_scorers
 
-
-def scorer_pointer(artifacts: Artifacts, path: str) -> dict[str, str]:
-    """Return the content of `scorers/<concept>/<base>.json`; raise IntegrityError if it is damaged."""
-    try:
-        pointer = json.loads(artifacts.store.get(path))
-        return {"scorer": str(pointer["scorer"]), "base": str(pointer.get("base", Path(path).stem))}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        remedy = "import or train that scorer again (`poolbench-driver import scorers`, a run), or remove the file"
-        raise IntegrityError(f"{path} in {artifacts.store.uri} is damaged; {remedy}") from None
+    return {one.key for one in named_scorers(artifacts.store)}
 
 
 def copy_store(

@@ -79,12 +79,12 @@ class ScorerService:
 
         @router.post("/train", responses=errors(403, 404), **made)
         def train(request: TrainRequest) -> dict[str, Any]:
-            """Train or imports a concept's scorer, makes it the concept's latest, and reports."""
+            """Train a concept's scorer, make it the one that the concept's name means, and report."""
             return self.train(request)
 
         @router.post("/import", responses=errors(403, 404), **made)
         def import_(request: ImportRequest) -> dict[str, Any]:
-            """Take a published classifier as a concept's latest scorer, and reports."""
+            """Take a published classifier as the scorer that the concept's name means, and report."""
             return self.import_(request)
 
     def score(self, request: ScoreRequest) -> dict[str, Any]:
@@ -106,13 +106,13 @@ class ScorerService:
         return made[0] if request.scorers is None else {"scorers": made}
 
     def train(self, request: TrainRequest) -> dict[str, Any]:
-        """Train a concept's latest scorer."""
+        """Train a concept's scorer."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.train(self.shelf, request, self._turns))
 
     def import_(self, request: ImportRequest) -> dict[str, Any]:
-        """Import a concept's latest scorer."""
+        """Import a concept's scorer."""
         from poolbench_scorer.http import adhoc
 
         return self._counted(adhoc.import_published(self.shelf, request, self._turns))

@@ -11,11 +11,11 @@ from poolbench.runtime.taskio import TaskIO
 from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
+from poolbench.storage.scorers import name_scorer
 from poolbench_scorer import cost
 from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 from poolbench_scorer.models.scoring import score_texts, scores_table
-from poolbench_scorer.models.shelf import point_at
 from poolbench_scorer.training.imported import run_training
 
 #: A concept's own scorer, those of its two neighbours, and one more.
@@ -24,7 +24,7 @@ _KEPT: LRUCache[tuple[str, ...], Scorer] = LRUCache(KEPT_SCORERS)  # by content;
 
 
 def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
-    """Train a scorer, write its files and measures, and point the concept at it."""
+    """Train a scorer, write its files and measures, and name it."""
     params = steps.TRAIN.params_of(task)
     if io.missing:
         passages = io.table(steps.SCORER_PASSAGES())
@@ -34,7 +34,7 @@ def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
             io.write_files(steps.SCORER(), trained.files, meta={"concept": params.concept, "base": params.base})
         if steps.MEASURES() in io.missing:
             io.write_table(steps.MEASURES(), trained.measures)
-    point_at(store, task.outputs[steps.SCORER()], params)
+    name_scorer(store, task.outputs[steps.SCORER()], params.concept, params.base, requested=False)
 
 
 def handle_gate(task: Task, io: TaskIO) -> None:

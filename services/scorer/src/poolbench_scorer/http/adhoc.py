@@ -10,9 +10,10 @@ from poolbench.runtime.bases import PACKAGED, is_id, locate
 from poolbench.runtime.folders import require_permitted
 from poolbench.runtime.turns import Turns
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
+from poolbench.storage.scorers import name_scorer
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
-from poolbench_scorer.models.shelf import ScorerShelf, point_at, refuse_sensitive
+from poolbench_scorer.models.shelf import ScorerShelf, refuse_sensitive
 from poolbench_scorer.training.imported import run_training
 
 
@@ -58,7 +59,7 @@ def _make(
             trained = run_training(table, params)
         artifacts.write(key, trained.files, meta={"concept": params.concept, "base": params.base})
         artifacts.write_table(measures, trained.measures)
-    point_at(artifacts.store, key, params)
+    name_scorer(artifacts.store, key, params.concept, params.base, requested=True)
     return {"scorer": key, "concept": params.concept, "made": made, "report": shelf.report(key)}
 
 

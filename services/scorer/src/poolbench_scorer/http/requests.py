@@ -16,7 +16,7 @@ from poolbench.steps.local import TABLE, PassagesParams
 from poolbench.steps.scorer import TrainParams
 
 MAX_TEXTS = 10_000
-#: A scorer: its concept, `concept@base`, the id or folder it was imported from, or its artifact key.
+#: A scorer: its concept, `concept@base`, its id, the id or folder it was imported from, or its artifact key.
 ScorerName = Annotated[str, Field(min_length=1, max_length=1_200, pattern=PRINTABLE)]
 Text = Annotated[str, Field(max_length=100_000)]
 
@@ -24,8 +24,9 @@ Text = Annotated[str, Field(max_length=100_000)]
 class ScoreRequest(StrictModel):
     """Texts to score, and by what.
 
-    A scorer is named by its concept (the latest one), as `concept@base`, by the id or folder it was imported
-    from, or by its artifact key; `GET /scorer/scorers` lists them. Give `scorer`, or `scorers` for
+    A scorer is named by its concept, as `concept@base`, by the id or folder it was imported from, by its id
+    `concept@base:digest`, or by its artifact key. A name that fits several means the one that a request made last,
+    and without one the one that a run made first. `GET /scorer/scorers` lists them. Give `scorer`, or `scorers` for
     several at once: those on one base share a pass.
     """
 
@@ -134,6 +135,7 @@ class ListedScorer(StrictModel):
     concept: str
     base: str
     scorer: str = Field(description="artifact key")
+    default: bool = Field(description="whether the name of its concept means this one")
     made_at: str = Field(description="date and time, ISO 8601")
     status: str
     kind: str | None = Field(None, description="head, full or import")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -15,32 +14,16 @@ from typing import Any
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
-from poolbench.contracts.wire import scorers_path
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
 from poolbench.statuses import Status
-from poolbench.steps.scorer import CONFIG, REPORT, TrainParams
+from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.base import ObjectInfo, ObjectStore
+from poolbench.storage.scorers import NamedScorer, defaults, meant, named_scorers
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
 #: Beginnings of artifact keys; no concept or base begins so.
 _KEYS = ("scorer.", "restricted.")
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """The latest scorer of a concept on a base; `made_s` is its time in seconds since the epoch."""
-
-    concept: str
-    base: str
-    key: str
-    made_s: float
-
-    @property
-    def id(self) -> str:
-        """Return the name that requests may give."""
-        return f"{self.concept}@{self.base}"
 
 
 class ScorerShelf:
@@ -63,40 +46,41 @@ class ScorerShelf:
         return str(json.loads(self.artifacts.read(key, CONFIG))["concept"])
 
     def resolve(self, name: str) -> str:
-        """Return the artifact key that a name means: a concept, `concept@base`, an imported id, or a key.
+        """Return the artifact key that a name means: one of `NamedScorer.names`, or a key.
 
         Raises:
             RestrictedError: For a scorer of a sensitive concept.
             NotFoundError: If there is no such scorer in this store.
             UnknownConceptError: With the nearest valid names.
         """
-        key = _key(name) if name.startswith(_KEYS) else self._named(name).key
+        key = _key(name) if name.startswith(_KEYS) else self._meant(name).key
         if is_restricted(key):
             raise RestrictedError("scorers of sensitive concepts answer no ad-hoc request")
         refuse_sensitive(self.concept(key))
         return key
 
-    def _named(self, name: str) -> Pointer:
-        concept, sign, base = name.partition("@")
-        if sign:
+    def _meant(self, name: str) -> NamedScorer:
+        concept, sign, _ = name.partition("@")
+        if sign or "/" not in name:
             refuse_sensitive(concept)
-            found = [one for one in pointers(self.artifacts.store, concept) if one.base == base]
-        elif "/" in name:
-            found = [one for one in pointers(self.artifacts.store) if one.base == name]
-        else:
-            refuse_sensitive(name)
-            found = pointers(self.artifacts.store, name)
+        known = self._known()
+        found = [one for one in known if name in one.names]
         if not found:
-            raise _absent(self.artifacts.store, name)
+            raise _absent(known, name)
         if len({one.concept for one in found}) > 1:
             raise UnknownNameError("scorer", name, [one.id for one in found])
-        return max(found, key=lambda one: (one.made_s, one.base))
+        return meant(found)
+
+    def _known(self) -> list[NamedScorer]:
+        return named_scorers(self.artifacts.store, damaged=_report_damage)
 
     def listing(self) -> list[dict[str, Any]]:
         """Return every scorer that ad-hoc requests can name, with what was reported when it was made."""
-        return [self._entry(one) for one in pointers(self.artifacts.store)]
+        known = self._known()
+        default = defaults(known)
+        return [{**self._entry(one), "default": one in default} for one in known]
 
-    def _entry(self, pointer: Pointer) -> dict[str, Any]:
+    def _entry(self, pointer: NamedScorer) -> dict[str, Any]:
         made_at = datetime.fromtimestamp(pointer.made_s, UTC).isoformat(timespec="seconds")
         entry = {"id": pointer.id, "concept": pointer.concept, "base": pointer.base, "scorer": pointer.key}
         if not self.artifacts.exists(pointer.key):
@@ -126,39 +110,18 @@ def _key(name: str) -> str:
     return name
 
 
-def point_at(store: ObjectStore, key: str, params: TrainParams) -> None:
-    """Make `key` the concept's latest scorer in `scorers/<concept>/<base>.json`, unless the concept is sensitive."""
-    if CONCEPTS.get(params.concept).sensitive:
-        return
-    body: Mapping[str, str] = {"concept": params.concept, "base": params.base, "scorer": key}
-    file_name = re.sub(r"[^\w.-]+", "-", params.base).strip("-.") or "base"
-    store.put(f"{scorers_path(params.concept)}{file_name}.json", json.dumps(body).encode())
-
-
-def pointers(store: ObjectStore, concept: str = "") -> list[Pointer]:
-    """Return the pointers of a concept, or of all; a damaged one is logged and left out."""
-    found = []
-    for info in store.list(scorers_path(concept)):
-        try:
-            found.append(_pointer(info, store.get(info.path)))
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            _LOG.error("%s is damaged: train or import that scorer again", info.path)
-    return sorted(found, key=lambda one: one.id)
-
-
-def _pointer(info: ObjectInfo, data: bytes) -> Pointer:
-    body, (_, concept, name) = json.loads(data), info.path.split("/")
-    return Pointer(concept, str(body.get("base", name.removesuffix(".json"))), str(body["scorer"]), info.modified_s)
-
-
 def refuse_sensitive(concept: str) -> None:
     """Raise RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
     if CONCEPTS.get(concept).sensitive:
         raise RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
 
-def _absent(store: ObjectStore, name: str) -> NotFoundError:
-    here = ", ".join(one.id for one in pointers(store)) or "none"
+def _report_damage(path: str) -> None:
+    _LOG.error("%s is damaged: train or import that scorer again", path)
+
+
+def _absent(known: list[NamedScorer], name: str) -> NotFoundError:
+    here = ", ".join(one.id for one in known) or "none"
     return NotFoundError(
         f"this store has no scorer {shown(name)}; it has {here}. Train one (POST /scorer/train, or a run), or import "
         "one (POST /scorer/import)"

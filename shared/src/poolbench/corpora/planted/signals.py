@@ -97,7 +97,7 @@ def distractors(concept: str) -> tuple[str, ...]:
 
 @cache
 def neutral() -> tuple[str, ...]:
-    """Return the negative patterns of everyday concepts, which both classes have too: else they would mark negatives."""
+    """Return the negative patterns of everyday concepts. Both classes have them: else they would mark negatives."""
     return tuple(pattern for concept in _EVERYDAY for pattern in load_signal(concept).patterns(0))
 
 

@@ -1,0 +1,95 @@
+"""The names by which ad-hoc requests find the scorers of an object store.
+
+A record in `scorers/<concept>/` names each scorer that was made. A name that fits several means the one that a request
+made last (training or import), and without one the one that a run made first: no run changes what a name means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from poolbench.concepts import CONCEPTS
+from poolbench.contracts.keys import digest
+from poolbench.contracts.wire import scorers_path
+from poolbench.errors import IntegrityError
+from poolbench.storage.base import ObjectInfo, ObjectStore
+
+
+@dataclass(frozen=True)
+class NamedScorer:
+    """A scorer that requests can name.
+
+    Attributes:
+        key: Of the artifact.
+        requested: Whether a request made it, not a run.
+        made_s: Time in seconds since the epoch.
+    """
+
+    concept: str
+    base: str
+    key: str
+    requested: bool
+    made_s: float
+
+    @property
+    def id(self) -> str:
+        """Return the name that fits no other scorer."""
+        return f"{self.concept}@{self.base}:{digest(self.key, 6)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names that fit it, besides its key; of several concepts at once only an import's source."""
+        source = (self.base,) if "/" in self.base else ()
+        return (self.concept, f"{self.concept}@{self.base}", self.id, *source)
+
+
+def name_scorer(store: ObjectStore, key: str, concept: str, base: str, *, requested: bool) -> None:
+    """Record a scorer under its names, unless its concept is sensitive. A run leaves an earlier record as it is."""
+    if CONCEPTS.get(concept).sensitive:
+        return
+    body = {"concept": concept, "base": base, "scorer": key, "requested": requested}
+    slug = re.sub(r"[^\w.-]+", "-", base).strip("-.") or "base"
+    path = f"{scorers_path(concept)}{slug}-{digest(key, 6)}.json"
+    store.put(path, json.dumps(body).encode(), if_absent=not requested)
+
+
+def named_scorers(
+    store: ObjectStore, concept: str = "", damaged: Callable[[str], None] | None = None
+) -> list[NamedScorer]:
+    """Return the scorers of a concept, or of all, by id.
+
+    Args:
+        damaged: Called with the path of a record that cannot be read, which is left out.
+
+    Raises:
+        IntegrityError: A record cannot be read, and there is no `damaged`.
+    """
+    found = []
+    for info in store.list(scorers_path(concept)):
+        try:
+            found.append(_read(info, store.get(info.path)))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            if damaged is None:
+                remedy = "train or import that scorer again (a run, `poolbench-driver import scorers`), or remove it"
+                raise IntegrityError(f"{info.path} in {store.uri} is damaged; {remedy}") from None
+            damaged(info.path)
+    return sorted(found, key=lambda one: one.id)
+
+
+def meant(found: Iterable[NamedScorer]) -> NamedScorer:
+    """Return the one of several that a common name means."""
+    return min(found, key=lambda one: (not one.requested, -one.made_s if one.requested else one.made_s, one.key))
+
+
+def defaults(known: Sequence[NamedScorer]) -> set[NamedScorer]:
+    """Return the scorers that the names of their concepts mean."""
+    return {meant(one for one in known if one.concept == name) for name in {one.concept for one in known}}
+
+
+def _read(info: ObjectInfo, data: bytes) -> NamedScorer:
+    body, (_, concept, name) = json.loads(data), info.path.split("/")
+    base = str(body.get("base", name.removesuffix(".json")))
+    return NamedScorer(concept, base, str(body["scorer"]), bool(body.get("requested")), info.modified_s)
