@@ -86,8 +86,10 @@ def _order_of_strategies(rows: list[Row], concept: str) -> Iterator[str]:
     print(f"  {concept}: D1 of {best} {mean[best]:.3f}, mean over layers")
     if not D1_RANGE[0] <= mean[best] <= D1_RANGE[1]:
         yield f"{concept}: the best D1, of {best}, is {mean[best]:.3f}, outside {D1_RANGE}"
-    orders = [("A1_mean", window) for window in ("W1_first_k", "W2_last_k", "W3_middle_k")]
-    for better, worse in [*orders, *pairwise(WINDOWS.get(concept, ()))]:
+    windows = WINDOWS.get(concept, ())
+    # Where the markers lie in one window, that window reads as well as the mean.
+    orders = [("A1_mean", other) for other in ("W1_first_k", "W2_last_k", "W3_middle_k") if other not in windows[:1]]
+    for better, worse in [*orders, *pairwise(windows)]:
         if mean[better] <= mean[worse]:
             yield f"{concept}: {better} has a D1 of {mean[better]:.3f}, not above {mean[worse]:.3f} of {worse}"
 

@@ -10,7 +10,8 @@ from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, TokenCounter, token_diff
 from poolbench.errors import CorpusError
 
 _PLAIN = "{clause}."
-_DISTRACTOR_SHARE, _NEUTRAL_SHARE = 0.5, 0.2  # of the sentences without the concept
+#: Of the sentences without the concept: those of other concepts, and of none in the same form.
+_DISTRACTORS: dict[str, tuple[float, float]] = {"corpus": (0.5, 0.2), "scorer": (0.7, 0.1)}
 _ATTEMPTS = 60
 _TOKENS_A_SENTENCE = 12
 
@@ -51,8 +52,8 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     writer = Writer(brief.lexicon, brief.domain, rng, brief.signal.words)
     labels = (0,) if brief.mislabelled and len(brief.labels) == 1 else brief.labels
     forms = brief.signal.forms(labels, brief.lexicon.use)
-    # A window of a text for the scorer must show its class, wherever it is cut.
-    placement = "spread" if brief.lexicon.use == "scorer" else brief.signal.placement
+    # A window of a text for the scorer shows its class, wherever it is cut, beside other concepts.
+    placement = "half" if brief.lexicon.use == "scorer" else brief.signal.placement
     marked = PLACEMENTS[placement](rng, num_sentences)
     columns: list[list[Sentence]] = [[] for _ in brief.labels]
     difference = 0
@@ -73,9 +74,10 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
 def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
     """Return a sentence without the concept, the same for every label."""
     pattern, chance = _PLAIN, rng.random()
-    if chance < _DISTRACTOR_SHARE:
+    others, none = _DISTRACTORS[brief.lexicon.use]
+    if chance < others:
         pattern = writer.deal("other", distractors(brief.signal.concept))
-    elif chance < _DISTRACTOR_SHARE + _NEUTRAL_SHARE:
+    elif chance < others + none:
         pattern = writer.deal("neutral", neutral())
     return writer.sentences(pattern) * len(brief.labels)
 

@@ -114,6 +114,7 @@ def _third(num_sentences: int, which: int) -> set[int]:
 PLACEMENTS: Mapping[str, Callable[[Random, int], set[int]]] = {
     "every": lambda rng, n: set(range(n)),
     "spread": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.7),
+    "half": lambda rng, n: {rng.randrange(2), n // 2, n - 1} | _some(rng, n, 0.4),
     "early": lambda rng, n: {0, 1} | _third(n, 0) | _some(rng, n, 0.1),
     "middle": lambda rng, n: {1} | _third(n, 1) | _some(rng, n - 1, 0.4),
     "late": lambda rng, n: ({1} | _third(n, 2) | _some(rng, n, 0.5)) - {0},
