@@ -35,6 +35,8 @@ def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) ->
         (("run", "--strategies", "W4_hierarchical:chunk=8"), 2, "did you mean chunks"),
         (("run", "--strategies", "A1_mean,W2_last_k:k=0"), 2, "greater than or equal to 1, got 0"),
         (("run", "--model", "dmeo"), 2, "did you mean demo"),
+        (("run", "--model", "gpt2"), 2, "has an owner, such as openai-community/gpt2"),
+        (("run", "run.yaml", "--preset", "card"), 2, "both name settings to start from"),
         (("run", "--layers", "9"), 2, "blocks 0..5"),
         (("run", "--corpus", "/nowhere"), 2, "/nowhere"),
         (("watch", "nothing", "--output", "no-such-folder"), 2, "no run 'nothing'"),

@@ -93,6 +93,19 @@ def test_a_collapsed_comparison_is_null(tmp_path: Path) -> None:
         planned(*files, "--width", "768")
     shown = CliRunner().invoke(app, ["plan-data", *files, "--width", "768", "--n", "100"])
     assert "none (collapsed)" in shown.stdout
+    assert shown.stdout.startswith("No size is recommended: ")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "first"),
+    [
+        ("corrected", "The bound is 341,521,592 training passages, 512,282,388 in all. It holds for any data"),
+        ("published", "Take 958,792 training passages, 1,438,188 in all: the published bound."),
+    ],
+)
+def test_the_first_line_says_what_to_do(protocol: str, first: str) -> None:
+    arguments = ["plan-data", "--effect", ".02", "--width", "768", "--protocol", protocol]
+    assert CliRunner().invoke(app, arguments).stdout.startswith(first)
 
 
 def test_the_same_pilot_twice_has_no_effect(pilots: list[str]) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from poolbench.contracts.wire import Exit
 from poolbench.errors import EndpointError
 from poolbench.statuses import Code, ServiceState
+from poolbench_driver.cli import status
 from poolbench_driver.cluster.session import ServiceError, SlowServiceError, TokenRefusedError, try_health
 
 
@@ -31,3 +33,17 @@ def test_codes_decide(answer: Any, state: ServiceState) -> None:
 
     session: Any = SimpleNamespace(services=SimpleNamespace(health=health))
     assert try_health(session, "prober") == state
+
+
+def test_a_refused_token_is_a_failure_of_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found(health: ServiceState) -> dict[str, Any]:
+        services = [{"service": "prober", "health": health}]
+        return {"services": services, "newest_dead_letters": [], "runs": [], "damaged": ""}
+
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: None)
+    for health, code in ((ServiceState.OK, Exit.DONE), (ServiceState.REFUSED, Exit.FAILURES)):
+        monkeypatch.setattr(status, "_look", lambda session, output, health=health: found(health))
+        assert status.status(as_json=True) == code
+    assert "prober refused the token" in capsys.readouterr().err

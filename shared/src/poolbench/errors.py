@@ -69,6 +69,14 @@ class UnknownModelError(_UnknownOfKindError):
     kind = "model"
 
 
+class NoOwnerError(UnknownModelError):
+    """A name without an owner, which is neither a preset nor a folder."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name, known)
+        self.args = (f"{self}; an id of Hugging Face has an owner, such as openai-community/gpt2",)
+
+
 class ModelError(ConfigError):
     """A model cannot be used: no tokenizer, unknown blocks, a layer out of range."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,10 +130,24 @@ def _shares(text: str) -> tuple[float, ...]:
         raise ConfigError(f"--split {text}: use shares such as 4:1:1, training first") from None
 
 
+def recommendation(answer: Mapping[str, Any]) -> str:
+    """Return the answer in one sentence."""
+    if answer["num_train"] is None:
+        return f"No size is recommended: {answer['reason']}."
+    amount = f"{answer['num_train']:,} training passages, {answer['num_total']:,} in all"
+    if answer["protocol"] == "published":
+        return f"Take {amount}: the published bound. It counts fewer probes than there are, so it guarantees nothing."
+    return (
+        f"The bound is {amount}. It holds for any data, so that it is an upper bound that no data set meets: take what "
+        "there is, and judge the comparison by its power (--p01, --p10, --n, or two pilot files)."
+    )
+
+
 def _print(answer: dict[str, Any]) -> None:
-    """Print the answer as a table of two columns."""
+    """Print the recommendation, then the answer as a table of two columns."""
     from poolbench_driver.cli.display import print_table
 
+    typer.echo(recommendation(answer))
     size = answer["num_train"]
     lines = {
         "protocol": answer["protocol"],

@@ -138,8 +138,11 @@ def _configs(
     The settings that `--set` named are returned too.
     """
     from poolbench.config import load_run_config, read_assignments
+    from poolbench.errors import ConfigError
     from poolbench_driver.suites import SUITES
 
+    if config is not None and flags.get("preset"):
+        raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
     named = read_assignments(sets)
     given = {name: value for name, value in flags.items() if value is not None}
     if config is None and not any(each.path == "preset" for each in named):

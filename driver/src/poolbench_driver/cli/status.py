@@ -16,6 +16,7 @@ import typer
 
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import PoolbenchError
+from poolbench.statuses import ServiceState
 from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.runs import Output
 
@@ -36,7 +37,7 @@ def status(
     output: Output = Path("runs"), as_json: Json = False, watch: Watch = False, interval_s: Interval = 2.0
 ) -> int:
     """Show services, queues, dead letters, and the runs of the cluster and of --output."""
-    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.cluster.session import TokenRefusedError, open_session
 
     look = partial(_look, open_session(), output)
     if watch:
@@ -46,7 +47,10 @@ def status(
         typer.echo(json.dumps(found, indent=1))
     else:
         _print(found)
-    return Exit.DONE
+    refused = [service for service in found["services"] if service["health"] == ServiceState.REFUSED]
+    if refused:
+        typer.echo(f"error: {TokenRefusedError(refused[0]['service'])}", err=True)
+    return Exit.FAILURES if refused else Exit.DONE
 
 
 COMMANDS = (status,)
