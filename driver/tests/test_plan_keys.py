@@ -41,9 +41,9 @@ PUBLISHED = {
 SAMPLED = {"preset": "demo", "steering": {"temperature": 0.8, "num_samples": 3}, "layer_choice": "nested", "seed": 7}
 
 #: Digest of all tasks, and of all keys, without the directions of neighbours. They were recorded at commit 1fb733f and
-#: moved three times since: with the planted passages of revision planted-3 and the settings of the demo that go with it,
-#: when attention sinks were left out, and with the planted passages of revision planted-4. The tasks, not the keys, also
-#: moved when probes and texts got smaller portions. A raised step, strategy or corpus version moves the digests on
+#: moved three times since: with the planted passages of revision planted-3 and the settings of the demo that go with
+#: it, when attention sinks were left out, and with the planted passages of revision planted-4. The tasks, not the keys,
+#: also moved when probes and texts got smaller portions. A raised step, strategy or corpus version moves the digests on
 #: purpose; nothing else may.
 PLANNED = {
     "demo": ("590ed12fa79183ec", "9ee7b5c461db5d76"),
