@@ -1,53 +1,21 @@
-"""The first lines of the page: which pooling wins, how far the data can tell, and what agrees with other orders."""
+"""The first lines of the page: what agrees with other orders of the strategies, and what sinks change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isfinite
-from statistics import fmean
 from typing import Any
 
 from poolbench.statuses import Status
-from poolbench.suites import RankBoard, rank_agreements, rank_board
+from poolbench.suites import rank_agreements, rank_board
 from poolbench.suites.official import official_table
 from poolbench_driver.comparison import compare_runs
-from poolbench_driver.report.ranks import rank_text
 
 Row = Mapping[str, Any]
-PROBING, STEERING = "d1.auroc", "d2.best_gain"
+PROBING = "d1.auroc"
 #: Columns of the published table that measure what a metric of ours measures, at least by its name.
 PUBLISHED = {PROBING: "D1_auroc", "d2.scp": "D2_scp_c", "d3.ld": "D3_LD", "d3.lc": "D3_LC"}
 #: How many ranks a strategy must move to be named.
 MOVED = 2.0
-_QUESTIONS = {PROBING: "For probing (D1)", STEERING: "For steering (D2, `d2.best_gain`)"}
-
-
-def winners(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield which strategy is best for probing and for steering, with its interval and its ties."""
-    for metric, question in _QUESTIONS.items():
-        board = rank_board(rows, metric)
-        yield f"{question}: {_winner(board) if board is not None else 'no two strategies have a value.'}"
-
-
-def _winner(board: RankBoard) -> str:
-    best, measure, summary = board.strategies[0], board.measures[0], board.summary
-    tied = next((group for group in summary["tie_groups"] if best in group), [best])
-    rank = rank_text(measure.value, (measure.ci_low, measure.ci_high))
-    p = summary["friedman_p"]
-    test = f"Friedman's test gives p = {p:.2g}" if p is not None else summary["reason"]
-    values = fmean(value for value in board.values_NK[:, 0] if isfinite(value))
-    lead = (
-        f"`{best}` has the best mean rank, {rank} of {len(board.strategies)}, over {len(board.blocks)} concepts "
-        f"(mean `{board.metric}` {values:.3f}). {test}."
-    )
-    difference = summary["critical_difference"]
-    if difference is None:
-        return lead
-    others = len(tied) - 1
-    return (
-        f"{lead} {others} of the {len(board.strategies) - 1} others have a mean rank less than {difference:.1f} above "
-        "its own, which is no significant difference (Nemenyi's test, 5 %)."
-    )
 
 
 def published_orders(rows: Sequence[Row]) -> Iterator[str]:

@@ -11,12 +11,13 @@ from statistics import median
 from textwrap import fill
 
 import pyarrow.parquet as pq
-from recipes.real_text.answers import moved_by_sinks, published_orders, winners
+from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.findings import SATURATED, Findings, findings
 from recipes.real_text.pairs import Judged
 
 from poolbench.corpora.io import read_concept
 from poolbench.corpora.real import real_concepts
+from poolbench_driver.report.answer import answers
 from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.rundir import RunFolder
 
@@ -83,7 +84,7 @@ def page(measured: Measured) -> str:
             "what attention sinks do to the answer."
         ),
         _items(
-            [*winners(rows), *(f"Compared with the published table, {said}" for said in published_orders(rows)), *moved]
+            [*answers(rows), *(f"Compared with the published table, {said}" for said in published_orders(rows)), *moved]
         ),
         "One command builds, audits, measures and writes this page:",
         f"```console\n$ {measured.command}\n```",

@@ -26,7 +26,9 @@ from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.scope import left_out, neighbours_of, resolve_names
 from poolbench_driver.records import Publisher
-from poolbench_driver.report import write_report
+from poolbench_driver.report import write_page
+from poolbench_driver.report.answer import summary
+from poolbench_driver.report.views import build_view
 from poolbench_driver.run import FoundDamageError, OutdatedPlanError, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.progress import Display
@@ -120,10 +122,11 @@ class Job:
         digest = results_digest(tables["results"])
         state = RunState.FAILURES if failures or empty or wrong else RunState.DONE
         publisher.write_state(state, **_counts(loop), results_digest=digest)
-        report = write_report(folder)
+        view = build_view(folder)
+        report = write_page(folder, view)
         folder.write_manifest(config_hash=self.config.config_hash(), results_digest=digest)
         publisher.publish_files()
-        print(f"report: {report}\nresults digest: {digest}")
+        print(f"{summary(view)}\n\nreport: {report}\nresults digest: {digest}")
         if failures:
             blocked = sum(failure.blocked for failure in failures)
             without = f", {blocked} more could not be tried without them" if blocked else ""

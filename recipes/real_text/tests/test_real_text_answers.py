@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from recipes.annotator.archive import archive_folder
 from recipes.real_text.__main__ import steered
-from recipes.real_text.answers import moved_by_sinks, published_orders, winners
+from recipes.real_text.answers import moved_by_sinks, published_orders
 from recipes.real_text.pairs import read_pairs
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
@@ -29,15 +29,6 @@ def cells(metric: str, order: tuple[str, ...]) -> list[dict[str, Any]]:
 def whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows by hand lack columns that tell cells apart; here concept, strategy and metric do."""
     monkeypatch.setattr("poolbench_driver.comparison.pairing.IDENTITY", ("concept", "strategy", "metric"))
-
-
-def test_the_winner_has_its_rank_and_says_how_many_are_like_it() -> None:
-    probing, steering = winners(cells("d1.auroc", STRATEGIES))
-    assert probing.startswith("For probing (D1): `A1_mean` has the best mean rank, 1.00")
-    assert "of 5, over 5 concepts (mean `d1.auroc` 0.880)" in probing
-    # Nemenyi's critical difference of 5 strategies on 5 blocks: 2.728 sqrt(5 x 6 / (6 x 5)).
-    assert "2 of the 4 others have a mean rank less than 2.7 above" in probing
-    assert steering.endswith("no two strategies have a value.")
 
 
 def test_the_published_order_is_compared_by_our_names() -> None:

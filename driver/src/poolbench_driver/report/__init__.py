@@ -9,13 +9,17 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from poolbench.suites.cosines import SAME
 from poolbench_driver.report.charts import rank_diagrams, response_charts
 from poolbench_driver.report.ranks import rank_text
-from poolbench_driver.report.views import build_view
+from poolbench_driver.report.views import View, build_view
 from poolbench_driver.rundir import RunFolder
 
 
 def write_report(folder: RunFolder) -> Path:
     """Write `report/index.html` of a run; return its path. Raise NotFoundError if the run has no results yet."""
-    view = build_view(folder)
+    return write_page(folder, build_view(folder))
+
+
+def write_page(folder: RunFolder, view: View) -> Path:
+    """Write `report/index.html` of a run from its view; return its path."""
     environment = Environment(
         loader=PackageLoader("poolbench_driver.report", "."),
         autoescape=select_autoescape(default=True),

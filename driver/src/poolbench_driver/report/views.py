@@ -9,6 +9,7 @@ from typing import Any
 
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.report.answer import answers, problems
 from poolbench_driver.report.audit import AuditView, build_audit
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons, sinks
 from poolbench_driver.report.cosines import CosinesView, build_cosines
@@ -30,6 +31,8 @@ class View:
 
     title: str
     planted: bool
+    answers: list[str]
+    problems: list[str]
     facts: list[tuple[str, str]]
     leaderboard: list[Row]
     audit: AuditView
@@ -58,12 +61,15 @@ def build_view(folder: RunFolder) -> View:
     first = rows[0]
     order = _order(rows)
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
+    verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {first['dataset']}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
         facts=_facts(folder, first, results_digest(table)),
         leaderboard=_leaderboard(rows, order),
-        audit=build_audit(_optional(folder, "audit"), sorted(_measured(rows))),
+        answers=list(answers(rows)),
+        problems=list(problems(verdicts, rows)),
+        audit=verdicts,
         columns=LEADERBOARD,
         heat_maps=[each for each in maps if each.rows],
         checks=concept_checks(rows),

@@ -1,0 +1,57 @@
+"""The answer of a run, for rows whose winners are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from poolbench_driver.report.answer import answers, problems
+from poolbench_driver.report.audit import AuditView
+
+STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
+CONCEPTS = ("causation", "contrast", "hedging", "narrative", "planning")
+
+
+def cells(metric: str, order: tuple[str, ...], step: float = 0.05) -> list[dict[str, Any]]:
+    """Rows in which the strategies have this order, best first, for every concept."""
+    return [
+        {"concept": concept, "strategy": name, "metric": metric, "value": 0.9 - step * place - 0.01 * number}
+        | {"status": "ok", "layer": 1, "model": "m", "scorer": None, "params": "{}"}
+        for number, concept in enumerate(CONCEPTS)
+        for place, name in enumerate(order)
+    ]
+
+
+def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
+    probing, steering = answers([*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])])
+    assert probing.startswith("For probing, A1_mean has the best mean rank: 1.00 ")
+    assert " of 5 over 5 concepts and a mean d1.auroc of 0.880. " in probing
+    # Nemenyi's critical difference of 5 strategies on 5 blocks: 2.728 sqrt(5 x 6 / (6 x 5)) = 2.7.
+    assert probing.endswith("tell it from A2_max, P1_last_token; it is better than the others (Nemenyi's test, 5 %).")
+    assert steering.startswith("For steering, L3_entity has the best mean rank: 1.00 ")
+
+
+def test_equal_strategies_have_no_winner() -> None:
+    (said,) = answers(cells("d1.auroc", STRATEGIES, step=0.0))
+    assert said.endswith("The data cannot tell it from any other (Nemenyi's test, 5 %).")
+
+
+def test_two_strategies_on_many_concepts_can_be_told_apart() -> None:
+    rows = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
+    (said,) = answers(rows)
+    assert said.endswith("All others are worse beyond chance (Nemenyi's test, 5 %).")
+
+
+def test_one_concept_gives_no_certainty() -> None:
+    (said,) = answers([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"])
+    assert " of 5 over 1 concept and " in said
+    assert said.endswith("The data cannot tell it from any other (Nemenyi's test, 5 %).")
+
+
+def test_each_problem_is_one_line() -> None:
+    audit = AuditView([{"concept": "contrast", "verdict": "confounded"}, {"concept": "hedging", "verdict": "pass"}])
+    gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}'}
+    rows = [gate | {"scorer": "hedging", "value": 0.0}, gate | {"scorer": "contrast", "value": 1.0}]
+    assert list(problems(audit, rows)) == [
+        "contrast: the verdict on its passages is confounded",
+        "hedging: its scorer failed the gate, so that D2 and D3 are null",
+    ]
