@@ -76,7 +76,9 @@ def test_a_published_folder_is_imported_and_scores(driver: Driver, published: Pa
     assert code == 0, err
     assert out.splitlines() == [f"{one}@{published}: LABEL_1 means {one}" for one in ("contrast", "hedging")]
     code, out, _ = driver("ls", "scorers", "--json")
-    assert [row["id"] for row in json.loads(out)] == [f"contrast@{published}", f"hedging@{published}"]
+    listed = json.loads(out)
+    assert [row["id"].rpartition(":")[0] for row in listed] == [f"contrast@{published}", f"hedging@{published}"]
+    assert all(row["default"] for row in listed)
 
     (tmp_path / "t.jsonl").write_text(
         "".join(json.dumps({"text": t, "id": f"t{n}"}) + "\n" for n, t in enumerate(TEXTS))
