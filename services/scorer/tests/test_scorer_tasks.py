@@ -11,6 +11,7 @@ import pytest
 from poolbench.contracts.tables import PROMPTS, TEXTS, table_from_rows
 from poolbench.errors import InputError
 from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.scorers import named_scorers
 from poolbench_scorer.service import ScorerService, create
 from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.training.train import Trained
@@ -72,7 +73,7 @@ def test_train_gate_and_score_as_tasks(
     assert [row["score"] for row in two] == pytest.approx([row["score"] for row in one[:5]], abs=1e-6)
 
 
-def test_a_redone_task_trains_nothing_and_restores_the_pointer(
+def test_a_redone_task_trains_nothing_and_restores_its_name(
     service: ScorerService, artifacts: Artifacts, minilm_training: Trained
 ) -> None:
     artifacts.write("k.scorer", minilm_training.files)
@@ -80,7 +81,7 @@ def test_a_redone_task_trains_nothing_and_restores_the_pointer(
     outputs = {"scorer": "k.scorer", "measures": "k.measures"}
     inputs = {"passages/scorer": "never.written"}
     run(service, artifacts, "scorer.train", inputs=inputs, outputs=outputs, params={"concept": "contrast"})
-    assert [info.path for info in artifacts.store.list("scorers/")] == ["scorers/contrast/minilm.json"]
+    assert [one.key for one in named_scorers(artifacts.store)] == ["k.scorer"]
 
 
 def test_tasks_load_a_scorer_once_and_keep_the_last_few(
