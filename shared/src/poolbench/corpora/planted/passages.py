@@ -11,7 +11,7 @@ from poolbench.errors import CorpusError
 
 _PLAIN = "{clause}."
 #: Of the sentences without the concept: those of other concepts, and of none in the same form.
-_DISTRACTORS: dict[str, tuple[float, float]] = {"corpus": (0.5, 0.2), "scorer": (0.7, 0.1)}
+_DISTRACTORS, _SCORER_DISTRACTORS = (0.5, 0.2), (0.7, 0.1)
 _ATTEMPTS = 60
 _TOKENS_A_SENTENCE = 12
 
@@ -26,6 +26,14 @@ class Brief:
     labels: tuple[int, ...]  # (1, 0) for a matched pair, a single label for an independent passage
     window: tuple[int, int]  # smallest and largest number of tokens
     mislabelled: bool = False  # whether the positive is written without the concept, too
+
+    @property
+    def of_connective(self) -> bool:
+        """Return whether a scorer learns a matched concept from it, which a word in a clause carries.
+
+        Then a window shows its class wherever it is cut, beside the words of other concepts.
+        """
+        return self.lexicon.use == "scorer" and self.signal.matched
 
 
 def write_members(brief: Brief, key: str, count_tokens: TokenCounter) -> list[Sentence]:
@@ -52,8 +60,7 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
     writer = Writer(brief.lexicon, brief.domain, rng, brief.signal.words)
     labels = (0,) if brief.mislabelled and len(brief.labels) == 1 else brief.labels
     forms = brief.signal.forms(labels, brief.lexicon.use)
-    # A window of a text for the scorer shows its class, wherever it is cut, beside other concepts.
-    placement = "half" if brief.lexicon.use == "scorer" else brief.signal.placement
+    placement = "half" if brief.of_connective else brief.signal.placement
     marked = PLACEMENTS[placement](rng, num_sentences)
     columns: list[list[Sentence]] = [[] for _ in brief.labels]
     difference = 0
@@ -74,7 +81,7 @@ def _compose(brief: Brief, num_sentences: int, rng: Random) -> list[Sentence]:
 def _plain_row(brief: Brief, writer: Writer, rng: Random) -> list[Sentence]:
     """Return a sentence without the concept, the same for every label."""
     pattern, chance = _PLAIN, rng.random()
-    others, none = _DISTRACTORS[brief.lexicon.use]
+    others, none = _SCORER_DISTRACTORS if brief.of_connective else _DISTRACTORS
     if chance < others:
         pattern = writer.deal("other", distractors(brief.signal.concept))
     elif chance < others + none:
