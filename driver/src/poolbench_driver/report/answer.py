@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.suites import RankBoard, rank_board
 from poolbench_driver.audit import Verdict
 from poolbench_driver.report.audit import NOT_AUDITED, AuditView
-from poolbench_driver.report.ranks import rank_text
+from poolbench_driver.report.ranks import rank_cell, rank_text
 
 if TYPE_CHECKING:
     from poolbench_driver.report.views import View
@@ -67,13 +67,9 @@ def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[st
     yield from (f"{name}: its scorer failed the gate, so that D2 and D3 are null" for name in sorted(failed))
 
 
-def _rank(row: Mapping[str, Any] | None) -> str:
-    return "" if row is None else rank_text(row["value"], (row["ci_low"], row["ci_high"]))
-
-
 def summary(view: View) -> str:
     """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
-    board = [[row["strategy"], _rank(row["rank"]), *(row[name] for name in _COLUMNS)] for row in view.leaderboard]
+    board = [[row["strategy"], rank_cell(row["rank"]), *(row[name] for name in _COLUMNS)] for row in view.leaderboard]
     lines = [["strategy", "mean rank (D1)", *_COLUMNS], *board[:_SHOWN]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from poolbench_driver.report.audit import AuditView
 from poolbench_driver.report.cosines import CosinesView
 from poolbench_driver.report.means import MeansTable
-from poolbench_driver.report.ranks import RanksView, rank_text
+from poolbench_driver.report.ranks import RanksView, rank_cell, rank_text
 from poolbench_driver.report.views import Row, build_view
 from poolbench_driver.rundir import RunFolder
 
@@ -15,7 +15,9 @@ from poolbench_driver.rundir import RunFolder
 def leaderboard_markdown(folder: RunFolder) -> str:
     """Return facts, leaderboard, concept-by-strategy tables, checks and scorers of a run."""
     view = build_view(folder)
-    board = [[row["strategy"], _rank(row["rank"]), *(row[name] for name in view.columns)] for row in view.leaderboard]
+    board = [
+        [row["strategy"], rank_cell(row["rank"]), *(row[name] for name in view.columns)] for row in view.leaderboard
+    ]
     parts = [
         "\n".join(f"- {name}: {value}" for name, value in view.facts),
         "## Leaderboard\n",
@@ -48,10 +50,6 @@ def audit_markdown(audit: AuditView) -> list[str]:
         for line in audit.lines
     ]
     return ["\n## Verdict on the passages\n", _table(header, lines)]
-
-
-def _rank(row: Row | None) -> str:
-    return "" if row is None else rank_text(row["value"], (row["ci_low"], row["ci_high"]))
 
 
 def ranks_markdown(ranks: RanksView) -> list[str]:

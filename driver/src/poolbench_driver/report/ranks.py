@@ -110,6 +110,11 @@ def rank_text(mean: float | None, interval: tuple[float | None, float | None] | 
     return f"{mean:.2f} [{interval[0]:.1f}, {interval[1]:.1f}]"
 
 
+def rank_cell(row: Mapping[str, Any] | None) -> str:
+    """Return the mean rank of a row with its interval; an empty text without a row."""
+    return "" if row is None else rank_text(row["value"], (row["ci_low"], row["ci_high"]))
+
+
 def ranked_metrics(rows: Iterable[Row]) -> list[str]:
     """Return the metrics that the rows' run ranked, in its order."""
     ranks = (row for row in rows if row["metric"] == "rank.mean")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poolbench.contracts.keys import digest
-from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, UnknownNameError
+from poolbench.errors import ConfigError, LayerError, ModelError, NoOwnerError, UnknownModelError, UnknownNameError
 from poolbench.settings import FolderSettings, state_folder
 
 DEFAULT_DEPTHS = (0.5, 0.75, 1.0)
@@ -89,7 +89,7 @@ def asset_path(name: str) -> Path:
 
 
 def resolve_model(model: str, *, revision: str | None = None, dtype: str | None = None) -> ModelRef:
-    """Return the model of a preset id, folder or Hugging Face id (`owner/name`). Raise NoOwnerError otherwise."""
+    """Return the model of a preset id, folder or Hugging Face id (`owner/name`). Raise UnknownModelError otherwise."""
     preset = MODEL_PRESETS.get(model)
     if preset is not None:
         source = preset.source
@@ -104,7 +104,7 @@ def resolve_model(model: str, *, revision: str | None = None, dtype: str | None 
         return ModelRef(model, str(folder), revision or folder_revision(folder), dtype or "float32")
     if is_hub_id(model):
         return ModelRef(model, model, revision, dtype or "bfloat16")
-    raise NoOwnerError(model, MODEL_PRESETS)
+    raise UnknownModelError(model, MODEL_PRESETS) if "/" in model else NoOwnerError(model, MODEL_PRESETS)
 
 
 def made_folder(model: str) -> Path:
