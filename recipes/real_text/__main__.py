@@ -37,7 +37,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / f"{MODEL}.md"
 #: 120 train and test passages of each class: what two cores can read in about two hours.
 BUDGET = "small"
 #: Lengths of a passage in words. A concept has the first of which the archives hold enough; the last is its own.
-WINDOWS = ("60-110", "60-200", None)
+WINDOWS = ("60-110", "60-200", "100-400", None)
 #: Strategies of the card and of its published table, which differ in some definitions.
 FORWARD = ",".join(FORWARD_STRATEGIES) + (
     ",P3_first_content,A7_random,A8_unit_mean,W2_last_4,W2_last_8,S4_sif,L7_subword_root,L8_svo"
