@@ -84,6 +84,19 @@ def test_curves_start_unsteered_and_rise(complete: dict[str, pa.Table]) -> None:
     assert [row["gain"] for row in curve] == pytest.approx([0.0, 0.06, 0.125, 0.25, 0.5])
 
 
+def test_directions_are_named_with_their_figures_but_for_sensitive_concepts(
+    made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
+) -> None:
+    found = complete["directions"].to_pylist()
+    assert {row["concept"] for row in found} == {"contrast"}
+    steered, probed = found[0], next(row for row in found if row["gain"] is None)
+    assert (steered["strategy"], steered["layer"], steered["construction"]) == ("A1_mean", 4, "C1")
+    assert steered["gain"] == pytest.approx(0.5)
+    assert steered["fluent_strength"] == 0.5  # the highest of the grid
+    assert steered["key"] == made[0].probes.concepts["contrast"].directions["A1_mean", 4]
+    assert (probed["strategy"], probed["layer"], probed["d1"], probed["fluent_strength"]) == ("A1_mean", 2, 0.9, None)
+
+
 def test_the_same_artifacts_give_the_same_digest(
     made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
 ) -> None:

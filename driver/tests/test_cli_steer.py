@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -160,3 +161,69 @@ def test_a_vector_that_is_not_finite_is_named_before_anything_is_sent(tmp_path: 
     np.save(file, np.array([1.0, np.nan], dtype=np.float32))
     with pytest.raises(InputError, match=r"lost\.npy holds NaN or infinity"):
         parse_edit(f"{file}:3:0.2", "residual_norm")
+
+
+@pytest.fixture
+def measured(steerer, tmp_path):
+    """The cluster of `steerer` after a run that measured contrast."""
+    from poolbench.contracts.wire import RUN_FILES, run_path
+    from poolbench.storage.directions import TABLE, table_of
+
+    row = {"model": "demo", "concept": "contrast", "strategy": "A1_mean", "layer": 3, "construction": "C1"}
+    figures = {"key": "prober.probe.1", "d1": 0.9, "gain": 0.3, "fluent_strength": 0.5}
+    file = tmp_path / "store" / run_path("run-1", f"{RUN_FILES}{TABLE}.parquet")
+    file.parent.mkdir(parents=True)
+    pq.write_table(table_of([row | figures]), file)
+    return steerer
+
+
+def test_a_concept_steers_by_the_direction_of_the_latest_run(driver, measured):
+    environment, seen = measured
+    done = driver(environment, "steer", "First", "Second", "--concept", "contrast", "--strength", ".6")
+    assert (done.returncode, done.stdout) == (0, "First one.\nSecond two!\n")
+    said = " ".join(done.stderr.split())
+    assert said.startswith("steering by contrast by A1_mean at layer 3, of run run-1 warning: strength 0.6: the run's")
+    assert "texts were fluent up to 0.5" in said
+    named = {"concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
+    assert seen[0]["steering"] == named | {"strength": 0.6, "positions": "generated"}
+
+
+def test_several_strengths_stand_below_the_unsteered_text(driver, measured):
+    environment, seen = measured
+    done = driver(environment, "steer", "a", "b", "--concept", "contrast", "--strength", "0,.1,.3")
+    assert [line.split()[1:4:2] for line in done.stdout.splitlines() if line.startswith("│")] == [
+        [strength, "text"] for _ in range(2) for strength in ("unsteered", "0.1", "0.3")
+    ]
+    assert "warning" not in done.stderr
+    assert sorted(body.get("steering", {"strength": 0})["strength"] for body in seen) == [0, 0.1, 0.3]
+    answer = json.loads(
+        driver(environment, "steer", "a", "b", "--concept", "contrast", "--strength", ".1", "--json").stdout
+    )
+    assert answer["direction"]["run"] == "run-1"
+    assert [(row["prompt"], row["strength"]) for row in answer["texts"]] == [("a", 0), ("a", 0.1), ("b", 0), ("b", 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--concept", "contrast"], "--concept needs --strength"),
+        (["--concept", "contrast", "--strength", "0"], "no number other than 0"),
+        (["--concept", "contrast", "--strength", "much"], "'much' is no number"),
+        (["--concept", "contrast", "--strength", ".1", "--edit", f"{KEY}:1:1"], "one of the two"),
+        (["--concept", "hedging", "--strength", ".1"], "there are those of contrast"),
+        (["--concept", "contrast", "--strength", ".1", "--layer", "9"], "there are A1_mean at layer 3"),
+        (["--strength", ".1"], "belong to --concept"),
+    ],
+)
+def test_names_that_mean_nothing_are_refused(driver, measured, options, said):
+    environment, seen = measured
+    done = driver(environment, "steer", "a", *options)
+    assert (done.returncode, seen) == (2, [])
+    assert said in " ".join(done.stderr.split())
+
+
+def test_directions_are_listed(driver, measured):
+    environment, _ = measured
+    (row,) = json.loads(driver(environment, "ls", "directions", "--json").stdout)
+    of = {"model": "demo", "concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
+    assert row == of | {"d1": 0.9, "gain": 0.3, "fluent up to": 0.5}

@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench import __version__
+from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.results import cell_id, result_table
-from poolbench.storage import Artifacts
+from poolbench.storage import Artifacts, directions
 from poolbench.suites import RankBoard, concept_check_rows, layer_stability, metric_info, rank_board, to_rows
 from poolbench_driver.assemble.confounds import Confounds
 from poolbench_driver.assemble.probe_rows import cosine_table, d1_rows, nested_rows, passage_scores, published_d1_rows
@@ -68,6 +69,7 @@ def assemble(
         "pairwise": pa.Table.from_pylist(pairwise),
         "details": pa.Table.from_pylist(details),
         "cosines": cosine_table(plan, source),
+        directions.TABLE: directions.table_of(_directions(plan, complete, tables["curves"])),
         "audit": confounds.table(),
         "passage_scores": pa.Table.from_pylist(passage_scores(plan, source)),
         **{name: pa.Table.from_pylist(content) for name, content in tables.items()},
@@ -76,6 +78,27 @@ def assemble(
     if source.damaged:
         raise FoundDamageError(list(source.damaged.values()))
     return tables_made
+
+
+def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
+    """Yield the directions that requests may name, with what the run says about them."""
+    figures = {(row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"] for row in rows
+               if row["metric"] in ("d1.auroc", "d2.best_gain") and row.get("strategy")}  # fmt: skip
+    fluent = dict[tuple[str, str, int], float]()
+    for row in curves:
+        if row["fluent"]:
+            at = row["concept"], row["strategy"], row["layer"]
+            fluent[at] = max(row["strength"], fluent.get(at, 0.0))
+    for name, probes in plan.probes.concepts.items():
+        for (strategy, layer), key in probes.directions.items():
+            if not is_restricted(key):
+                at = name, strategy, layer
+                yield {
+                    "model": plan.scope.model.ref.id, "concept": name, "strategy": strategy, "layer": layer,
+                    "construction": plan.scope.config.steering.direction, "key": key,
+                    "d1": figures.get((*at, "d1.auroc")), "gain": figures.get((*at, "d2.best_gain")),
+                    "fluent_strength": fluent.get(at),
+                }  # fmt: skip
 
 
 def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:

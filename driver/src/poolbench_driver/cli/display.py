@@ -24,5 +24,5 @@ def table_of(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str 
 
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
-        table.add_row(*(Text(str(row.get(name, ""))) for name in columns))
+        table.add_row(*(Text("" if row.get(name) is None else str(row[name])) for name in columns))
     return table

@@ -81,6 +81,21 @@ def _scorers(_: Path) -> Rows:
     ]
 
 
+def _directions(_: Path) -> Rows:
+    from poolbench.storage.directions import NamedDirections
+    from poolbench_driver.cluster.session import open_artifacts
+
+    shown: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    for one in NamedDirections(open_artifacts()).all():
+        row = {"model": one.model, "concept": one.concept, "strategy": one.strategy, "layer": one.layer}
+        figures = {
+            name: None if value is None else round(value, 3) for name, value in (("d1", one.d1), ("gain", one.gain))
+        }
+        # The latest run comes first, and a name means its direction.
+        shown.setdefault(tuple(row.values()), row | figures | {"fluent up to": one.fluent_strength, "run": one.run})
+    return list(shown.values())
+
+
 def _activations(_: Path) -> Rows:
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import list_imports
@@ -116,6 +131,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
     "concepts": _concepts,
     "models": _models,
     "scorers": _scorers,
+    "directions": _directions,
     "activations": _activations,
     "runs": _runs,
     "suites": _suites,
@@ -127,7 +143,7 @@ def ls(
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """List strategies, concepts, models, scorers, activations, runs or suites."""
+    """List strategies, concepts, models, scorers, directions, activations, runs or suites."""
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS)
     rows = KINDS[kind](output)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -15,8 +17,10 @@ from rich.console import Console
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
 from poolbench_driver.cli.adhoc import load_array
+from poolbench_driver.cli.display import table_of
 
 if TYPE_CHECKING:
+    from poolbench.storage.directions import NamedDirection
     from poolbench_driver.cluster.session import Services
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
@@ -29,12 +33,20 @@ def steer(
     input_: Annotated[
         Path | None, typer.Option("--input", help="More of them: JSONL with a field 'text', or plain, one a line.")
     ] = None,
+    concept: Annotated[
+        str | None, typer.Option(help="Steer by the direction of this concept from the latest run of the model.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="Its strategy; default: the one that steered best.")] = None,
+    strength: Annotated[
+        str | None, typer.Option(help="In residual norms of the layer; several with commas stand side by side.")
+    ] = None,
+    run: Annotated[str | None, typer.Option(help="Id of the run that made the direction.")] = None,
     edit: Annotated[
         list[str] | None, typer.Option(help=f"{_EDIT}, several times; a registered vector's id may stand for the file.")
     ] = None,
     vector: Annotated[Path | None, typer.Option(help="A single edit instead: .npy [width].")] = None,
-    layer: Annotated[int | None, typer.Option(help="Its block index.")] = None,
-    alpha: Annotated[float, typer.Option(help="Its coefficient.")] = 1.0,
+    layer: Annotated[int | None, typer.Option(help="Block index of the concept's direction, or of --vector.")] = None,
+    alpha: Annotated[float, typer.Option(help="Coefficient of --vector.")] = 1.0,
     unit: Annotated[str, typer.Option(help="Of strengths: absolute, or residual_norm of the layer.")] = "absolute",
     positions: Annotated[str, typer.Option(help="generated, all, prompt, or the first position.")] = "generated",
     model: str = "demo",
@@ -60,8 +72,16 @@ def steer(
         "temperature": temperature,
     }
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
+    first = int(positions) if positions.isdecimal() else positions
+    if concept is None and (strategy, strength, run) != (None, None, None):
+        raise InputError("--strategy, --strength and --run belong to --concept")
+    if concept is not None:
+        if edit or vector is not None:
+            raise InputError("give --concept, or vectors by --edit or --vector: one of the two")
+        names = {"strategy": strategy, "layer": layer, "run": run}
+        _steer_by_name(texts, body, concept, names, _strengths(strength), first, as_json=as_json)
+        return
     if edits := [*(parse_edit(spec, unit) for spec in edit or []), *_single_edit(vector, layer, alpha, unit)]:
-        first = int(positions) if positions.isdecimal() else positions
         body["steering"] = {"edits": edits, "positions": first}
     services = open_session().services
     obtain(model)
@@ -70,6 +90,91 @@ def steer(
         typer.echo(json.dumps(answer_rows(texts, answer), indent=1, ensure_ascii=False))
     else:
         _stream(services, texts, body)
+
+
+def _steer_by_name(
+    texts: list[str],
+    body: dict[str, Any],
+    concept: str,
+    names: dict[str, Any],
+    strengths: Sequence[float],
+    positions: str | int,
+    *,
+    as_json: bool,
+) -> None:
+    """Steer by the direction that a concept and what else was named mean."""
+    from poolbench.config import resolve_model
+    from poolbench.storage.directions import NamedDirections
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.models import obtain
+
+    session, model = open_session(), body["model"]
+    named = NamedDirections(session.artifacts).find(resolve_model(model).id, concept, **names)
+    _introduce(named, strengths)
+    obtain(model)
+    found = {name: getattr(named, name) for name in ("concept", "strategy", "layer", "run")}
+    bodies = [body | {"steering": found | {"strength": each, "positions": positions}} for each in strengths]
+    if len(strengths) == 1 and not as_json:
+        _stream(session.services, texts, bodies[0])
+    else:
+        _compare(session.services, texts, named, [0.0, *strengths], [body, *bodies], as_json=as_json)
+
+
+def _strengths(listed: str | None) -> list[float]:
+    """Return the strengths of a list with commas, without 0: the unsteered text is shown anyway."""
+    if listed is None:
+        raise InputError("--concept needs --strength, in residual norms of the layer: --strength .2, or .1,.2,.4")
+    try:
+        strengths = [value for part in listed.split(",") if (value := float(part))]
+    except ValueError:
+        strengths = []
+    if not strengths or not all(map(isfinite, strengths)):
+        raise InputError(f"--strength {listed!r} is no number other than 0, and no list of them with commas")
+    return strengths
+
+
+def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
+    """Say which direction a name means, and which strengths are beyond what its run found fluent."""
+    typer.echo(f"steering by {named}", err=True)
+    limit = named.fluent_strength
+    beyond = [] if limit is None else [f"{each:g}" for each in strengths if abs(each) > limit]
+    if beyond:
+        at_most = f"up to {limit:g}" if limit else "at none of its strengths"
+        typer.echo(f"warning: strength {', '.join(beyond)}: the run's texts were fluent {at_most}", err=True)
+
+
+def _compare(
+    services: Services,
+    texts: list[str],
+    named: NamedDirection,
+    strengths: Sequence[float],
+    bodies: Sequence[dict[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    """Show the texts of each prompt at all strengths, the unsteered one first."""
+    status = Console(stderr=True).status(
+        f"{len(texts) * len(bodies)} texts; a model that is not loaded yet takes a while"
+    )
+    with status, ThreadPoolExecutor(len(bodies)) as pool:
+        answers = list(pool.map(lambda body: services.post("steerer", "v1/completions", body), bodies))
+    made = [answer_rows(texts, answer) for answer in answers]
+    rows = [
+        {"strength": strength, **each["texts"][prompt]}
+        for prompt in range(len(texts))
+        for strength, each in zip(strengths, made, strict=True)
+    ]
+    if as_json:
+        facts = {"model": made[0]["model"], "seed": made[0]["seed"], "direction": named.facts(), "texts": rows}
+        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    console = Console()
+    for start in range(0, len(rows), len(strengths)):
+        shown = [
+            {"strength": f"{row['strength']:g}" if row["strength"] else "unsteered", "text": row["text"].strip()}
+            for row in rows[start : start + len(strengths)]
+        ]
+        console.print(table_of(shown, ("strength", "text"), title=rows[start]["prompt"]))
 
 
 def _vector(file: Path) -> list[float]:

@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from poolbench.contracts.wire import run_path
+from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, PoolbenchError
 from poolbench.storage.base import ObjectStore
-from poolbench_driver.records.record import FILES, RunRecords
+from poolbench_driver.records.record import RunRecords
 from poolbench_driver.records.runs import Runs
 from poolbench_driver.rundir import RunFolder
 
@@ -22,8 +22,8 @@ def publish_files(store: ObjectStore, folder: RunFolder) -> None:
     """Write the files of a run's manifest into the store, and the manifest last."""
     for name in json.loads(folder.file(_MANIFEST).read_text("utf-8"))["files"]:
         if _is_published(name):
-            store.put(run_path(folder.id, f"{FILES}{name}"), folder.file(name).read_bytes())
-    store.put(run_path(folder.id, f"{FILES}{_MANIFEST}"), folder.file(_MANIFEST).read_bytes())
+            store.put(run_path(folder.id, f"{RUN_FILES}{name}"), folder.file(name).read_bytes())
+    store.put(run_path(folder.id, f"{RUN_FILES}{_MANIFEST}"), folder.file(_MANIFEST).read_bytes())
 
 
 def find_run(output: Path, name: str) -> RunFolder:
@@ -86,7 +86,7 @@ def _facts(manifest: bytes, run_id: str) -> dict[str, dict[str, Any]]:
 
 def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> bytes:
     try:
-        return store.get(run_path(run_id, f"{FILES}{name}"))
+        return store.get(run_path(run_id, f"{RUN_FILES}{name}"))
     except NotFoundError:
         where = f"{state.get('host', 'another machine')}, folder {state.get('folder', '?')}"
         raise NotFoundError(
@@ -96,5 +96,5 @@ def _get(store: ObjectStore, run_id: str, name: str, state: dict[str, Any]) -> b
 
 
 def _damaged(run_id: str, name: str) -> IntegrityError:
-    path = run_path(run_id, f"{FILES}{name}")
+    path = run_path(run_id, f"{RUN_FILES}{name}")
     return IntegrityError(f"{path} is damaged; the same `poolbench-driver run` command writes it again")

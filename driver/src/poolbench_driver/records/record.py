@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from poolbench.contracts.bounds import KEY_PATTERN
-from poolbench.contracts.wire import RUNS_FOLDER, run_path
+from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER, run_path
 from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.queue.strict import shown_text
 from poolbench.statuses import RunState
@@ -26,8 +26,6 @@ from poolbench.storage.base import ObjectStore
 from poolbench_driver.rundir import UNFINISHED
 
 STATE, CONFIG, KEYS, CANCEL = "state.json", "config.json", "keys.json.gz", "cancel"
-#: Folder with the tables of a run that has ended.
-FILES = "files/"
 #: A driver whose state is older than this is gone.
 DIED_AFTER_S = 60.0
 _KEYS = TypeAdapter(list[str])
@@ -105,7 +103,7 @@ class RunRecords:
 
     def forget(self, run_id: str) -> None:
         """Remove the record of a run; the keys go last, so that an interrupted removal keeps the artifacts."""
-        for info in list(self.store.list(run_path(run_id, FILES))):
+        for info in list(self.store.list(run_path(run_id, RUN_FILES))):
             self.store.delete(info.path)
         for name in (STATE, CONFIG, CANCEL, KEYS):
             self.store.delete(run_path(run_id, name))

@@ -6,10 +6,13 @@ import atexit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from poolbench.runtime.settings import ClusterSettings
 from poolbench.settings import SteererSettings
+from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.completions.verbs import CompletionVerbs
+from poolbench_steerer.http.steering import Directions
 from poolbench_steerer.http.tokenizer import TokenizerVerbs
 from poolbench_steerer.http.vectors import VectorVerbs
 from poolbench_steerer.http.verbs import Admission, Verbs
@@ -21,13 +24,19 @@ if TYPE_CHECKING:
     from poolbench.runtime.taskio import TaskIO
 
 
+def _public_artifacts() -> Artifacts:
+    """Return the artifacts of the cluster's store, without access to restricted ones."""
+    return Artifacts(open_store(ClusterSettings.load().store_uri, NO_ACCESS))
+
+
 class SteererService:
     """Steered generation, continuations and perplexity on one engine."""
 
     name = "steerer"
 
-    def __init__(self, host: EngineHost) -> None:
+    def __init__(self, host: EngineHost, artifacts: Callable[[], Artifacts] = _public_artifacts) -> None:
         self.host = host
+        self._directions = Directions(artifacts)
         self._vectors = VectorVerbs(host)
         self.handlers: dict[str, Callable[[Task, TaskIO], None]] = {
             "steerer.generate": lambda task, io: tasks.generate(self.host, task, io),
@@ -42,10 +51,10 @@ class SteererService:
     def routes(self, router: APIRouter) -> None:
         """Add the verbs for texts, vectors and tokens and, under `v1`, the OpenAI completions API."""
         admission = Admission(self.host.config.max_pending_texts)
-        Verbs(self.host, admission).add_to(router)
+        Verbs(self.host, admission, self._directions).add_to(router)
         self._vectors.add_to(router)
         TokenizerVerbs(self.host).add_to(router)
-        CompletionVerbs(self.host, admission).add_to(router)
+        CompletionVerbs(self.host, admission, self._directions).add_to(router)
 
     def health(self) -> dict[str, Any]:
         """Return state of the engine."""

@@ -7,20 +7,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from fastapi.testclient import TestClient
 from transformers import AutoModelForCausalLM
 
+from poolbench.contracts.tables import directions_schema, table_from_rows
+from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.corpora.openings import load_calibration
 from poolbench.runtime.http import build_api
+from poolbench.storage import Artifacts
+from poolbench.storage.directions import TABLE, table_of
+from poolbench.storage.folder import FolderStore
 from poolbench_steerer.service import SteererService
 from poolbench_steerer.tokens import tokens_of
 
 
 @pytest.fixture(scope="module")
-def client(host: Any, tiny_model: Path) -> Iterator[Any]:
-    with TestClient(build_api(SteererService(host), "secret"), headers={"Authorization": "Bearer secret"}) as client:
+def artifacts(tmp_path_factory: pytest.TempPathFactory) -> Artifacts:
+    return Artifacts(FolderStore(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def client(host: Any, tiny_model: Path, artifacts: Artifacts) -> Iterator[Any]:
+    api = build_api(SteererService(host, lambda: artifacts), "secret")
+    with TestClient(api, headers={"Authorization": "Bearer secret"}) as client:
         yield client
 
 
@@ -47,6 +60,45 @@ def test_register_list_and_steer_by_id(client, body, tiny_model, unit_vectors):
     assert steered[0]["text"] != plain[0]["text"]
     inline = {"vector": unit_vectors[0].tolist(), "layer": 2, "strength": 1.5, "residual_norm": 60.0}
     assert client.post("/generate", json=body | {"steering": inline}).json()["texts"] == steered
+
+
+def test_a_concept_means_the_direction_of_the_latest_run(client, body, artifacts, tiny_model, unit_vectors):
+    """A run has measured contrast at layer 2: its name steers as its vector does, in both APIs."""
+    model, vector, key = str(tiny_model), unit_vectors[0].tolist(), "prober.probe.0001"
+    steering = {"concept": "contrast", "strength": 0.5}
+    absent = client.post("/generate", json=body | {"steering": steering})
+    assert absent.status_code == 404 and "no run has a direction of contrast" in absent.json()["error"]["message"]
+    row = {"direction_id": "C1", "vector": vector, "raw_norm": 1.0, "status": None}
+    artifacts.write_table(key, table_from_rows([row], directions_schema(len(vector))))
+    of = {"model": model, "concept": "contrast", "strategy": "A1_mean", "layer": 2, "construction": "C1", "key": key}
+    sink = pa.BufferOutputStream()
+    pq.write_table(table_of([of | {"d1": 0.9, "gain": 0.3, "fluent_strength": 0.4}]), sink)
+    artifacts.store.put(run_path("run-1", f"{RUN_FILES}{TABLE}.parquet"), sink.getvalue().to_pybytes())
+
+    by_hand = client.post("/generate", json=body | {"steering": {"vector": vector, "layer": 2, "strength": 0.5}}).json()
+    named = client.post("/generate", json=body | {"steering": steering}).json()
+    assert [text["text"] for text in named["texts"]] == [text["text"] for text in by_hand["texts"]]
+    direction = {"run": "run-1", "concept": "contrast", "strategy": "A1_mean", "layer": 2, "construction": "C1"}
+    for text, same in zip(named["texts"], by_hand["texts"], strict=True):
+        (edit,), (other,) = text["receipt"]["edits"], same["receipt"]["edits"]
+        assert edit == other | {"direction": direction | {"fluent_strength": 0.4}}
+    completion = {"model": model, "prompt": body["prompts"], "max_tokens": 6, "temperature": 0.0}
+    chosen = client.post("/v1/completions", json=completion | {"steering": steering | {"strategy": "A1_mean"}}).json()
+    assert [choice["text"] for choice in chosen["choices"]] == [text["text"] for text in named["texts"]]
+    assert chosen["choices"][0]["steering_receipt"]["edits"][0]["direction"]["run"] == "run-1"
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ({"concept": "contrast", "vector_id": "x", "layer": 1}, "exactly one of vector, vector_id and concept"),
+        ({"vector_id": "x"}, "give the layer of the vector"),
+        ({"vector_id": "x", "layer": 1, "strategy": "A1_mean"}, "strategy and run belong to a concept"),
+    ],
+)
+def test_an_edit_names_one_thing(client, body, edit, said):
+    answer = client.post("/generate", json=body | {"steering": edit | {"strength": 0.1}})
+    assert answer.status_code == 422 and said in answer.json()["error"]["message"]
 
 
 def test_a_strength_is_in_median_residual_norms(client, body, host, model_ref, tiny_model, unit_vectors):

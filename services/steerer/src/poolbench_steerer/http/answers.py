@@ -8,6 +8,17 @@ from poolbench.config import StrictModel
 from poolbench_steerer.plugin.spec import Operation
 
 
+class MeantDirection(StrictModel):
+    """The direction that the name of a concept meant."""
+
+    run: str
+    concept: str
+    strategy: str
+    layer: int
+    construction: str = Field(description="method that made the vector")
+    fluent_strength: float | None = Field(description="highest strength at which the run's texts were fluent")
+
+
 class ReceiptEdit(StrictModel):
     """One edit, with the counts of positions at its layer."""
 
@@ -18,6 +29,7 @@ class ReceiptEdit(StrictModel):
     positions_changed: int
     positions_applied: int
     positions_expected: int
+    direction: MeantDirection | None = Field(default=None, description="of an edit that named a concept")
 
 
 class ReceiptAnswer(StrictModel):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from poolbench.config import ModelRef, resolve_model
 from poolbench.runtime.folders import requested_model
+from poolbench.storage import Artifacts
+from poolbench.storage.directions import NamedDirection, NamedDirections
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import StrengthError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name, RequestBody, Vector
+from poolbench_steerer.plugin.receipts import Receipt
 from poolbench_steerer.plugin.spec import MAX_ALPHA, Edit, Operation, Steering
 
 MAX_LAYERS = 1024
@@ -23,8 +29,10 @@ Coefficient = Annotated[float, Field(ge=-MAX_ALPHA, le=MAX_ALPHA)]
 
 
 class EditBody(RequestBody):
-    """One edit: a vector at a layer.
+    """One edit: a vector at a layer, given by its numbers, by its id, or by the concept that a run measured.
 
+    `concept` means the direction of that concept from the latest run of the model, or from `run`: of
+    `strategy` and `layer` if they are given, and else the one that steered best.
     `alpha` is the coefficient itself; `strength` is in median residual norms of the layer, which are
     measured on the calibration texts unless `residual_norm` is given. `erase` needs neither: there
     `alpha` is the share of the projection that goes, 1 if it is left out.
@@ -32,16 +40,41 @@ class EditBody(RequestBody):
 
     vector: Vector | None = None
     vector_id: Name | None = None
-    layer: int = Field(ge=0, lt=MAX_LAYERS)
+    concept: Name | None = None
+    strategy: Name | None = None
+    run: Name | None = None
+    layer: int | None = Field(default=None, ge=0, lt=MAX_LAYERS)
     alpha: Coefficient | None = None
     strength: Coefficient | None = None
     residual_norm: float | None = Field(default=None, gt=0, le=MAX_ALPHA)
     operation: Operation = "add"
+    _named: NamedDirection | None = PrivateAttr(default=None)
+
+    @property
+    def named(self) -> NamedDirection | None:
+        """Return the direction that `concept` means, once it is found."""
+        return self._named
+
+    def with_direction(self, named: NamedDirection, vector: np.ndarray) -> EditBody:
+        """Return the edit with the vector and the layer of a direction."""
+        found = self.model_copy(update={"vector": vector.tolist(), "layer": named.layer})
+        found._named = named
+        return found
+
+    @property
+    def at(self) -> int:
+        """Return the layer, which only a concept that is not found yet lacks."""
+        assert self.layer is not None
+        return self.layer
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
-        if (self.vector is None) == (self.vector_id is None):
-            raise ValueError("give exactly one of vector and vector_id")
+        if sum(given is not None for given in (self.vector, self.vector_id, self.concept)) != 1:
+            raise ValueError("give exactly one of vector, vector_id and concept")
+        if self.concept is None and (self.strategy, self.run) != (None, None):
+            raise ValueError("strategy and run belong to a concept")
+        if self.concept is None and self.layer is None:
+            raise ValueError("give the layer of the vector")
         if self.alpha is not None and self.strength is not None:
             raise ValueError("give exactly one of alpha and strength")
         if self.alpha is None and self.strength is None and self.operation != "erase":
@@ -70,6 +103,29 @@ class SteeringBody(RequestBody):
         return {"edits": [edit], **({"positions": value["positions"]} if "positions" in value else {})}
 
 
+class Directions:
+    """The directions of the object store's runs. The store is opened by the first request that names a concept."""
+
+    def __init__(self, artifacts: Callable[[], Artifacts]) -> None:
+        self._known = cache(lambda: NamedDirections(artifacts()))
+
+    async def fill(self, model: ModelRef, body: SteeringBody | None) -> SteeringBody | None:
+        """Return the body with the vectors and layers that its concepts mean; raise NotFoundError, RestrictedError."""
+        if body is None or all(edit.concept is None for edit in body.edits):
+            return body
+        return await asyncio.to_thread(self._fill, model, body)
+
+    def _fill(self, model: ModelRef, body: SteeringBody) -> SteeringBody:
+        return body.model_copy(update={"edits": [self._filled(model, edit) for edit in body.edits]})
+
+    def _filled(self, model: ModelRef, edit: EditBody) -> EditBody:
+        if edit.concept is None:
+            return edit
+        known = self._known()
+        named = known.find(model.id, edit.concept, edit.strategy, edit.layer, edit.run)
+        return edit.with_direction(named, known.vector(named))
+
+
 async def units_of(host: EngineHost, model: ModelRef, body: SteeringBody | None) -> list[float]:
     """Return the alpha of strength 1 for every edit; 1 where none is needed."""
     edits = body.edits if body is not None else []
@@ -84,13 +140,13 @@ async def resolve(engine: SteeringEngine, body: SteeringBody | None, units: list
     if body is None:
         return None
     for edit in body.edits:
-        engine.limits.check_layer(edit.layer)
+        engine.limits.check_layer(edit.at)
     alphas = [_alpha(edit, unit) for edit, unit in zip(body.edits, units, strict=True)]
     sent = [np.asarray(edit.vector, dtype=np.float32) for edit in body.edits if edit.vector is not None]
     new_ids = iter(await engine.register(sent) if sent else [])
     ids = [edit.vector_id if edit.vector_id is not None else next(new_ids) for edit in body.edits]
     edits = zip(ids, body.edits, alphas, strict=True)
-    return Steering(tuple(Edit(key, edit.layer, alpha, edit.operation) for key, edit, alpha in edits), body.positions)
+    return Steering(tuple(Edit(key, edit.at, alpha, edit.operation) for key, edit, alpha in edits), body.positions)
 
 
 def _unit(edit: EditBody, measured: list[float]) -> float:
@@ -99,7 +155,7 @@ def _unit(edit: EditBody, measured: list[float]) -> float:
     if edit.residual_norm is not None:
         return edit.residual_norm
     # A layer that does not exist is refused with a better message where the steering is made.
-    return measured[edit.layer] if 0 <= edit.layer < len(measured) else 1.0
+    return measured[edit.at] if 0 <= edit.at < len(measured) else 1.0
 
 
 def _alpha(edit: EditBody, unit: float) -> float:
@@ -107,10 +163,21 @@ def _alpha(edit: EditBody, unit: float) -> float:
     alpha = 1.0 if given is None else given * unit  # the unit of an alpha is 1
     if not math.isfinite(alpha) or abs(alpha) > MAX_ALPHA:
         raise StrengthError(
-            f"steering coefficient {alpha} at layer {edit.layer} is not finite or beyond {MAX_ALPHA:.0e}; "
+            f"steering coefficient {alpha} at layer {edit.at} is not finite or beyond {MAX_ALPHA:.0e}; "
             "useful ones are below the layer's median residual norm"
         )
     return alpha
+
+
+def receipt_body(receipt: Receipt | None, body: SteeringBody | None) -> dict[str, Any] | None:
+    """Return a receipt as JSON, with the directions that concepts meant; None for an unsteered text."""
+    if receipt is None:
+        return None
+    sent, edits = receipt.to_json(), body.edits if body is not None else []
+    for made, edit in zip(sent["edits"], edits, strict=False):
+        if edit.named is not None:
+            made["direction"] = edit.named.facts()
+    return sent
 
 
 def model_of(host: EngineHost, name: str | None) -> ModelRef:

@@ -18,8 +18,7 @@ from poolbench_steerer.errors import ClientGoneError, OverloadedError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http import bounds
 from poolbench_steerer.http.answers import CheckAnswer, GenerateAnswer, PerplexityAnswer
-from poolbench_steerer.http.steering import SteeringBody, model_of, resolve, units_of
-from poolbench_steerer.plugin.receipts import Receipt
+from poolbench_steerer.http.steering import Directions, SteeringBody, model_of, receipt_body, resolve, units_of
 from poolbench_steerer.plugin.spec import Steering
 from poolbench_steerer.tokens import Tokens, repeated_4grams
 
@@ -67,9 +66,10 @@ class CheckBody(bounds.RequestBody):
 class Verbs:
     """The verbs, as coroutines of any event loop."""
 
-    def __init__(self, host: EngineHost, admission: Admission) -> None:
+    def __init__(self, host: EngineHost, admission: Admission, directions: Directions) -> None:
         self.host = host
         self.admission = admission
+        self.directions = directions
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -111,14 +111,15 @@ class Verbs:
         model = model_of(self.host, body.model)
         tokens = await self.host.tokens(model)
         prompts = await asyncio.to_thread(lambda: [tokens.encode(prompt) for prompt in body.prompts])
-        units = await units_of(self.host, model, body.steering)
+        wanted = await self.directions.fill(model, body.steering)
+        units = await units_of(self.host, model, wanted)
 
         async def job(engine: SteeringEngine) -> list[Generation]:
-            steering = await resolve(engine, body.steering, units)
+            steering = await resolve(engine, wanted, units)
             return await engine.generate([_request(prompt, body, steering) for prompt in prompts])
 
         made = await self.host.run_async(model, job)
-        return {"model": model.id, "texts": [_answer(generation, tokens) for generation in made]}
+        return {"model": model.id, "texts": [_answer(generation, tokens, wanted) for generation in made]}
 
     async def _perplexity(self, body: PerplexityBody) -> dict[str, Any]:
         prompts = body.prompts if body.prompts is not None else [""] * len(body.texts)
@@ -140,18 +141,13 @@ def _request(prompt: tuple[int, ...], body: GenerateBody, steering: Steering | N
     )
 
 
-def receipt_body(receipt: Receipt | None) -> dict[str, Any] | None:
-    """Return a receipt as JSON; None for an unsteered text."""
-    return None if receipt is None else receipt.to_json()
-
-
-def _answer(made: Generation, tokens: Tokens) -> dict[str, Any]:
+def _answer(made: Generation, tokens: Tokens, wanted: SteeringBody | None) -> dict[str, Any]:
     return {
         "text": tokens.decode(made.token_ids),
         "num_tokens": len(made.token_ids),
         "finish_reason": made.finish_reason,
         "repeated_4grams": repeated_4grams(made.token_ids),
-        "receipt": receipt_body(made.receipt),
+        "receipt": receipt_body(made.receipt, wanted),
     }
 
 

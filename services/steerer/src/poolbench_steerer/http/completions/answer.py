@@ -17,7 +17,7 @@ from poolbench.runtime.openapi import Responses, errors
 from poolbench_steerer.engine.requests import Step
 from poolbench_steerer.http.answers import ReceiptAnswer
 from poolbench_steerer.http.completions.run import Part
-from poolbench_steerer.http.verbs import receipt_body
+from poolbench_steerer.http.steering import SteeringBody, receipt_body
 from poolbench_steerer.tokens import Tokens
 
 DONE = "data: [DONE]\n\n"
@@ -30,6 +30,7 @@ class Answer:
     Attributes:
         echoes: Prompt text to begin each choice with; empty strings for none.
         with_logprobs: Whether choices have log-probabilities.
+        steering: How they are steered.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Answer:
     num_prompt_tokens: int
     tokens: Tokens
     with_logprobs: bool
+    steering: SteeringBody | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
     num_completion_tokens: int = 0
@@ -59,7 +61,7 @@ class Answer:
             "finish_reason": part.finish_reason,
         }
         if part.finish_reason is not None:
-            choice["steering_receipt"] = receipt_body(part.receipt)
+            choice["steering_receipt"] = receipt_body(part.receipt, self.steering)
         return choice
 
     def whole(self, parts: Sequence[Part]) -> dict[str, Any]:

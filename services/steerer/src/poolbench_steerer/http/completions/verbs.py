@@ -33,7 +33,7 @@ from poolbench_steerer.http.completions.answer import (
 from poolbench_steerer.http.completions.body import ChatBody, CompletionBody
 from poolbench_steerer.http.completions.errors import METHODS, OpenAIRoute, describe, refusal
 from poolbench_steerer.http.completions.run import Completion, Part, check_logprobs, plan_choices
-from poolbench_steerer.http.steering import model_of, units_of
+from poolbench_steerer.http.steering import Directions, model_of, units_of
 from poolbench_steerer.http.verbs import Admission, until_disconnect
 from poolbench_steerer.tokens import Tokens
 
@@ -43,9 +43,10 @@ Parts = AsyncGenerator[tuple[Answer, Part], None]
 class CompletionVerbs:
     """The OpenAI API for completions and chats on one engine host."""
 
-    def __init__(self, host: EngineHost, admission: Admission) -> None:
+    def __init__(self, host: EngineHost, admission: Admission, directions: Directions) -> None:
         self.host = host
         self.admission = admission
+        self.directions = directions
 
     def add_to(self, router: APIRouter) -> None:
         """Register the verbs."""
@@ -98,6 +99,7 @@ class CompletionVerbs:
             tokens = await self.host.tokens(model)
             body, prompts = await asyncio.to_thread(_encode, asked, tokens)
             check_logprobs(body, prompts)
+            body = body.model_copy(update={"steering": await self.directions.fill(model, body.steering)})
             # A text without a seed is sampled with a random one, which the response contains.
             seed = body.seed if body.seed is not None else random.getrandbits(31)
             completion = Completion(
@@ -105,7 +107,8 @@ class CompletionVerbs:
             )
             num_prompt_tokens = sum(map(len, prompts))
             kind = ChatAnswer if isinstance(asked, ChatBody) else Answer
-            answer = kind(model.id, seed, _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None)
+            shown = _echoes(body, tokens), num_prompt_tokens, tokens, body.logprobs is not None
+            answer = kind(model.id, seed, *shown, body.steering)
             async with aclosing(self.host.stream(model, completion.run)) as parts:
                 async for part in parts:
                     yield answer, part

@@ -1,0 +1,157 @@
+"""The directions of runs by name, so that ad-hoc requests steer with what a run has made.
+
+A run that has ended leaves the table `directions` (columns: `SCHEMA`) among its files in the object store, for each
+concept the best direction first. A name means the latest run of the model that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from cachetools import LRUCache
+
+from poolbench.concepts import CONCEPTS
+from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER
+from poolbench.errors import IntegrityError, NotFoundError, RestrictedError, UnknownNameError
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.base import ObjectInfo
+
+TABLE = "directions"
+SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("model", "concept", "strategy")),
+        ("layer", pa.int32()),
+        *((name, pa.string()) for name in ("construction", "key")),
+        *((name, pa.float64()) for name in ("d1", "gain", "fluent_strength")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class NamedDirection:
+    """A direction that requests can name.
+
+    Attributes:
+        construction: Method that made the vector.
+        key: Of the artifact that holds it.
+        d1: AUROC of the strategy at this layer; None where the run has no value.
+        gain: `d2.best_gain` of the direction; None where the run has no value.
+        fluent_strength: Highest strength at which the run's texts were fluent; None where it did not steer.
+    """
+
+    run: str
+    model: str
+    concept: str
+    strategy: str
+    layer: int
+    construction: str
+    key: str
+    d1: float | None
+    gain: float | None
+    fluent_strength: float | None
+
+    def __str__(self) -> str:
+        return f"{self.concept} by {self.strategy} at layer {self.layer}, of run {self.run}"
+
+    def facts(self) -> dict[str, Any]:
+        """Return what identifies it to a reader."""
+        names = ("run", "concept", "strategy", "layer", "construction", "fluent_strength")
+        return {name: getattr(self, name) for name in names}
+
+
+class NamedDirections:
+    """The directions of an object store, with the last tables and vectors cached."""
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._tables: LRUCache[tuple[str, float], list[NamedDirection]] = LRUCache(32)
+        self._vectors: LRUCache[tuple[str, str], np.ndarray] = LRUCache(64)
+
+    def all(self) -> Iterator[NamedDirection]:
+        """Yield the directions of all runs: the latest run first, the best direction of each concept first."""
+        suffix = f"/{RUN_FILES}{TABLE}.parquet"
+        tables = [info for info in self._artifacts.store.list(f"{RUNS_FOLDER}/") if info.path.endswith(suffix)]
+        for info in sorted(tables, key=lambda info: info.modified_s, reverse=True):
+            yield from self._read(info)
+
+    def find(
+        self, model: str, concept: str, strategy: str | None = None, layer: int | None = None, run: str | None = None
+    ) -> NamedDirection:
+        """Return the best direction of the latest run of a model that has one of this name.
+
+        Raises:
+            RestrictedError: The concept is sensitive.
+            NotFoundError: No run has made one; it says what there is.
+        """
+        if _is_sensitive(concept):
+            raise RestrictedError(f"directions of {concept}, a sensitive concept, answer no ad-hoc request")
+        of_model = [one for one in self.all() if one.model == model and run in (None, one.run)]
+        of_concept = [one for one in of_model if one.concept == concept]
+        found = [one for one in of_concept if strategy in (None, one.strategy) and layer in (None, one.layer)]
+        if not found:
+            parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
+            wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model])
+            raise NotFoundError(f"no run has {wanted}{f' ({run})' if run else ''}; {_instead(of_model, of_concept)}")
+        return found[0]
+
+    def vector(self, named: NamedDirection) -> np.ndarray:
+        """Return the unit vector, float32 [width].
+
+        Raises:
+            NotFoundError: The store has no such artifact, or the vector could not be computed.
+        """
+        at = named.key, named.construction
+        if at not in self._vectors:
+            rows = self._artifacts.read_table(named.key).select(["direction_id", "vector"]).to_pylist()
+            vector = next((row["vector"] for row in rows if row["direction_id"] == named.construction), None)
+            if vector is None:
+                raise NotFoundError(f"{named} could not be computed; choose another strategy or layer")
+            self._vectors[at] = np.asarray(vector, np.float32)
+        return self._vectors[at]
+
+    def _read(self, info: ObjectInfo) -> list[NamedDirection]:
+        at = info.path, info.modified_s
+        if at not in self._tables:
+            run = info.path.split("/")[1]
+            try:
+                rows = pq.read_table(pa.BufferReader(self._artifacts.store.get(info.path)), schema=SCHEMA).to_pylist()
+            except (pa.ArrowException, OSError, ValueError):
+                raise IntegrityError(
+                    f"{info.path} is damaged; the command of run {run} writes it again, and "
+                    f"`poolbench-driver forget {run}` removes it"
+                ) from None
+            self._tables[at] = [NamedDirection(run=run, **row) for row in rows]
+        return self._tables[at]
+
+
+def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """Return the table of a run's directions, for each concept the best first: by gain, then by D1."""
+
+    def order(row: dict[str, Any]) -> tuple[Any, ...]:
+        figures = (row["gain"], row["d1"])
+        return (row["concept"], *(float("inf") if value is None else -value for value in figures), row["layer"])
+
+    return pa.Table.from_pylist(sorted(rows, key=order), SCHEMA)
+
+
+def _is_sensitive(concept: str) -> bool:
+    """Return whether a concept is sensitive; one that was removed since the run is not, or its rows were not there."""
+    try:
+        return CONCEPTS.get(concept).sensitive
+    except UnknownNameError:
+        return False
+
+
+def _instead(of_model: list[NamedDirection], of_concept: list[NamedDirection]) -> str:
+    """Return what a request may name in place of what it named."""
+    if of_concept:
+        cells = dict.fromkeys(f"{one.strategy} at layer {one.layer}" for one in of_concept)
+        return f"there are {', '.join(list(cells)[:8])}{' ...' if len(cells) > 8 else ''} (`ls directions` lists all)"
+    if of_model:
+        return f"there are those of {', '.join(dict.fromkeys(one.concept for one in of_model))}"
+    return "a run that measures the concept in this model makes one (`poolbench-driver run`)"

@@ -1,0 +1,87 @@
+"""Directions by name: the latest run that has one, the best first, and nothing of sensitive concepts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from poolbench.contracts.tables import directions_schema, table_from_rows
+from poolbench.contracts.wire import RUN_FILES, run_path
+from poolbench.errors import IntegrityError, NotFoundError, RestrictedError
+from poolbench.storage import Artifacts
+from poolbench.storage.directions import TABLE, NamedDirections, table_of
+from poolbench.storage.folder import FolderStore
+
+KEY = "prober.probe.0001"
+
+
+def row(strategy: str, gain: float | None, d1: float | None = 0.8, **other: Any) -> dict[str, Any]:
+    of = {"model": "demo", "concept": "contrast", "layer": 3, "construction": "C1", "key": KEY, "fluent_strength": 0.5}
+    return of | {"strategy": strategy, "gain": gain, "d1": d1} | other
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    made = Artifacts(FolderStore(tmp_path / "store"))
+    rows = [{"direction_id": "C1", "vector": [0.6, 0.8], "raw_norm": 2.0, "status": None},
+            {"direction_id": "C2", "vector": None, "raw_norm": None, "status": "collapsed"}]  # fmt: skip
+    made.write_table(KEY, table_from_rows(rows, directions_schema(2)))
+    return made
+
+
+def publish(artifacts: Artifacts, run: str, modified_s: float, *rows: dict[str, Any]) -> None:
+    """Write the table of a run that ended at a time."""
+    path, sink = run_path(run, f"{RUN_FILES}{TABLE}.parquet"), pa.BufferOutputStream()
+    pq.write_table(table_of(rows), sink)
+    artifacts.store.put(path, sink.getvalue().to_pybytes())
+    os.utime(Path(artifacts.store.uri.removeprefix("file://")) / path, (modified_s, modified_s))
+
+
+def test_a_concept_means_the_best_direction_of_the_latest_run(artifacts: Artifacts) -> None:
+    publish(artifacts, "old", 100, row("A1_mean", 0.9), row("S1_attention", 0.1))
+    publish(artifacts, "new", 200, row("P1_last_token", 0.2), row("A2_max", None, 0.99), row("A1_mean", 0.4))
+    publish(artifacts, "other", 300, row("A1_mean", 0.9, model="smollm2-135m"), row("A1_mean", 0.9, concept="hedging"))
+    known = NamedDirections(artifacts)
+    found = known.find("demo", "contrast")
+    assert (found.run, found.strategy, found.gain) == ("new", "A1_mean", 0.4)
+    assert str(found) == "contrast by A1_mean at layer 3, of run new"
+    np.testing.assert_array_equal(known.vector(found), np.array([0.6, 0.8], np.float32))
+    assert known.find("demo", "contrast", "S1_attention").run == "old"
+    assert known.find("demo", "contrast", run="old").strategy == "A1_mean"
+    assert known.find("smollm2-135m", "contrast").run == "other"
+
+
+def test_without_gains_the_best_probe_comes_first(artifacts: Artifacts) -> None:
+    publish(artifacts, "run", 100, row("A1_mean", None, 0.8), row("A2_max", None, 0.9), row("A3_last", None, None))
+    known = [one.strategy for one in NamedDirections(artifacts).all()]
+    assert known == ["A2_max", "A1_mean", "A3_last"]
+
+
+def test_what_there_is_not_comes_with_what_there_is(artifacts: Artifacts) -> None:
+    known = NamedDirections(artifacts)
+    with pytest.raises(NotFoundError, match="no run has a direction of contrast for model demo; a run that measures"):
+        known.find("demo", "contrast")
+    publish(artifacts, "run", 100, row("A1_mean", 0.9))
+    with pytest.raises(NotFoundError, match=r"of hedging for model demo; there are those of contrast$"):
+        known.find("demo", "hedging")
+    with pytest.raises(NotFoundError, match=r"contrast by A2_max at layer 9 for .*; there are A1_mean at layer 3"):
+        known.find("demo", "contrast", "A2_max", 9)
+    with pytest.raises(NotFoundError, match=r"for model demo \(gone\)"):
+        known.find("demo", "contrast", run="gone")
+    with pytest.raises(RestrictedError, match="sensitive"):
+        known.find("demo", "toxicity")
+    publish(artifacts, "later", 200, row("A1_mean", 0.9, construction="C2"))
+    with pytest.raises(NotFoundError, match="could not be computed"):
+        known.vector(known.find("demo", "contrast"))
+
+
+def test_a_damaged_table_says_what_repairs_it(artifacts: Artifacts) -> None:
+    artifacts.store.put(run_path("run", f"{RUN_FILES}{TABLE}.parquet"), b"PAR1 is not enough")
+    with pytest.raises(IntegrityError, match="the command of run run writes it again"):
+        NamedDirections(artifacts).find("demo", "contrast")
