@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -20,22 +21,81 @@ QUESTIONS = {"d1.auroc": "probing", "d2.best_gain": "steering"}
 _TEST, _NAMED = "Nemenyi's test, 5 %", 3
 #: Lines of the table that stands under the answer.
 _SHOWN = 6
+_VERBS = {"steering": "steer", "probing": "separate"}
+_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _COLUMNS = ("d1.auroc", "d2.best_gain", "d3.robust_ld")
 
 
-def answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for probing and one for steering, of a run that has their metrics.
+@dataclass(frozen=True)
+class Best:
+    """The strategy with the best mean rank for one question.
 
-    The sentence follows from the tie groups of Nemenyi's test around the best mean rank.
+    Attributes:
+        tied: Strategies that Nemenyi's test cannot tell from it, best first.
+        num_others: Strategies that it was compared with.
+        unsure: Why there is no test; empty where there is one.
+    """
+
+    purpose: str
+    strategy: str
+    tied: tuple[str, ...]
+    num_others: int
+    unsure: str
+    lead: str
+
+    def sentence(self) -> str:
+        """Return the answer with its figures."""
+        if self.unsure:
+            return f"{self.lead} How sure that is cannot be said: {self.unsure}."
+        if not self.tied:
+            return f"{self.lead} All others are worse beyond chance ({_TEST})."
+        if len(self.tied) == self.num_others:
+            return f"{self.lead} The data cannot tell it from any other ({_TEST})."
+        more = len(self.tied) - _NAMED
+        named = ", ".join(self.tied[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.lead} The data cannot tell it from {named}; it is better than the others ({_TEST})."
+
+    def short(self) -> str:
+        """Return the answer as one says it, with how sure it is."""
+        verb = _VERBS[self.purpose]
+        if self.unsure:
+            return f"To {verb}, {self.strategy} comes first; how sure that is cannot be said."
+        if not self.tied:
+            return f"To {verb}, pool with {self.strategy}: it beats all others."
+        if len(self.tied) == self.num_others:
+            others = f"any of {_spelled(self.num_others)} others" if self.num_others > 1 else self.tied[0]
+        else:
+            others = f"one of {_spelled(len(self.tied))} others" if len(self.tied) > 1 else self.tied[0]
+        return f"To {verb}, {self.strategy} or {others}: the data cannot tell them apart."
+
+
+def best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Best | None]:
+    """Return the best strategy by purpose, for the metrics that a run has; None where no two have a value.
+
+    What is tied follows from the tie groups of Nemenyi's test around the best mean rank.
     """
     measured = {row["metric"] for row in rows}
-    for metric, purpose in QUESTIONS.items():
-        if metric in measured:
-            board = rank_board(rows, metric)
-            yield f"For {purpose}, {_best(board) if board is not None else 'no two strategies have a value.'}"
+    return {
+        purpose: None if (board := rank_board(rows, metric)) is None else _best(purpose, board)
+        for metric, purpose in QUESTIONS.items()
+        if metric in measured
+    }
 
 
-def _best(board: RankBoard) -> str:
+def answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a sentence for probing and one for steering, of a run that has their metrics."""
+    for purpose, best in best_of(rows).items():
+        yield f"For {purpose}, {best.sentence() if best is not None else 'no two strategies have a value.'}"
+
+
+def headline(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the answer in one line; steering first, which is what most readers came for."""
+    found = best_of(rows)
+    said = [found[purpose] for purpose in _VERBS if found.get(purpose) is not None]
+    return " ".join(best.short() for best in said if best is not None) or "No two strategies have a value to compare."
+
+
+def _best(purpose: str, board: RankBoard) -> Best:
     best, measure, summary = board.strategies[0], board.measures[0], board.summary
     values = [value for value in board.values_NK[:, 0] if isfinite(value)]
     figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
@@ -43,16 +103,10 @@ def _best(board: RankBoard) -> str:
         f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
         f"{len(board.strategies)} over {_counted(len(board.blocks), 'concept')}{figure}."
     )
-    if summary["critical_difference"] is None:
-        return f"{lead} How sure that is cannot be said: {summary['reason']}."
-    others = set(board.strategies) - {best}
-    tied = [name for name in board.strategies if name in others and name in _group(summary["tie_groups"], best)]
-    if not tied:
-        return f"{lead} All others are worse beyond chance ({_TEST})."
-    if len(tied) == len(others):
-        return f"{lead} The data cannot tell it from any other ({_TEST})."
-    named = ", ".join(tied[:_NAMED]) + (f" and {len(tied) - _NAMED} more" if len(tied) > _NAMED else "")
-    return f"{lead} The data cannot tell it from {named}; it is better than the others ({_TEST})."
+    unsure = summary["reason"] if summary["critical_difference"] is None else ""
+    group = () if unsure else _group(summary["tie_groups"], best)
+    tied = tuple(name for name in board.strategies if name != best and name in group)
+    return Best(purpose, best, tied, len(board.strategies) - 1, unsure, lead)
 
 
 def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -73,11 +127,15 @@ def summary(view: View) -> str:
     lines = [["strategy", "mean rank (D1)", *_COLUMNS], *board[:_SHOWN]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join(["", *view.answers, "", *table, "", *view.problems])
+    return "\n".join(["", view.headline, "", *table, "", *view.problems])
 
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _spelled(number: int) -> str:
+    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
 
 
 def _group(groups: Sequence[Sequence[str]], best: str) -> Sequence[str]:

@@ -9,12 +9,13 @@ from typing import Any
 
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.report.answer import answers, problems
+from poolbench_driver.report.answer import answers, headline, problems
 from poolbench_driver.report.audit import AuditView, build_audit
+from poolbench_driver.report.board import Board, build_board
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons, sinks
 from poolbench_driver.report.cosines import CosinesView, build_cosines
 from poolbench_driver.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
-from poolbench_driver.report.means import MeansTable, build_d1, build_published, mean_text
+from poolbench_driver.report.means import MeansTable, build_d1, build_published, by_strategy, mean_text
 from poolbench_driver.report.ranks import RanksView, build_ranks
 from poolbench_driver.rundir import RunFolder
 
@@ -31,10 +32,12 @@ class View:
 
     title: str
     planted: bool
+    headline: str
     answers: list[str]
     problems: list[str]
     facts: list[tuple[str, str]]
     leaderboard: list[Row]
+    board: Board
     audit: AuditView
     columns: Sequence[str]
     heat_maps: list[HeatMap]
@@ -61,12 +64,15 @@ def build_view(folder: RunFolder) -> View:
     first = rows[0]
     order = _order(rows)
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
+    ranks = build_ranks(rows)
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {first['dataset']}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
         facts=_facts(folder, first, results_digest(table)),
         leaderboard=_leaderboard(rows, order),
+        board=build_board(rows, order, ranks.boards),
+        headline=headline(rows),
         answers=list(answers(rows)),
         problems=list(problems(verdicts, rows)),
         audit=verdicts,
@@ -79,7 +85,7 @@ def build_view(folder: RunFolder) -> View:
         nulls=null_reasons(rows),
         failures=folder.read_table("failures").to_pylist(),
         curves=folder.read_table("curves").to_pylist(),
-        ranks=build_ranks(rows),
+        ranks=ranks,
         cosines=_cosines(folder, rows),
         d1=build_d1(rows, order),
         published=build_published(_optional(folder, "published"), rows, order),
@@ -137,10 +143,10 @@ def _of(row: Row) -> tuple[str, str]:
 
 def _leaderboard(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
     ranks = {(r["strategy"], *_of(r)): r for r in rows if r["metric"] == "rank.mean"}
-    board = []
+    board, cells = [], by_strategy(rows)
     for name in order:
         entry: Row = {"strategy": name, "rank": ranks.get((name, "d1.auroc", "all"))}
         for metric in LEADERBOARD:
-            entry[metric] = mean_text(r for r in rows if r["strategy"] == name and r["metric"] == metric)
+            entry[metric] = mean_text(cells.get((name, metric), ()))
         board.append(entry)
     return board
