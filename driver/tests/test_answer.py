@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.report.answer import answers, problems
+from poolbench_driver.report.answer import answers, headline, problems
 from poolbench_driver.report.audit import AuditView
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
@@ -55,3 +55,13 @@ def test_each_problem_is_one_line() -> None:
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
     ]
+
+
+def test_the_headline_says_how_sure_it_is() -> None:
+    many = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
+    assert headline(many) == "To separate, pool with A1_mean: it beats all others."
+    equal = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1], step=0.0)]
+    steering, separating = headline(equal).split(" To separate, ")
+    assert steering.endswith(" or any of four others: the data cannot tell them apart.")
+    assert separating == "A1_mean or one of two others: the data cannot tell them apart."
+    assert headline([]) == "No two strategies have a value to compare."
