@@ -34,7 +34,7 @@ from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.progress import Display
 from poolbench_driver.run.recording import Recording
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites import SUITES
+from poolbench_driver.suites import suite_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +115,7 @@ class Job:
 
     def _finish(self, folder: RunFolder, publisher: Publisher, loop: RunLoop, tables: Mapping[str, pa.Table]) -> int:
         failures, empty = list(loop.failures.values()), why_empty(tables["results"])
-        wrong = SUITES[self.config.suite].conclude(self.config, folder, tables)
+        wrong = suite_of(self.config.suite).conclude(self.config, folder, tables)
         for name, table in tables.items():
             folder.write_table(name, table)
         folder.write_failures(failures)
@@ -157,7 +157,7 @@ def prepare(config: RunConfig, session: Session, model: ModelInfo | None = None)
     """
     if is_imported(config.model) and "metrics" not in config.model_fields_set:
         config = config.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
-    suite = SUITES[config.suite]
+    suite = suite_of(config.suite)
     if suite.register is not None:
         suite.register(config, session.artifacts.store)
     resolved, strategies = resolve_names(config)

@@ -25,7 +25,7 @@ from poolbench_driver.report.markdown import ranks_markdown
 from poolbench_driver.report.ranks import PRIMARY, build_ranks, ranked_metrics
 from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import RunFolder, run_id
-from poolbench_driver.suites import SUITES
+from poolbench_driver.suites import suite_of
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -63,7 +63,7 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
 
 def _brings_all(config: RunConfig) -> bool:
     """Return whether a run needs nothing from outside: an import has all, and some suites bring theirs."""
-    return is_imported(config.model) or SUITES[config.suite].brings_all
+    return is_imported(config.model) or suite_of(config.suite).brings_all
 
 
 def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:

@@ -188,7 +188,7 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
         raise ConfigError(f"give --model ({_models(official)})")
     model = official.model(name)
     settings = {**published_settings(official, model, corpus), **scorer_settings(scorers)}
-    config = load_run_config(None, settings, {}, read_assignments(sets or []))
+    config = load_run_config(None, settings, None, read_assignments(sets or []))
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []

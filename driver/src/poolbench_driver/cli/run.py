@@ -17,6 +17,7 @@ from poolbench_driver.cli.runs import Output
 
 if TYPE_CHECKING:
     from poolbench.config import Assignment, RunConfig
+    from poolbench_driver.cluster.session import Session
     from poolbench_driver.estimate import Cluster
     from poolbench_driver.job import Job
     from poolbench_driver.rundir import RunFolder
@@ -69,29 +70,50 @@ def run(
 
 
 def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment], display: str | None) -> int:
+    session = _checked(configs)
     from poolbench_driver.cli.dry_run import show_dry_run
-    from poolbench_driver.cluster.session import open_session
     from poolbench_driver.run.progress import open_display
     from poolbench_driver.series import prepare_dry
 
     open_display(display).close()  # a wrong name is refused, as for a run
-    jobs, missing = prepare_dry(configs, open_session())
+    jobs, missing = prepare_dry(configs, session)
     return show_dry_run(jobs, cluster, named, missing, as_json=display == "json")
 
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
-    from poolbench_driver.cluster.session import open_session
+    session = _checked(configs)
     from poolbench_driver.run.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
     shown = open_display(display)
-    jobs = prepare_all(configs, open_session())  # wrong names are reported first, because that needs no cluster
+    jobs = prepare_all(configs, session)
     folder = new_folder(jobs[0], output)
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)
     if len(jobs) > 1:
         return run_all(jobs, output, lambda: open_display(display), max_failures)
     return jobs[0].run(folder, shown, max_failures)
+
+
+def _checked(configs: list[RunConfig]) -> Session:
+    """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
+    from poolbench.concepts import CONCEPTS
+    from poolbench.config import resolve_model
+    from poolbench.pooling.registry import select_strategies
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.imports.record import is_imported
+    from poolbench_driver.suites import suite_of
+
+    for config in configs:
+        select_strategies(config.strategies or None)
+        if not is_imported(config.model):
+            resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
+    session = open_session()  # it knows the concepts of users
+    for config in configs:
+        if config.concepts != ("all",) and suite_of(config.suite).register is None:
+            for name in config.concepts:
+                CONCEPTS.get(name)
+    return session
 
 
 def new_folder(job: Job, output: Path) -> RunFolder:
@@ -139,7 +161,7 @@ def _configs(
     """
     from poolbench.config import load_run_config, read_assignments
     from poolbench.errors import ConfigError
-    from poolbench_driver.suites import SUITES
+    from poolbench_driver.suites import suite_of
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
@@ -154,8 +176,7 @@ def _configs(
             raise typer.BadParameter("--activations and --model name two models; give one")
         given = {**_import_settings(activations), **given}
     each_given = [{**given, "model": model} for model in models] or [given]
-    settings = {name: dict(suite.settings) for name, suite in SUITES.items()}
-    return [load_run_config(config, own, settings, named) for own in each_given], named
+    return [load_run_config(config, own, lambda suite: suite_of(suite).settings, named) for own in each_given], named
 
 
 def _import_settings(name: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from poolbench.library import attach
 from poolbench.storage.base import ObjectStore
 from poolbench.suites.planted import SIGNALS, TEXTS, Verdict, all_passages, concept_id, judge, judged_strategies
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.suite import Suite
 
 #: What the suite measures, and all that it can: another model or corpus would have other answers.
 SETTINGS: dict[str, Any] = {
@@ -97,3 +98,6 @@ def _table(verdicts: Sequence[Verdict]) -> str:
         for verdict in verdicts
     ]
     return "\n".join([_HEAD, *rows])
+
+
+SUITE = Suite(SETTINGS, register, conclude, brings_all=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from poolbench.config import RunConfig
-from poolbench.storage.base import ObjectStore
-from poolbench_driver.rundir import RunFolder
+    from poolbench.config import RunConfig
+    from poolbench.storage.base import ObjectStore
+    from poolbench_driver.rundir import RunFolder
 
 
 def _nothing_to_say(config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> str:

@@ -13,7 +13,9 @@ from cachetools import LRUCache, cached
 from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
-from poolbench.errors import InputError, ModelError
+from poolbench.errors import InputError
+from poolbench.runtime.unreadable import unreadable
+from poolbench.settings import SteererSettings
 from poolbench.steps.common import bos_to_add
 
 _LOADED: LRUCache[tuple[ModelRef, bool], Tokens] = LRUCache(2)
@@ -111,7 +113,8 @@ def _load(model: ModelRef, add_bos: bool, trust_remote_code: bool) -> Tokens:
             model.source, revision=None if model.is_local else model.revision, trust_remote_code=trust_remote_code
         )
     except Exception as error:  # of whichever package reads this kind of tokenizer
-        raise ModelError(f"model {model.id!r} ({model.source}) has no usable tokenizer: {error}") from error
+        trust = SteererSettings.variable("trust_remote_code")
+        raise unreadable(f"the tokenizer of {model.source}", model, error, trust) from error
     return Tokens(tokenizer, add_bos=add_bos)
 
 

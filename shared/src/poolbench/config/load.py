@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,14 @@ def _card_layers(model: Any) -> dict[str, Any]:
 def load_run_config(
     path: Path | None,
     overrides: dict[str, Any],
-    suites: Mapping[str, dict[str, Any]] | None = None,
+    suites: Callable[[str], Mapping[str, Any]] | None = None,
     assignments: Sequence[Assignment] = (),
 ) -> RunConfig:
     """Return the run configuration from YAML, command-line overrides and single settings; later ones win.
 
     The key `preset` names the settings to start from; `budget` is a preset name or a mapping. A mapping for a section
-    needs only what differs from the preset or the default. `suites` has the settings that a suite starts from, by its
-    name. Raise ConfigError, with the file and each wrong field.
+    needs only what differs from the preset or the default. `suites` returns the settings that a suite of this name
+    starts from. Raise ConfigError, with the file and each wrong field.
     """
     layers = [
         {} if path is None else read_yaml(path, "configuration"),
@@ -114,7 +114,7 @@ def load_run_config(
     name = next((found for layer in reversed(layers) if (found := layer.get("preset"))), None)
     merged: dict[str, Any] = preset(name) if name else {}
     suite = next((found for layer in reversed(layers) if (found := layer.get("suite"))), None)
-    merged |= (suites or {}).get(str(suite), {})
+    merged |= suites(str(suite)) if suites and suite else {}
     for layer in layers:
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)

@@ -1,8 +1,6 @@
 """The construction methods C1-C5, LDA and mean-centred C1."""
 
 import numpy as np
-from scipy import linalg
-from scipy.sparse.linalg import eigsh
 
 from poolbench.directions.registry import CONSTRUCTIONS, DirectionContext
 from poolbench.errors import CellError
@@ -155,6 +153,8 @@ def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
     Reference: Ledoit & Wolf (2004), eqs. 9-14, with tr S = tr G / n, ||S||^2 = ||G||^2 / n^2; then (a I + b X'X) is
     solved directly, or through G by Woodbury's identity.
     """
+    from scipy import linalg  # half a second, which commands that only check names need not wait for
+
     num_rows, width = centred_nD.shape
     by_rows = solved_by_rows(num_rows, width)
     gram = centred_nD @ centred_nD.T if by_rows else centred_nD.T @ centred_nD
@@ -179,6 +179,8 @@ def shrunk_solve(centred_nD: np.ndarray, target_D: np.ndarray) -> np.ndarray:
 
 
 def _top_eigenvector(symmetric: np.ndarray) -> np.ndarray:
+    from scipy.sparse.linalg import eigsh
+
     size = len(symmetric)
     start = np.sqrt(np.maximum(np.diag(symmetric), 0)) + 1e-12 * np.arange(1, size + 1)
     if size < 8:

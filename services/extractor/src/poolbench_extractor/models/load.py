@@ -14,12 +14,14 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
 from poolbench.runtime.gpu import wait_for_room
+from poolbench.runtime.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder
 
 #: GPU memory of a first task, relative to the model: weights and one batch. Later loads use the measured peak.
 _ROOM = 1.25
+_TRUST = ExtractorSettings.variable("trust_remote_code")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -51,7 +53,7 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
             **settings,
         )
     except (OSError, ValueError, ImportError) as error:
-        raise unreadable(f"model {ref.source}", error) from error
+        raise unreadable(f"model {ref.source}", ref, error, _TRUST) from error
     if place != "auto":
         if place != "cpu":
             wait_for_room("extractor", int(_ROOM * model.get_memory_footprint()))
@@ -132,7 +134,7 @@ def _load_config(ref: ModelRef, settings: dict[str, Any]) -> Any:
     try:
         config = AutoConfig.from_pretrained(ref.source, **settings)
     except (OSError, ValueError, ImportError) as error:
-        raise unreadable(f"model {ref.source}", error) from error
+        raise unreadable(f"model {ref.source}", ref, error, _TRUST) from error
     check_config(config, ref.source, own_code="AutoModelForCausalLM" in getattr(config, "auto_map", {}))
     return config
 
@@ -150,18 +152,7 @@ def load_tokenizer(ref: ModelRef, settings: dict[str, Any]) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(ref.source, **settings)
     except (OSError, ValueError, ImportError) as error:
-        raise unreadable(f"tokenizer of {ref.source}", error) from error
+        raise unreadable(f"tokenizer of {ref.source}", ref, error, _TRUST) from error
     if not tokenizer.is_fast:
         raise ModelError(f"tokenizer of {ref.source} gives no character offsets; a fast tokenizer is needed")
     return tokenizer
-
-
-def unreadable(what: str, error: Exception) -> ModelError:
-    """Return the error of something that `from_pretrained` refused, in one line."""
-    if "trust_remote_code" in str(error):  # Transformers raises a plain ValueError
-        return ModelError(
-            f"{what} brings code of its own, which runs only where the operator allows it "
-            f"({ExtractorSettings.variable('trust_remote_code')}=1)"
-        )
-    first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return ModelError(f"{what} cannot be loaded: {first_line}")
