@@ -13,6 +13,7 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.estimate import as_json, read_rates
 from poolbench_driver.estimate.rates import Rates
+from poolbench_driver.estimate.text import notes
 
 
 class Recorded:
@@ -101,3 +102,8 @@ def test_stages_name_their_source_and_what_is_unknown_is_null_with_a_reason(reco
     assert (extraction["source"], extraction["hours"]) == ("none", None) and "--gpus" in extraction["reason"]
     assert extraction["bytes"]["expected"] > 0
     assert nothing["total"]["elapsed_hours"] is None and "extractor.extract" in nothing["total"]["reason"]
+
+
+def test_a_reason_is_said_once_for_all_its_stages() -> None:
+    (said,) = [line for line in notes(estimated(plan_of(DEMO))) if "give --gpus" in line]
+    assert said.startswith("no time for ") and "extract and pool" in said and "steer (D2, D3)" in said

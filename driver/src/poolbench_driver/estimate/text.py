@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 
 from poolbench_driver.estimate.estimate import Estimate, StageEstimate
 from poolbench_driver.estimate.quantities import Range
@@ -34,13 +35,26 @@ def notes(found: Estimate) -> list[str]:
     if found.money is not None:
         price = f"{cluster.price_per_gpu_hour:g} per GPU hour"
         lines.append(f"money for all GPUs from start to end, at {price}: {_shown(found.money, _amount)}")
-    reasons = {f"no time for {stage.kind}: {stage.reason}" for stage in found.stages if stage.reason}
-    return lines + sorted(reasons)
+    return lines + list(_reasons(found))
+
+
+def _reasons(found: Estimate) -> Iterator[str]:
+    """Yield each reason for missing times once, with the stages that it holds for."""
+    stages = defaultdict[str, list[str]](list)
+    for stage in found.stages:
+        if stage.reason:
+            stages[stage.reason].append(_name(stage))
+    for reason, names in sorted(stages.items()):
+        yield f"no time for {', '.join(dict.fromkeys(names))}: {reason}"
+
+
+def _name(stage: StageEstimate) -> str:
+    return STAGES.get(stage.kind, "build passages")
 
 
 def _row(stage: StageEstimate) -> dict[str, str]:
     values = (
-        STAGES.get(stage.kind, "build passages"),
+        _name(stage),
         f"{stage.num_tasks:,}",
         "" if stage.work is None else f"{stage.work:,.0f} {stage.unit}",
         _shown(stage.hours, _hours),
