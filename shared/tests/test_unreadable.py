@@ -8,9 +8,7 @@ from poolbench.config import ModelRef
 from poolbench.runtime.unreadable import unreadable
 
 HUB = ModelRef("someone/model", "someone/model", "main", "float32", "")
-ABSENT = OSError(
-    "We couldn't connect to 'https://host' and couldn't find them in the cached files.\nCheck your network."
-)
+ABSENT = OSError("We couldn't connect to 'https://host' and couldn't find them in the cached files.\nCheck it.")
 
 
 @pytest.mark.parametrize(

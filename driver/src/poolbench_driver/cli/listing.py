@@ -85,7 +85,7 @@ def _directions(_: Path) -> Rows:
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_artifacts
 
-    shown: dict[tuple[str, str, str, int], dict[str, Any]] = {}
+    shown: dict[tuple[Any, ...], dict[str, Any]] = {}
     for one in NamedDirections(open_artifacts()).all():
         row = {"model": one.model, "concept": one.concept, "strategy": one.strategy, "layer": one.layer}
         figures = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 from markupsafe import Markup, escape
@@ -32,7 +33,7 @@ def write_page(folder: RunFolder, view: View) -> Path:
         autoescape=select_autoescape(default=True),
         trim_blocks=True,
     )
-    drawn = {"charts": response_charts(view), "diagrams": rank_diagrams(view.ranks.boards)}
+    drawn: dict[str, Any] = {"charts": response_charts(view), "diagrams": rank_diagrams(view.ranks.boards)}
     drawn |= {"picture": trade_off(view.board), "marks": family_marks(), "bars": view.board.drawn()}
     environment.filters["names"] = _with_names
     page = environment.get_template("page.html.j2").render(view=view, rank_text=rank_text, same=SAME, **drawn)

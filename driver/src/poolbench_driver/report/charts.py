@@ -35,7 +35,7 @@ FAMILY_MARKS = {
     "linguistic": ("X", "✖", _COLOURS[4]),
     "other": ("P", "✚", _COLOURS[5]),
 }
-_STYLE = {
+_STYLE: Any = {
     "svg.fonttype": "none", "font.size": 9, "text.color": _INK, "axes.labelcolor": _MUTED, "axes.edgecolor": _LINES,
     "xtick.color": _MUTED, "ytick.color": _MUTED, "legend.labelcolor": _MUTED, "grid.color": _LINES,
 }  # fmt: skip
