@@ -129,6 +129,23 @@ def plain_sentences() -> Iterator[str]:
         yield f"{len(wrong)} of {len(SENTENCES) * len(CONCEPTS)} scores of plain sentences are wrong"
 
 
+def steering_by_name() -> Iterator[str]:
+    """Steer along the direction that the demo has made of a concept."""
+    command = [str(DRIVER), "steer", "The report describes", "--concept", "contrast", "--strength", ".35", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        yield f"steer by name ended with {done.returncode}: {done.stderr[-500:]}"
+        return
+    answer = json.loads(done.stdout)
+    for row in answer["texts"]:
+        print(f"  {answer['direction']['strategy']}, strength {row['strength']:g}: {row['text']!r}")
+    plain, steered = answer["texts"]
+    if plain["receipt"] is not None or plain["text"] == steered["text"]:
+        yield "steering by name changes nothing"
+    elif steered["receipt"]["positions_changed"] != steered["receipt"]["positions_expected"]:
+        yield f"steering by name: {steered['receipt']}"
+
+
 def _values(rows: list[Row], concept: str, metric: str) -> list[float]:
     return [r["value"] for r in rows if r["concept"] == concept and r["metric"] == metric and r["value"] is not None]
 
@@ -178,7 +195,7 @@ def main() -> int:
     rows = rows_with_details(runs)
     found = [*findings(rows, runs), *repeated_run(runs, arguments.deploy)]
     if arguments.deploy == "local":
-        found += plain_sentences()
+        found += [*plain_sentences(), *steering_by_name()]
     print("\n".join(found) if found else f"the demo holds: {len(rows)} rows checked")
     return 1 if found else 0
 
