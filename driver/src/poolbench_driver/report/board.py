@@ -36,7 +36,7 @@ class Entrant:
     Attributes:
         family: Of `FAMILIES`, or `other`.
         figures: By metric, where it has a value.
-        tied: Whether the best strategy of the board is not told from it, or it is the best.
+        tied: Whether it is the best strategy of the board, or the best one does not beat it.
         reason: Why it has no D1.
     """
 
