@@ -182,7 +182,7 @@ def test_a_concept_steers_by_the_direction_of_the_latest_run(driver, measured):
     done = driver(environment, "steer", "First", "Second", "--concept", "contrast", "--strength", ".6")
     assert (done.returncode, done.stdout) == (0, "First one.\nSecond two!\n")
     said = " ".join(done.stderr.split())
-    assert said.startswith("steering by contrast by A1_mean at layer 3, of run run-1 warning: strength 0.6: the run's")
+    assert said.startswith("direction: contrast by A1_mean at layer 3, of run run-1 warning: strength 0.6: the run's")
     assert "texts were fluent up to 0.5" in said
     named = {"concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
     assert seen[0]["steering"] == named | {"strength": 0.6, "positions": "generated"}

@@ -135,7 +135,7 @@ def _strengths(listed: str | None) -> list[float]:
 
 def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
     """Say which direction a name means, and which strengths are beyond what its run found fluent."""
-    typer.echo(f"steering by {named}", err=True)
+    typer.echo(f"direction: {named}", err=True)
     limit = named.fluent_strength
     beyond = [] if limit is None else [f"{each:g}" for each in strengths if abs(each) > limit]
     if beyond:

@@ -22,6 +22,7 @@ from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo
 
 TABLE = "directions"
+_SHOWN = 8  # cells in a message
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("model", "concept", "strategy")),
@@ -90,14 +91,15 @@ class NamedDirections:
         """
         if _is_sensitive(concept):
             raise RestrictedError(f"directions of {concept}, a sensitive concept, answer no ad-hoc request")
-        of_model = [one for one in self.all() if one.model == model and run in (None, one.run)]
-        of_concept = [one for one in of_model if one.concept == concept]
-        found = [one for one in of_concept if strategy in (None, one.strategy) and layer in (None, one.layer)]
-        if not found:
-            parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
-            wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model])
-            raise NotFoundError(f"no run has {wanted}{f' ({run})' if run else ''}; {_instead(of_model, of_concept)}")
-        return found[0]
+        of_model = (one for one in self.all() if one.model == model and run in (None, one.run))
+        seen = list[NamedDirection]()
+        for one in of_model:  # older tables are not read where a later one has it
+            if one.concept == concept and strategy in (None, one.strategy) and layer in (None, one.layer):
+                return one
+            seen.append(one)
+        parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
+        wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model])
+        raise NotFoundError(f"no run has {wanted}{f' ({run})' if run else ''}; {_instead(seen, concept)}")
 
     def vector(self, named: NamedDirection) -> np.ndarray:
         """Return the unit vector, float32 [width].
@@ -147,11 +149,12 @@ def _is_sensitive(concept: str) -> bool:
         return False
 
 
-def _instead(of_model: list[NamedDirection], of_concept: list[NamedDirection]) -> str:
+def _instead(seen: list[NamedDirection], concept: str) -> str:
     """Return what a request may name in place of what it named."""
-    if of_concept:
-        cells = dict.fromkeys(f"{one.strategy} at layer {one.layer}" for one in of_concept)
-        return f"there are {', '.join(list(cells)[:8])}{' ...' if len(cells) > 8 else ''} (`ls directions` lists all)"
-    if of_model:
-        return f"there are those of {', '.join(dict.fromkeys(one.concept for one in of_model))}"
+    cells = dict.fromkeys(f"{one.strategy} at layer {one.layer}" for one in seen if one.concept == concept)
+    if cells:
+        more = " ..." if len(cells) > _SHOWN else ""
+        return f"there are {', '.join(list(cells)[:_SHOWN])}{more} (`ls directions` lists all)"
+    if seen:
+        return f"there are those of {', '.join(dict.fromkeys(one.concept for one in seen))}"
     return "a run that measures the concept in this model makes one (`poolbench-driver run`)"
