@@ -131,7 +131,8 @@ def plain_sentences() -> Iterator[str]:
 
 def steering_by_name() -> Iterator[str]:
     """Steer along the direction that the demo has made of a concept."""
-    command = [str(DRIVER), "steer", "The report describes", "--concept", "contrast", "--strength", ".35", "--json"]
+    command = [str(DRIVER), "steer", "In the morning the driver opened the door", "--concept", "causation"]
+    command += ["--strength", ".35,.5", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     if done.returncode:
         yield f"steer by name ended with {done.returncode}: {done.stderr[-500:]}"
@@ -139,7 +140,7 @@ def steering_by_name() -> Iterator[str]:
     answer = json.loads(done.stdout)
     for row in answer["texts"]:
         print(f"  {answer['direction']['strategy']}, strength {row['strength']:g}: {row['text']!r}")
-    plain, steered = answer["texts"]
+    plain, _, steered = answer["texts"]
     if plain["receipt"] is not None or plain["text"] == steered["text"]:
         yield "steering by name changes nothing"
     elif steered["receipt"]["positions_changed"] != steered["receipt"]["positions_expected"]:
