@@ -162,7 +162,7 @@ def test_the_run_measures_all_metrics(running: Running, first: str) -> None:
     expected = {"d1.auroc", "d1.auroc_permuted", "d2.scp", "d2.best_gain", "d3.ld", "d3.rep_lc", "scorer.gate"}
     assert expected <= metrics
     page = (running.output / "latest" / "report" / "index.html").read_text()
-    assert "Leaderboard" in page and "L5_keyword" in page
+    assert "Board<" in page and "L5_keyword" in page
 
 
 def test_the_same_command_does_no_work(running: Running, first: str) -> None:
