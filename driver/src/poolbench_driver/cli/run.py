@@ -97,17 +97,20 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
 
 def _checked(configs: list[RunConfig]) -> Session:
     """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
-    from poolbench.concepts import CONCEPTS
-    from poolbench.config import resolve_model
     from poolbench.pooling.registry import select_strategies
-    from poolbench_driver.cluster.session import open_session
-    from poolbench_driver.imports.record import is_imported
-    from poolbench_driver.suites import suite_of
 
     for config in configs:
         select_strategies(config.strategies or None)
+    from poolbench.config import resolve_model
+    from poolbench_driver.imports.record import is_imported
+
+    for config in configs:
         if not is_imported(config.model):
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
+    from poolbench.concepts import CONCEPTS
+    from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.suites import suite_of
+
     session = open_session()  # it knows the concepts of users
     for config in configs:
         if config.concepts != ("all",) and suite_of(config.suite).register is None:
