@@ -19,6 +19,7 @@ from recipes.annotator.archive import archive_folder
 from recipes.real_text.__main__ import BUDGET, MODEL, WINDOWS
 from recipes.real_text.page import Measured, page
 from recipes.real_text.steps import FINISHED, build, measure
+from tests.check_demo import steering_by_name
 
 from poolbench.corpora.real import ARCHIVES_VARIABLE
 from poolbench_driver.records import find_run
@@ -70,6 +71,7 @@ def check(runs: Path) -> int:
     folder = find_run(runs, "latest")
     wrong = list(findings(pq.read_table(folder.file("results.parquet")).to_pylist()))
     wrong += [f"{concept} was not built: {reason}" for concept, reason in lacking.items()]
+    wrong += steering_by_name(CONCEPT, "--model", MODEL, "--strategy", "A1_mean", "--strength", ".25")
     if archives.is_dir() and f"| {CONCEPT} |" not in page(Measured(folder, folder, runs / "corpus", lacking)):
         wrong.append("the page lacks the concept")
     print("\n".join(wrong) or "a pretrained model: everything holds")

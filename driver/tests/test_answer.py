@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.report.answer import answers, headline, problems
+from poolbench_driver.report.answer import answers, best_of, headline, problems
 from poolbench_driver.report.audit import AuditView
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
@@ -22,7 +22,7 @@ def cells(metric: str, order: tuple[str, ...], step: float = 0.05) -> list[dict[
 
 
 def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
-    probing, steering = answers([*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])])
+    probing, steering = answers(best_of([*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1])]))
     assert probing.startswith("For probing, A1_mean has the best mean rank: 1.00 ")
     assert " of 5 over 5 concepts and a mean d1.auroc of 0.880. " in probing
     # Nemenyi's critical difference of 5 strategies on 5 blocks: 2.728 sqrt(5 x 6 / (6 x 5)) = 2.7.
@@ -31,18 +31,18 @@ def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
 
 
 def test_equal_strategies_have_no_winner() -> None:
-    (said,) = answers(cells("d1.auroc", STRATEGIES, step=0.0))
+    (said,) = answers(best_of(cells("d1.auroc", STRATEGIES, step=0.0)))
     assert said.endswith("The data cannot tell it from any other (Nemenyi's test, 5 %).")
 
 
 def test_two_strategies_on_many_concepts_can_be_told_apart() -> None:
     rows = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
-    (said,) = answers(rows)
+    (said,) = answers(best_of(rows))
     assert said.endswith("All others are worse beyond chance (Nemenyi's test, 5 %).")
 
 
 def test_one_concept_gives_no_certainty() -> None:
-    (said,) = answers([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"])
+    (said,) = answers(best_of([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
     assert " of 5 over 1 concept and " in said
     assert said.endswith("The data cannot tell it from any other (Nemenyi's test, 5 %).")
 
@@ -59,9 +59,9 @@ def test_each_problem_is_one_line() -> None:
 
 def test_the_headline_says_how_sure_it_is() -> None:
     many = [row | {"concept": f"{row['concept']}{n}"} for n in range(3) for row in cells("d1.auroc", STRATEGIES[:2])]
-    assert headline(many) == "To separate, pool with A1_mean: it beats all others."
+    assert headline(best_of(many)) == "To separate, pool with A1_mean: it beats all others."
     equal = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1], step=0.0)]
-    steering, separating = headline(equal).split(" To separate, ")
+    steering, separating = headline(best_of(equal)).split(" To separate, ")
     assert steering.endswith(" or any of four others: the data cannot tell them apart.")
     assert separating == "A1_mean or one of two others: the data cannot tell them apart."
-    assert headline([]) == "No two strategies have a value to compare."
+    assert headline(best_of([])) == "No two strategies have a value to compare."

@@ -166,10 +166,18 @@ def test_a_vector_that_is_not_finite_is_named_before_anything_is_sent(tmp_path: 
 @pytest.fixture
 def measured(steerer, tmp_path):
     """The cluster of `steerer` after a run that measured contrast."""
+    from poolbench.config import resolve_model
     from poolbench.contracts.wire import RUN_FILES, run_path
     from poolbench.storage.directions import TABLE, table_of
 
-    row = {"model": "demo", "concept": "contrast", "strategy": "A1_mean", "layer": 3, "construction": "C1"}
+    row = {
+        "model": "demo",
+        "model_revision": resolve_model("demo").revision,
+        "concept": "contrast",
+        "strategy": "A1_mean",
+        "layer": 3,
+        "construction": "C1",
+    }
     figures = {"key": "prober.probe.1", "d1": 0.9, "gain": 0.3, "fluent_strength": 0.5}
     file = tmp_path / "store" / run_path("run-1", f"{RUN_FILES}{TABLE}.parquet")
     file.parent.mkdir(parents=True)
@@ -207,11 +215,12 @@ def test_several_strengths_stand_below_the_unsteered_text(driver, measured):
     ("options", "said"),
     [
         (["--concept", "contrast"], "--concept needs --strength"),
-        (["--concept", "contrast", "--strength", "0"], "no number other than 0"),
-        (["--concept", "contrast", "--strength", "much"], "'much' is no number"),
-        (["--concept", "contrast", "--strength", ".1", "--edit", f"{KEY}:1:1"], "one of the two"),
+        (["--concept", "contrast", "--strength", "0"], "give a number other than 0"),
+        (["--concept", "contrast", "--strength", "much"], "'much': give a number"),
+        (["--concept", "contrast", "--strength", ".1", "--edit", f"{KEY}:1:1"], "--concept takes --strength"),
         (["--concept", "hedging", "--strength", ".1"], "there are those of contrast"),
         (["--concept", "contrast", "--strength", ".1", "--layer", "9"], "there are A1_mean at layer 3"),
+        (["--concept", "contrast", "--strength", ".1", "--unit", "residual_norm"], "--concept takes --strength"),
         (["--strength", ".1"], "belong to --concept"),
     ],
 )

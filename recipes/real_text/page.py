@@ -17,7 +17,7 @@ from recipes.real_text.pairs import Judged
 
 from poolbench.corpora.io import read_concept
 from poolbench.corpora.real import real_concepts
-from poolbench_driver.report.answer import answers
+from poolbench_driver.report.answer import answers, best_of
 from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.rundir import RunFolder
 
@@ -84,7 +84,11 @@ def page(measured: Measured) -> str:
             "what attention sinks do to the answer."
         ),
         _items(
-            [*answers(rows), *(f"Compared with the published table, {said}" for said in published_orders(rows)), *moved]
+            [
+                *answers(best_of(rows)),
+                *(f"Compared with the published table, {said}" for said in published_orders(rows)),
+                *moved,
+            ]
         ),
         "One command builds, audits, measures and writes this page:",
         f"```console\n$ {measured.command}\n```",

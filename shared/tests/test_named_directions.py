@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from poolbench.config import ModelRef
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.errors import IntegrityError, NotFoundError, RestrictedError
@@ -19,10 +21,19 @@ from poolbench.storage.directions import TABLE, NamedDirections, table_of
 from poolbench.storage.folder import FolderStore
 
 KEY = "prober.probe.0001"
+DEMO, SMOLLM = (ModelRef(name, name, "r1", "float32", "") for name in ("demo", "smollm2-135m"))
 
 
 def row(strategy: str, gain: float | None, d1: float | None = 0.8, **other: Any) -> dict[str, Any]:
-    of = {"model": "demo", "concept": "contrast", "layer": 3, "construction": "C1", "key": KEY, "fluent_strength": 0.5}
+    of = {
+        "model": "demo",
+        "model_revision": "r1",
+        "concept": "contrast",
+        "layer": 3,
+        "construction": "C1",
+        "key": KEY,
+        "fluent_strength": 0.5,
+    }
     return of | {"strategy": strategy, "gain": gain, "d1": d1} | other
 
 
@@ -48,13 +59,21 @@ def test_a_concept_means_the_best_direction_of_the_latest_run(artifacts: Artifac
     publish(artifacts, "new", 200, row("P1_last_token", 0.2), row("A2_max", None, 0.99), row("A1_mean", 0.4))
     publish(artifacts, "other", 300, row("A1_mean", 0.9, model="smollm2-135m"), row("A1_mean", 0.9, concept="hedging"))
     known = NamedDirections(artifacts)
-    found = known.find("demo", "contrast")
+    found = known.find(DEMO, "contrast")
     assert (found.run, found.strategy, found.gain) == ("new", "A1_mean", 0.4)
     assert str(found) == "contrast by A1_mean at layer 3, of run new"
     np.testing.assert_array_equal(known.vector(found), np.array([0.6, 0.8], np.float32))
-    assert known.find("demo", "contrast", "S1_attention").run == "old"
-    assert known.find("demo", "contrast", run="old").strategy == "A1_mean"
-    assert known.find("smollm2-135m", "contrast").run == "other"
+    assert known.find(DEMO, "contrast", "S1_attention").run == "old"
+    assert known.find(DEMO, "contrast", run="old").strategy == "A1_mean"
+    assert known.find(SMOLLM, "contrast").run == "other"
+
+
+def test_a_direction_of_other_weights_does_not_fit(artifacts: Artifacts) -> None:
+    publish(artifacts, "run", 100, row("A1_mean", 0.9))
+    known = NamedDirections(artifacts)
+    with pytest.raises(NotFoundError, match="for model demo; a run that measures"):
+        known.find(replace(DEMO, revision="r2"), "contrast")
+    assert known.find(replace(DEMO, revision=None), "contrast").run == "run"  # of a hub model, not known beforehand
 
 
 def test_without_gains_the_best_probe_comes_first(artifacts: Artifacts) -> None:
@@ -66,22 +85,22 @@ def test_without_gains_the_best_probe_comes_first(artifacts: Artifacts) -> None:
 def test_what_there_is_not_comes_with_what_there_is(artifacts: Artifacts) -> None:
     known = NamedDirections(artifacts)
     with pytest.raises(NotFoundError, match="no run has a direction of contrast for model demo; a run that measures"):
-        known.find("demo", "contrast")
+        known.find(DEMO, "contrast")
     publish(artifacts, "run", 100, row("A1_mean", 0.9))
     with pytest.raises(NotFoundError, match=r"of hedging for model demo; there are those of contrast$"):
-        known.find("demo", "hedging")
+        known.find(DEMO, "hedging")
     with pytest.raises(NotFoundError, match=r"contrast by A2_max at layer 9 for .*; there are A1_mean at layer 3"):
-        known.find("demo", "contrast", "A2_max", 9)
+        known.find(DEMO, "contrast", "A2_max", 9)
     with pytest.raises(NotFoundError, match=r"for model demo \(gone\)"):
-        known.find("demo", "contrast", run="gone")
+        known.find(DEMO, "contrast", run="gone")
     with pytest.raises(RestrictedError, match="sensitive"):
-        known.find("demo", "toxicity")
+        known.find(DEMO, "toxicity")
     publish(artifacts, "later", 200, row("A1_mean", 0.9, construction="C2"))
     with pytest.raises(NotFoundError, match="could not be computed"):
-        known.vector(known.find("demo", "contrast"))
+        known.vector(known.find(DEMO, "contrast"))
 
 
 def test_a_damaged_table_says_what_repairs_it(artifacts: Artifacts) -> None:
     artifacts.store.put(run_path("run", f"{RUN_FILES}{TABLE}.parquet"), b"PAR1 is not enough")
     with pytest.raises(IntegrityError, match="the command of run run writes it again"):
-        NamedDirections(artifacts).find("demo", "contrast")
+        NamedDirections(artifacts).find(DEMO, "contrast")

@@ -82,23 +82,29 @@ def assemble(
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
     """Yield the directions that requests may name, with what the run says about them."""
-    figures = {(row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"] for row in rows
-               if row["metric"] in ("d1.auroc", "d2.best_gain") and row.get("strategy")}  # fmt: skip
+    figures = {
+        (row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"]
+        for row in rows
+        if row["metric"] in ("d1.auroc", "d2.best_gain") and row.get("strategy")
+    }
     fluent = dict[tuple[str, str, int], float]()
     for row in curves:
-        if row["fluent"]:
+        if row["fluent"] and row["alpha_unit"] == "residual_norm":  # the unit that requests give strengths in
             at = row["concept"], row["strategy"], row["layer"]
             fluent[at] = max(row["strength"], fluent.get(at, 0.0))
+    model = plan.scope.model.ref
     for name, probes in plan.probes.concepts.items():
         for (strategy, layer), key in probes.directions.items():
             if not is_restricted(key):
                 at = name, strategy, layer
                 yield {
-                    "model": plan.scope.model.ref.id, "concept": name, "strategy": strategy, "layer": layer,
-                    "construction": plan.scope.config.steering.direction, "key": key,
-                    "d1": figures.get((*at, "d1.auroc")), "gain": figures.get((*at, "d2.best_gain")),
+                    **{"model": model.id, "model_revision": model.revision, "key": key},
+                    **{"concept": name, "strategy": strategy, "layer": layer},
+                    "construction": plan.scope.config.steering.direction,
+                    "d1": figures.get((*at, "d1.auroc")),
+                    "gain": figures.get((*at, "d2.best_gain")),
                     "fluent_strength": fluent.get(at),
-                }  # fmt: skip
+                }
 
 
 def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
@@ -171,7 +177,7 @@ BOARDS = pa.schema(
         ("friedman_statistic", pa.float64()),
         ("friedman_p", pa.float64()),
         ("iman_davenport_p", pa.float64()),
-        ("reason", pa.string()),  # why there is no test
+        ("reason", pa.string()),  # why nothing was tested
         ("critical_difference", pa.float64()),  # Nemenyi, at level .05
         ("tie_groups", pa.string()),  # JSON: the largest sets of strategies within the critical difference
         ("dropped", pa.string()),  # JSON: concepts left out, and why

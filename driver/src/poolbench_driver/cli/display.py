@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str | None = None) -> None:
-    """Print rows as a table; if the output is no terminal, no cell is cut."""
+    """Print rows as a table; if the output is not a terminal, no cell is cut."""
     from rich.console import Console
 
     Console(width=None if sys.stdout.isatty() else 200).print(table_of(rows, columns, title))

@@ -38,7 +38,7 @@ def steer(
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="Its strategy; default: the one that steered best.")] = None,
     strength: Annotated[
-        str | None, typer.Option(help="In residual norms of the layer; several with commas stand side by side.")
+        str | None, typer.Option(help="In residual norms of the layer; with several (.1,.2) a table of all texts.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Id of the run that made the direction.")] = None,
     edit: Annotated[
@@ -73,14 +73,16 @@ def steer(
     }
     body |= {"top_p": top_p, "seed": seed, "stop": stop or None}
     first = int(positions) if positions.isdecimal() else positions
-    if concept is None and (strategy, strength, run) != (None, None, None):
-        raise InputError("--strategy, --strength and --run belong to --concept")
+    names = {"concept": concept, "strategy": strategy, "layer": layer, "run": run}
     if concept is not None:
-        if edit or vector is not None:
-            raise InputError("give --concept, or vectors by --edit or --vector: one of the two")
-        names = {"strategy": strategy, "layer": layer, "run": run}
-        _steer_by_name(texts, body, concept, names, _strengths(strength), first, as_json=as_json)
+        if edit or vector is not None or (alpha, unit) != (1.0, "absolute"):
+            raise InputError(
+                "--concept takes --strength; --edit, --vector, --alpha and --unit are for vectors of yours"
+            )
+        _steer_by_name(texts, body, names, _strengths(strength), first, as_json=as_json)
         return
+    if (strategy, strength, run) != (None, None, None):
+        raise InputError("--strategy, --strength and --run belong to --concept")
     if edits := [*(parse_edit(spec, unit) for spec in edit or []), *_single_edit(vector, layer, alpha, unit)]:
         body["steering"] = {"edits": edits, "positions": first}
     services = open_session().services
@@ -95,24 +97,23 @@ def steer(
 def _steer_by_name(
     texts: list[str],
     body: dict[str, Any],
-    concept: str,
     names: dict[str, Any],
     strengths: Sequence[float],
     positions: str | int,
     *,
     as_json: bool,
 ) -> None:
-    """Steer by the direction that a concept and what else was named mean."""
+    """Steer by the direction that `names` mean; show several strengths, or JSON, with the unsteered texts."""
     from poolbench.config import resolve_model
     from poolbench.storage.directions import NamedDirections
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.models import obtain
 
     session, model = open_session(), body["model"]
-    named = NamedDirections(session.artifacts).find(resolve_model(model).id, concept, **names)
+    named = NamedDirections(session.artifacts).find(resolve_model(model), **names)
     _introduce(named, strengths)
     obtain(model)
-    found = {name: getattr(named, name) for name in ("concept", "strategy", "layer", "run")}
+    found = {name: getattr(named, name) for name in names}
     bodies = [body | {"steering": found | {"strength": each, "positions": positions}} for each in strengths]
     if len(strengths) == 1 and not as_json:
         _stream(session.services, texts, bodies[0])
@@ -129,7 +130,7 @@ def _strengths(listed: str | None) -> list[float]:
     except ValueError:
         strengths = []
     if not strengths or not all(map(isfinite, strengths)):
-        raise InputError(f"--strength {listed!r} is no number other than 0, and no list of them with commas")
+        raise InputError(f"--strength {listed!r}: give a number other than 0, or several with commas")
     return strengths
 
 

@@ -16,14 +16,15 @@ from poolbench_driver.report.ranks import rank_cell, rank_text
 if TYPE_CHECKING:
     from poolbench_driver.report.views import View
 
-#: Metrics and what they answer.
-QUESTIONS = {"d1.auroc": "probing", "d2.best_gain": "steering"}
+#: The two questions of a run: what a probe separates, and what steering adds to a text.
+SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
+QUESTIONS = {SEPARATION: "probing", GAIN: "steering"}
 _TEST, _NAMED = "Nemenyi's test, 5 %", 3
 #: Lines of the table that stands under the answer.
 _SHOWN = 6
 _VERBS = {"steering": "steer", "probing": "separate"}
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
-_COLUMNS = ("d1.auroc", "d2.best_gain", "d3.robust_ld")
+_COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Best:
     Attributes:
         tied: Strategies that Nemenyi's test cannot tell from it, best first.
         num_others: Strategies that it was compared with.
-        unsure: Why there is no test; empty where there is one.
+        unsure: Why nothing was tested; empty where the test was made.
+        lead: The sentence with its mean rank and mean value.
     """
 
     purpose: str
@@ -82,17 +84,16 @@ def best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Best | None]:
     }
 
 
-def answers(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for probing and one for steering, of a run that has their metrics."""
-    for purpose, best in best_of(rows).items():
+def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
+    """Yield a sentence for each purpose that a run has a metric for."""
+    for purpose, best in found.items():
         yield f"For {purpose}, {best.sentence() if best is not None else 'no two strategies have a value.'}"
 
 
-def headline(rows: Sequence[Mapping[str, Any]]) -> str:
+def headline(found: Mapping[str, Best | None]) -> str:
     """Return the answer in one line; steering first, which is what most readers came for."""
-    found = best_of(rows)
-    said = [found[purpose] for purpose in _VERBS if found.get(purpose) is not None]
-    return " ".join(best.short() for best in said if best is not None) or "No two strategies have a value to compare."
+    said = [best.short() for purpose in _VERBS if (best := found.get(purpose)) is not None]
+    return " ".join(said) or "No two strategies have a value to compare."
 
 
 def _best(purpose: str, board: RankBoard) -> Best:

@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from poolbench.pooling.registry import STRATEGIES
-from poolbench.suites import RankBoard
+from poolbench_driver.report.answer import QUESTIONS, SEPARATION, Best
 from poolbench_driver.report.means import by_strategy
+from poolbench_driver.report.ranks import strategy_families
 
 Row = dict[str, Any]
 
-#: The two questions of a run: what a probe separates, and what steering adds to a text.
-SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
 #: Length of a drawn interval in pixels.
 _LENGTH, _MARGIN = 110, 6
-FAMILIES = ("position", "uniform", "window", "saliency", "linguistic")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The mean of a metric over concepts and layers, with the means of the limits of its 95 % intervals."""
+    """The mean of a metric over concepts and layers, with the mean limits of the 95 % intervals of its cells.
+
+    The limits are those of the value itself where some cell has no interval, so that none is drawn.
+    """
 
     value: float
     low: float
@@ -34,7 +34,7 @@ class Entrant:
     """A strategy on the board.
 
     Attributes:
-        family: Of `FAMILIES`, or `other`.
+        family: Empty where the strategy is not registered here.
         figures: By metric, where it has a value.
         tied: Whether it is the best strategy of the board, or the best one does not beat it.
         reason: Why it has no D1.
@@ -56,7 +56,7 @@ class Board:
 
     def drawn(self) -> dict[str, dict[str, tuple[float, float, float]]]:
         """Return by metric and strategy the ends and the middle of a drawn interval, on the metric's common scale."""
-        return {metric: self._scaled(metric) for metric in (SEPARATION, GAIN)}
+        return {metric: self._scaled(metric) for metric in QUESTIONS}
 
     def _scaled(self, metric: str) -> dict[str, tuple[float, float, float]]:
         found = {each.strategy: each.figures[metric] for each in self.entrants if metric in each.figures}
@@ -71,29 +71,20 @@ class Board:
         return {name: (at(one.low), at(one.value), at(one.high)) for name, one in found.items()}
 
 
-def build_board(rows: Iterable[Row], order: Sequence[str], boards: Mapping[str, RankBoard]) -> Board:
-    """Return the board of a run's rows, with strategies in `order`."""
-    cells = by_strategy(row for row in rows if row["metric"] in (SEPARATION, GAIN))
-    best = {metric: boards[metric].strategies[0] for metric in (SEPARATION, GAIN) if metric in boards}
-    tied = _tied(boards.get(SEPARATION))
+def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, Best | None]) -> Board:
+    """Return the board of a run's rows, with strategies in `order`, and with the best ones that were found."""
+    cells, families = by_strategy(row for row in rows if row["metric"] in QUESTIONS), strategy_families(order)
+    best = {metric: of for metric, purpose in QUESTIONS.items() if (of := found.get(purpose)) is not None}
+    leading = best.get(SEPARATION)
+    tied = set() if leading is None or leading.unsure else {leading.strategy, *leading.tied}
     entrants = []
     for name in order:
         figures = {
-            metric: figure
-            for metric in (SEPARATION, GAIN)
-            if (figure := _figure(cells.get((name, metric), ()))) is not None
+            metric: figure for metric in QUESTIONS if (figure := _figure(cells.get((name, metric), ()))) is not None
         }
         reason = "" if SEPARATION in figures else _reason(cells.get((name, SEPARATION), ()))
-        entrants.append(Entrant(name, _family(name), figures, name in tied, reason))
-    return Board(entrants, best)
-
-
-def _tied(board: RankBoard | None) -> set[str]:
-    """Return the best strategy and those within the critical difference of it."""
-    if board is None or board.summary["critical_difference"] is None:
-        return set()
-    best = board.strategies[0]
-    return next((set(group) for group in board.summary["tie_groups"] if best in group), {best})
+        entrants.append(Entrant(name, families.get(name, ""), figures, name in tied, reason))
+    return Board(entrants, {metric: of.strategy for metric, of in best.items()})
 
 
 def _figure(rows: Iterable[Row]) -> Figure | None:
@@ -101,19 +92,12 @@ def _figure(rows: Iterable[Row]) -> Figure | None:
     if not known:
         return None
     value = fmean(row["value"] for row in known)
-    limits = [
-        fmean(row["value"] if row[name] is None else row[name] for row in known) for name in ("ci_low", "ci_high")
-    ]
-    return Figure(value, *limits)
+    if any(row["ci_low"] is None for row in known):
+        return Figure(value, value, value)
+    return Figure(value, *(fmean(row[name] for row in known) for name in ("ci_low", "ci_high")))
 
 
 def _reason(rows: Iterable[Row]) -> str:
     return next(
         (f"{row['status']}: {row['reason']}" if row["reason"] else row["status"] for row in rows), "not measured"
     )
-
-
-def _family(name: str) -> str:
-    known = {spec.id: spec.family for spec in STRATEGIES.all()}
-    family = known.get(name.partition(":")[0], "")
-    return family if family in FAMILIES else "other"

@@ -13,7 +13,8 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from poolbench.suites import RankBoard
-from poolbench_driver.report.board import GAIN, SEPARATION, Board, Entrant
+from poolbench_driver.report.answer import GAIN, SEPARATION
+from poolbench_driver.report.board import Board, Entrant
 from poolbench_driver.report.views import View
 
 Row = dict[str, Any]
@@ -33,7 +34,7 @@ FAMILY_MARKS = {
     "window": ("^", "▲", _COLOURS[2]),
     "saliency": ("D", "◆", _COLOURS[3]),
     "linguistic": ("X", "✖", _COLOURS[4]),
-    "other": ("P", "✚", _COLOURS[5]),
+    "": ("P", "✚", _COLOURS[5]),  # not registered here
 }
 _STYLE: Any = {
     "svg.fonttype": "none", "font.size": 9, "text.color": _INK, "axes.labelcolor": _MUTED, "axes.edgecolor": _LINES,
@@ -55,7 +56,7 @@ def trade_off(board: Board) -> Markup | None:
     def draw(axes: Any) -> None:
         for each in points:
             x, y = each.figures[SEPARATION], each.figures[GAIN]
-            marker, _, colour = FAMILY_MARKS[each.family]
+            marker, _, colour = FAMILY_MARKS.get(each.family, FAMILY_MARKS[""])
             ends = {"xerr": [[x.value - x.low], [x.high - x.value]], "yerr": [[y.value - y.low], [y.high - y.value]]}
             axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
             axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)

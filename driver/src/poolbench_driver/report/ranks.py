@@ -85,7 +85,7 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         pairs=sorted(board.pairwise, key=lambda pair: (pair["p"] is None, pair["p"])),
         concept_families=_part_table(parts(_concept_family()), board),
         models=_part_table(parts(lambda row: row["model"]), board),
-        strategy_families=suites.family_ranks(board, _strategy_families(board.strategies)),
+        strategy_families=suites.family_ranks(board, strategy_families(board.strategies)),
         layers=_layers(parts),
         concepts=[{"concept": name, "tau": _known(tau)} for name, tau in suites.block_agreement(board).items()],
         resolution=_resolution(board),
@@ -151,7 +151,7 @@ def _standings(board: suites.RankBoard) -> list[Row]:
     ]
 
 
-def _strategy_families(names: Iterable[str]) -> dict[str, str]:
+def strategy_families(names: Iterable[str]) -> dict[str, str]:
     """Return the families of strategies, those with parameters included; of what is not registered, none."""
     registered = {spec.id: spec.family for spec in STRATEGIES.all()}
     return {name: family for name in names if (family := registered.get(name.partition(":")[0])) is not None}

@@ -9,7 +9,7 @@ from typing import Any
 
 from poolbench.contracts.results import results_digest
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.report.answer import answers, headline, problems
+from poolbench_driver.report.answer import answers, best_of, headline, problems
 from poolbench_driver.report.audit import AuditView, build_audit
 from poolbench_driver.report.board import Board, build_board
 from poolbench_driver.report.checks import concept_checks, coverage, null_reasons, sinks
@@ -64,16 +64,16 @@ def build_view(folder: RunFolder) -> View:
     first = rows[0]
     order = _order(rows)
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
-    ranks = build_ranks(rows)
+    best = best_of(rows)
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {first['dataset']}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
         facts=_facts(folder, first, results_digest(table)),
         leaderboard=_leaderboard(rows, order),
-        board=build_board(rows, order, ranks.boards),
-        headline=headline(rows),
-        answers=list(answers(rows)),
+        board=build_board(rows, order, best),
+        headline=headline(best),
+        answers=list(answers(best)),
         problems=list(problems(verdicts, rows)),
         audit=verdicts,
         columns=LEADERBOARD,
@@ -85,7 +85,7 @@ def build_view(folder: RunFolder) -> View:
         nulls=null_reasons(rows),
         failures=folder.read_table("failures").to_pylist(),
         curves=folder.read_table("curves").to_pylist(),
-        ranks=ranks,
+        ranks=build_ranks(rows),
         cosines=_cosines(folder, rows),
         d1=build_d1(rows, order),
         published=build_published(_optional(folder, "published"), rows, order),

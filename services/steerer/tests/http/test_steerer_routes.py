@@ -14,6 +14,7 @@ import torch
 from fastapi.testclient import TestClient
 from transformers import AutoModelForCausalLM
 
+from poolbench.config import resolve_model
 from poolbench.contracts.tables import directions_schema, table_from_rows
 from poolbench.contracts.wire import RUN_FILES, run_path
 from poolbench.corpora.openings import load_calibration
@@ -70,7 +71,15 @@ def test_a_concept_means_the_direction_of_the_latest_run(client, body, artifacts
     assert absent.status_code == 404 and "no run has a direction of contrast" in absent.json()["error"]["message"]
     row = {"direction_id": "C1", "vector": vector, "raw_norm": 1.0, "status": None}
     artifacts.write_table(key, table_from_rows([row], directions_schema(len(vector))))
-    of = {"model": model, "concept": "contrast", "strategy": "A1_mean", "layer": 2, "construction": "C1", "key": key}
+    of = {
+        "model": model,
+        "model_revision": resolve_model(model).revision,
+        "concept": "contrast",
+        "strategy": "A1_mean",
+        "layer": 2,
+        "construction": "C1",
+        "key": key,
+    }
     sink = pa.BufferOutputStream()
     pq.write_table(table_of([of | {"d1": 0.9, "gain": 0.3, "fluent_strength": 0.4}]), sink)
     artifacts.store.put(run_path("run-1", f"{RUN_FILES}{TABLE}.parquet"), sink.getvalue().to_pybytes())

@@ -140,13 +140,13 @@ def _limit(value: Any) -> int | None:
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the settings in a YAML file by name.
 
-    Raise ConfigError, which names the file as `what`: it is no YAML, not UTF-8, too large, or no mapping.
+    Raise ConfigError, which names the file as `what`: it is not YAML, not UTF-8, too large, or not a mapping.
     """
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(_MAX_YAML + 1)
         if len(text) > _MAX_YAML:
-            raise ConfigError(f"{what} {path}: more than {_MAX_YAML:,} characters are no settings")
+            raise ConfigError(f"{what} {path}: settings may have at most {_MAX_YAML:,} characters")
         values = yaml.safe_load(text) or {}
         _require_few_values(values)
     except RecursionError:

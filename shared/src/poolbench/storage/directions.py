@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from cachetools import LRUCache
 
 from poolbench.concepts import CONCEPTS
+from poolbench.config import ModelRef
 from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER
 from poolbench.errors import IntegrityError, NotFoundError, RestrictedError, UnknownNameError
 from poolbench.storage.artifacts import Artifacts
@@ -25,7 +26,7 @@ TABLE = "directions"
 _SHOWN = 8  # cells in a message
 SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("model", "concept", "strategy")),
+        *((name, pa.string()) for name in ("model", "model_revision", "concept", "strategy")),
         ("layer", pa.int32()),
         *((name, pa.string()) for name in ("construction", "key")),
         *((name, pa.float64()) for name in ("d1", "gain", "fluent_strength")),
@@ -42,11 +43,13 @@ class NamedDirection:
         key: Of the artifact that holds it.
         d1: AUROC of the strategy at this layer; None where the run has no value.
         gain: `d2.best_gain` of the direction; None where the run has no value.
-        fluent_strength: Highest strength at which the run's texts were fluent; None where it did not steer.
+        fluent_strength: Highest strength in residual norms at which the run's texts were fluent; None where it did
+            not steer, or not in this unit.
     """
 
     run: str
     model: str
+    model_revision: str
     concept: str
     strategy: str
     layer: int
@@ -59,6 +62,10 @@ class NamedDirection:
     def __str__(self) -> str:
         return f"{self.concept} by {self.strategy} at layer {self.layer}, of run {self.run}"
 
+    def fits(self, model: ModelRef) -> bool:
+        """Return whether it was made in this model, and with these weights where the revision is known beforehand."""
+        return self.model == model.id and model.revision in (None, self.model_revision)
+
     def facts(self) -> dict[str, Any]:
         """Return what identifies it to a reader."""
         names = ("run", "concept", "strategy", "layer", "construction", "fluent_strength")
@@ -66,12 +73,12 @@ class NamedDirection:
 
 
 class NamedDirections:
-    """The directions of an object store, with the last tables and vectors cached."""
+    """The directions of an object store, with the last tables and vectors cached; several threads may use it."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._tables: LRUCache[tuple[str, float], list[NamedDirection]] = LRUCache(32)
-        self._vectors: LRUCache[tuple[str, str], np.ndarray] = LRUCache(64)
+        self._read = lru_cache(32)(self._load)
+        self.vector = lru_cache(64)(self._vector)
 
     def all(self) -> Iterator[NamedDirection]:
         """Yield the directions of all runs: the latest run first, the best direction of each concept first."""
@@ -81,7 +88,12 @@ class NamedDirections:
             yield from self._read(info)
 
     def find(
-        self, model: str, concept: str, strategy: str | None = None, layer: int | None = None, run: str | None = None
+        self,
+        model: ModelRef,
+        concept: str,
+        strategy: str | None = None,
+        layer: int | None = None,
+        run: str | None = None,
     ) -> NamedDirection:
         """Return the best direction of the latest run of a model that has one of this name.
 
@@ -91,44 +103,38 @@ class NamedDirections:
         """
         if _is_sensitive(concept):
             raise RestrictedError(f"directions of {concept}, a sensitive concept, answer no ad-hoc request")
-        of_model = (one for one in self.all() if one.model == model and run in (None, one.run))
+        of_model = (one for one in self.all() if one.fits(model) and run in (None, one.run))
         seen = list[NamedDirection]()
         for one in of_model:  # older tables are not read where a later one has it
             if one.concept == concept and strategy in (None, one.strategy) and layer in (None, one.layer):
                 return one
             seen.append(one)
         parts = [f"by {strategy}" if strategy else "", "" if layer is None else f"at layer {layer}"]
-        wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model])
+        wanted = " ".join(["a direction of", concept, *filter(None, parts), "for model", model.id])
         raise NotFoundError(f"no run has {wanted}{f' ({run})' if run else ''}; {_instead(seen, concept)}")
 
-    def vector(self, named: NamedDirection) -> np.ndarray:
+    def _vector(self, named: NamedDirection) -> np.ndarray:
         """Return the unit vector, float32 [width].
 
         Raises:
             NotFoundError: The store has no such artifact, or the vector could not be computed.
         """
-        at = named.key, named.construction
-        if at not in self._vectors:
-            rows = self._artifacts.read_table(named.key).select(["direction_id", "vector"]).to_pylist()
-            vector = next((row["vector"] for row in rows if row["direction_id"] == named.construction), None)
-            if vector is None:
-                raise NotFoundError(f"{named} could not be computed; choose another strategy or layer")
-            self._vectors[at] = np.asarray(vector, np.float32)
-        return self._vectors[at]
+        rows = self._artifacts.read_table(named.key).select(["direction_id", "vector"]).to_pylist()
+        vector = next((row["vector"] for row in rows if row["direction_id"] == named.construction), None)
+        if vector is None:
+            raise NotFoundError(f"{named} could not be computed; choose another strategy or layer")
+        return np.asarray(vector, np.float32)
 
-    def _read(self, info: ObjectInfo) -> list[NamedDirection]:
-        at = info.path, info.modified_s
-        if at not in self._tables:
-            run = info.path.split("/")[1]
-            try:
-                rows = pq.read_table(pa.BufferReader(self._artifacts.store.get(info.path)), schema=SCHEMA).to_pylist()
-            except (pa.ArrowException, OSError, ValueError):
-                raise IntegrityError(
-                    f"{info.path} is damaged; the command of run {run} writes it again, and "
-                    f"`poolbench-driver forget {run}` removes it"
-                ) from None
-            self._tables[at] = [NamedDirection(run=run, **row) for row in rows]
-        return self._tables[at]
+    def _load(self, info: ObjectInfo) -> list[NamedDirection]:
+        run = info.path.split("/")[1]
+        try:
+            rows = pq.read_table(pa.BufferReader(self._artifacts.store.get(info.path)), schema=SCHEMA).to_pylist()
+        except (pa.ArrowException, OSError, ValueError):
+            raise IntegrityError(
+                f"{info.path} is damaged; the command of run {run} writes it again, and "
+                f"`poolbench-driver forget {run}` removes it"
+            ) from None
+        return [NamedDirection(run=run, **row) for row in rows]
 
 
 def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:

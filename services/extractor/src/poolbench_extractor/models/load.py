@@ -32,7 +32,7 @@ def load_decoder(ref: ModelRef, deployment: ExtractorSettings | None = None) -> 
         deployment: Device, and whether code of the model repository may run.
 
     Raises:
-        ModelError: If it is no decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
+        ModelError: If it is not a decoder, lacks a usable tokenizer, cannot be read, or is a local folder that
             changed since its revision was taken.
         GpuBusyError: If other services keep the memory of a shared GPU.
     """
@@ -101,7 +101,7 @@ class DecoderCache:
 
 
 def describe(ref: ModelRef) -> dict[str, Any]:
-    """Return revision, depth, width and window from the configuration; raise ModelError if it is no decoder."""
+    """Return revision, depth, width and window from the configuration; raise ModelError if it is not a decoder."""
     revision = None if ref.is_local else ref.revision
     config = _load_config(ref, {"revision": revision, "trust_remote_code": False})
     text = config.get_text_config(decoder=True)

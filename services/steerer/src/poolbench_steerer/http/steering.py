@@ -122,7 +122,7 @@ class Directions:
         if edit.concept is None:
             return edit
         known = self._known()
-        named = known.find(model.id, edit.concept, edit.strategy, edit.layer, edit.run)
+        named = known.find(model, edit.concept, edit.strategy, edit.layer, edit.run)
         return edit.with_direction(named, known.vector(named))
 
 
