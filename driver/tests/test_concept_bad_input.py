@@ -138,7 +138,7 @@ ALIASES = "a: &a [x, x, x]\n" + "".join(
         (b"id: caf\xe9\n", "utf-8"),
         (ALIASES.encode(), "aliases included"),
         (b"[" * 5000, "mine.yaml"),
-        (b"x" * 1_000_001, "more than 1,000,000 characters"),
+        (b"x" * 1_000_001, "at most 1,000,000 characters"),
         (b"id: mine\npositives: none.jsonl\nnegatives: n.jsonl\n", "none.jsonl: no such file"),
         (b"id: mine\npositives: .\n", "expected a file that ends in"),
     ],
@@ -156,7 +156,7 @@ def test_a_line_of_a_gibibyte_takes_little_memory(adding: Adding, name: str) -> 
     try:
         path = str(adding.folder / name)
         error = adding.add(name=path) if name.endswith("yaml") else adding.add(positives=name)
-        assert path in error and "more than 1,000,000 characters" in error
+        assert path in error and "at most 1,000,000 characters" in error
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()

@@ -17,7 +17,7 @@ from poolbench.library import Library
 from poolbench.storage import open_store
 from poolbench.suites.planted import TEXTS, planted_passages
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites import planted
+from poolbench_driver.suites import planted, suite_of
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def registry() -> Iterator[None]:
 
 
 def config(**fields: object) -> RunConfig:
-    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, {"planted": planted.SETTINGS})
+    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, lambda name: suite_of(name).settings)
 
 
 def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
     assert (found.model, found.metrics, len(found.concepts)) == ("planted", ("d1",), len(TEXTS))
     file = tmp_path / "run.yaml"
     file.write_text("suite: planted\nstrategies: [A1_mean]\n")
-    assert load_run_config(file, {"preset": "demo"}, {"planted": planted.SETTINGS}).strategies == ("A1_mean",)
+    assert load_run_config(file, {"preset": "demo"}, lambda name: suite_of(name).settings).strategies == ("A1_mean",)
 
 
 @pytest.mark.parametrize("fields", [{"model": "demo"}, {"concepts": ["hedging"]}, {"layers": [0]}])

@@ -102,14 +102,14 @@ def _checked(configs: list[RunConfig]) -> Session:
     for config in configs:
         select_strategies(config.strategies or None)
     from poolbench.concepts import CONCEPTS
-    from poolbench.config import resolve_model
+    from poolbench.config import MODEL_PRESETS, resolve_model
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import is_imported
     from poolbench_driver.suites import suite_of
 
     session = open_session()  # with it the concepts of users are known
     for config in configs:
-        if not is_imported(config.model):
+        if config.model not in MODEL_PRESETS and not is_imported(config.model):  # a preset may still have to be made
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
         if config.concepts != ("all",) and suite_of(config.suite).register is None:
             for name in config.concepts:

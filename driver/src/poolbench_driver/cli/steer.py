@@ -110,9 +110,9 @@ def _steer_by_name(
     from poolbench_driver.models import obtain
 
     session, model = open_session(), body["model"]
+    obtain(model)
     named = NamedDirections(session.artifacts).find(resolve_model(model), **names)
     _introduce(named, strengths)
-    obtain(model)
     found = {name: getattr(named, name) for name in names}
     bodies = [body | {"steering": found | {"strength": each, "positions": positions}} for each in strengths]
     if len(strengths) == 1 and not as_json:
