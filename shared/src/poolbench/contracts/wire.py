@@ -70,6 +70,7 @@ def scorers_path(concept: str = "") -> str:
 REQUEST_ID_HEADER = "X-Request-ID"
 
 HEALTH_PATH = "/health"
+DOCS_PATH = "/docs"
 #: Port on which each Ray node exports metrics for Prometheus.
 METRICS_PORT = 8080
 #: Last event of a stream of server-sent events.

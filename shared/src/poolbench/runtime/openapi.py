@@ -1,11 +1,14 @@
-"""Common parts of the services' OpenAPI documents: error bodies, their statuses, and their headers."""
+"""Common parts of the services' OpenAPI documents: error bodies, their statuses, their headers, and the page."""
 
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field
 
-from poolbench.contracts.wire import JSON_TYPE
+from poolbench.contracts.wire import DOCS_PATH, JSON_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
 """Responses by status, as FastAPI's routes take them."""
@@ -77,7 +80,26 @@ def example(value: Any) -> dict[str, Any]:
 
 
 class ServiceApi(FastAPI):
-    """A FastAPI application whose document names our error bodies only."""
+    """A FastAPI application whose document names our error bodies only, and whose page needs no internet.
+
+    FastAPI's own page loads Swagger UI from a content delivery network.
+    """
+
+    def __init__(self, title: str, version: str) -> None:
+        super().__init__(
+            title=title, version=version, docs_url=None, redoc_url=None, swagger_ui_oauth2_redirect_url=None
+        )
+        # Links relative to the page work under every prefix, behind every proxy.
+        folder, files = DOCS_PATH.removeprefix("/"), StaticFiles(packages=[("fastapi_offline", "static")])
+        page = get_swagger_ui_html(
+            openapi_url="openapi.json",
+            title=title,
+            swagger_js_url=f"{folder}/swagger-ui-bundle.js",
+            swagger_css_url=f"{folder}/swagger-ui.css",
+            swagger_favicon_url=f"{folder}/favicon.png",
+        )
+        self.add_api_route(DOCS_PATH, lambda: page, response_class=HTMLResponse, include_in_schema=False)
+        self.mount(DOCS_PATH, files)
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, without the validation error of FastAPI, which no service sends."""

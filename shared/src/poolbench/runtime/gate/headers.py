@@ -19,7 +19,7 @@ SERVE_HEADERS = {
 }
 REQUEST_ID = "x-request-id"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-_OPEN_PAGES = {"docs", "docs/oauth2-redirect", "openapi.json", "redoc"}
+_OPEN_PAGES = {"docs", "docs/swagger-ui-bundle.js", "docs/swagger-ui.css", "docs/favicon.png", "openapi.json"}
 _ROUTES_OF_SERVE = "/-/routes"
 _HEALTH_OF_SERVE = "/-/healthz"
 _UNAUTHORIZED = "missing or wrong token: send the header `Authorization: Bearer <token>`"
