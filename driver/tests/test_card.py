@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,8 +26,13 @@ def environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
     return {**environment, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
 
 
+CARD = ("run", "--preset", "card", "--model", "llama-3.1-8b")
+SMALL = ("run", "--preset", "card", "--model", "demo")
+
+
 def dry_run(driver: Driver, environment: dict[str, str], *arguments: str) -> dict[str, Any]:
-    done = driver(environment, "run", "--preset", "card", *arguments, "--dry-run", "--display", "json")
+    model = () if "--model" in arguments else ("--model", "demo")
+    done = driver(environment, "run", "--preset", "card", *model, *arguments, "--dry-run", "--display", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -58,7 +64,7 @@ def test_layers_that_are_given_win_and_other_models_have_the_default() -> None:
 
 
 def test_a_dry_run_shows_the_numbers_of_the_card(driver: Driver, environment: dict[str, str]) -> None:
-    done = driver(environment, "run", "--preset", "card", "--dry-run")
+    done = driver(environment, *SMALL, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "(38,760 steered, 10,200 along null directions, 10 unsteered)" in done.stdout
     assert "protocol published, budget card" in done.stdout and "19 strategies" in done.stdout
@@ -72,24 +78,37 @@ def test_a_dry_run_of_the_three_models_sums_them(driver: Driver, environment: di
     assert [run["layers"] for run in found["runs"]] == [list(model.layers) for model in MODELS]
     assert found["texts"]["steered"] == 3 * 38_760
     assert found["estimate"]["total"]["gpu_hours"]["expected"] > 0
-    missing = [each["what"] for each in found["missing"]]
-    assert any(what.startswith("google/gemma-2-9b (") for what in missing)
+    missing = " | ".join(each["what"] for each in found["missing"])
+    for model in ("meta-llama/Llama-3.1-8B", "google/gemma-2-9b", "mistralai/Mistral-7B-v0.3"):
+        assert f"weights of {model} in the Hugging Face cache" in missing
 
 
-def test_what_is_missing_is_said_before_the_start_with_its_flag(driver: Driver, environment: dict[str, str]) -> None:
+def test_the_models_of_the_card_are_named_where_none_is(driver: Driver, environment: dict[str, str]) -> None:
     done = driver(environment, "run", "--preset", "card")
     assert done.returncode == 2
-    assert "the run cannot start, 2 missing: no corpus in corpora/published" in done.stderr
-    assert "bert-base-uncased is not in the Hugging Face cache" in done.stderr
-    for flag in ("--corpus", "--scorers published", "--scorers minilm", "--model llama-3.1-8b"):
+    assert "llama-3.1-8b, gemma-2-9b, mistral-7b-v0.3: name one by --model" in done.stderr
+
+
+def test_what_is_missing_is_said_before_the_start_with_its_flag(
+    driver: Driver, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = driver(environment, *CARD)
+    assert done.returncode == 2
+    assert "the run cannot start, 4 missing: weights of meta-llama/Llama-3.1-8B in" in done.stderr
+    for what in ("corpus in corpora/published", "texts to train the scorers of all 17", "weights of bert-base-uncased"):
+        assert what in done.stderr
+    for flag in ("accept its licence", "--corpus", "--scorers published", "--scorers minilm", "--scorer-texts"):
         assert flag in done.stderr
-    assert "corpus import hf:nips234678/poolbench corpora/published" in done.stderr
+    assert "corpus import hf:nips234678/poolbench corpora/published --sensitive" in done.stderr
     other = driver(environment, "run", "--corpus", "hf:owner/data", "--metrics", "d1")
     assert other.returncode == 2 and "`poolbench-driver corpus import hf:owner/data corpora/NAME`" in other.stderr
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=2**30))
+    full = driver(environment, *CARD, "--metrics", "d1")
+    assert "GiB of disk at" in full.stderr and "set HF_HOME" in full.stderr
 
 
 def test_a_wrong_name_is_reported_before_what_is_missing(driver: Driver, environment: dict[str, str]) -> None:
-    done = driver(environment, "run", "--preset", "card", "--strategies", "A1_meen")
+    done = driver(environment, *CARD, "--strategies", "A1_meen")
     assert done.returncode == 2 and "did you mean A1_mean" in done.stderr and "missing" not in done.stderr
 
 
@@ -105,11 +124,13 @@ def corpus(folder: Path, *names: str) -> str:
 def test_concepts_that_the_corpus_lacks_are_named(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
     folder = corpus(tmp_path / "corpus", "hedging", "contrast")
     asked = ("--corpus", folder, "--concepts", "hedging,toxicity,contrast")
-    done = driver(environment, "run", "--preset", "card", "--scorers", "minilm", *asked)
+    done = driver(environment, *SMALL, "--scorers", "minilm", *asked)
     assert done.returncode == 2
-    assert f"no passages of toxicity in {folder}; use --concepts hedging,contrast" in done.stderr
-    note = f"note: no passages to train scorers of hedging, contrast in {folder}: their D2 and D3 will be null"
-    assert note in done.stderr and "--scorers published" in done.stderr
+    assert f"passages of toxicity in {folder}; use --concepts hedging,contrast" in done.stderr
+    lacking = f"texts to train the scorers of hedging, contrast on, in {folder}: without them D2 and D3 are null"
+    assert lacking in done.stderr and "--scorers published" in done.stderr
+    texts = driver(environment, *SMALL, "--scorers", "minilm", *asked, "--scorer-texts", "planted")
+    assert "1 missing: passages of toxicity" in texts.stderr
 
 
 @pytest.mark.parametrize(("scorers", "is_missing"), zip(SCORERS, (True, True, False), strict=True))
@@ -139,9 +160,9 @@ def test_kinds_of_scorers_are_checked(driver: Driver, environment: dict[str, str
 
 def test_d1_needs_no_scorers(driver: Driver, environment: dict[str, str]) -> None:
     found = dry_run(driver, environment, "--corpus", "planted", "--metrics", "d1")
-    assert [each["what"] for each in found["missing"]] == ["model demo is not a model of the card"]
+    assert found["missing"] == []
 
 
 def test_every_concept_is_asked_for_by_default() -> None:
-    config, _ = resolve_names(load_run_config(None, {"preset": "card"}))
+    config, _ = resolve_names(load_run_config(None, {"preset": "card", "model": "demo"}))
     assert list(config.concepts) == [concept.id for concept in CONCEPTS.all()]

@@ -98,6 +98,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     tables = [build_planted(name, seed=0, num_train=8, num_test=4, num_scorer=4) for name in names]
     manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
     write_corpus(pa.concat_tables(tables), tmp_path / "served", manifest, allow_sensitive=True)
+    (tmp_path / "served/restricted/toxicity").rename(tmp_path / "served/toxicity")  # as the card publishes it
     with Hub(tmp_path / "served") as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -120,12 +121,15 @@ def test_a_dataset_is_downloaded_and_imported_and_again_without_a_network(
 ) -> None:
     done = driver({**environment, **hub.environment}, "corpus", "import", f"hf:{NAME}", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
-    assert "left out, because they are sensitive: toxicity" in done.stdout
+    assert "left out, because they are sensitive (--sensitive takes them): toxicity" in done.stdout
     expected = read_concept(tmp_path / "served", "hedging")
     assert read_concept(tmp_path / "out", "hedging")["text"].equals(expected["text"])
     offline = {**environment, "HF_HUB_OFFLINE": "1"}
-    done = driver(offline, "corpus", "import", f"hf:{NAME}@main", str(tmp_path / "again"))
+    done = driver(offline, "corpus", "import", f"hf:{NAME}@main", str(tmp_path / "again"), "--sensitive")
     assert done.returncode == 0, done.stderr
+    assert (
+        read_concept(tmp_path / "again", "toxicity").num_rows == read_concept(tmp_path / "served", "toxicity").num_rows
+    )
     assert read_concept(tmp_path / "again", "hedging")["text"].equals(expected["text"])
 
 

@@ -19,6 +19,10 @@ from poolbench_driver.plan.scope import left_out
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 
 
+#: The published definitions, on what the corrected protocol reads.
+PUBLISHED = {"protocol": "published", "sinks": "exclude", "include_bos": False}
+
+
 def plan_of(model: ModelInfo = MODEL, **overrides: object) -> Plan:
     config = load_run_config(None, {"preset": "demo", **overrides})
     return make_plan(Scope(config, model, select_strategies()))
@@ -273,10 +277,10 @@ def test_a_sensitive_concept_in_the_run_restricts_what_is_learned_from_it() -> N
 
 def test_the_published_protocol_adds_cells_with_keys_of_their_own_and_shares_the_vectors() -> None:
     corrected = plan_of(metrics=["d1"])
-    published = plan_of(metrics=["d1"], protocol="published", sinks="exclude")
+    published = plan_of(metrics=["d1"], **PUBLISHED)
     assert _keys_of(corrected, "extractor.extract") == _keys_of(published, "extractor.extract")
     added = _keys_of(published, "prober.probe") - _keys_of(corrected, "prober.probe")
     assert _keys_of(corrected, "prober.probe") < _keys_of(published, "prober.probe")
     assert added == {key for cells in published.probes.concepts.values() for key in cells.published.values()}
-    seeded = plan_of(metrics=["d1"], protocol="published", sinks="exclude", seed=7)
+    seeded = plan_of(metrics=["d1"], **PUBLISHED, seed=7)
     assert added <= _keys_of(seeded, "prober.probe")

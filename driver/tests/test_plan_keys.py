@@ -29,6 +29,7 @@ PLANTED_CARD = {
 PUBLISHED = {
     **PLANTED_CARD,
     "protocol": "published",
+    "include_bos": False,
     "budget": {
         "alpha_unit": "absolute",
         "strengths": [0.25, 0.5, 1.0, 2.0, 3.0],

@@ -11,19 +11,24 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from poolbench.config import load_run_config
+from poolbench.config import SCORERS, load_run_config
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.suites.official import Check, Disagreement, Meaning, official_table
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
-from poolbench_driver.reproduction import RunRows, compare_cells, num_steered_texts, published_settings
+from poolbench_driver.reproduction import (
+    RunRows,
+    compare_cells,
+    num_steered_texts,
+    other_settings,
+    published_settings,
+)
 from poolbench_driver.reproduction.cells import ComparedCell
 from poolbench_driver.rundir import RunFolder
 
 TABLE = official_table()
 MODEL = TABLE.model("llama-3.1-8b")
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
 STEERED = {"alpha_unit": "absolute", "opening_set": "published-10", "direction": "C1"}
 
 
@@ -107,8 +112,7 @@ def test_a_run_without_published_figures_says_how_to_make_them() -> None:
 
 
 def test_rows_of_an_assembled_run_are_found(steered: Callable[..., Any]) -> None:
-    steering = {"alpha_unit": "absolute", "opening_set": "published-10"}
-    made = steered(strategies=("A1_mean",), protocol="published", metrics=["d2", "d3"], budget=steering)
+    made = steered(strategies=("A1_mean",), protocol="published", metrics=["d2", "d3"], steering={"positions": "all"})
     made.write(lambda key, opening, strength, scorer: 0.1 + strength * (0.8 if scorer == "contrast" else 0.2))
     tables = {name: table.to_pylist() for name, table in assemble(made.plan, made.artifacts, {}, "r").items()}
     run = RunRows(tables["results"], tables["published"])
@@ -170,19 +174,31 @@ def test_without_a_run_it_says_what_is_missing_and_starts_nothing(tmp_path: Path
     answer = reproduce("--model", "gemma-2-9b", "--output", str(tmp_path), "--settings", str(file), "--display", "json")
     found = json.loads(answer.output)
     assert answer.return_value == 1 and found["commands"][-1] == "poolbench-driver reproduce --model gemma-2-9b"
-    assert {"cluster", "weights of google/gemma-2-9b"} <= {need["what"] for need in found["needs"]}
+    whats = [need["what"] for need in found["needs"]]
+    assert "cluster" in whats and any(what.startswith("weights of google/gemma-2-9b") for what in whats)
     assert any("nothing was started" in note for note in found["notes"])
     config = load_run_config(file, {})
     assert (config.model, config.layers, config.steering_layer) == ("gemma-2-9b", (28,), 28)
-    assert (len(config.strategies or ()), len(config.concepts)) == (18, 15)
-    texts = num_steered_texts(config)
-    assert texts == 18 * 15 * 12 * 10 and any(f"{texts:,}" in note for note in found["notes"])
+    assert (len(config.strategies or ()), len(config.concepts)) == (18, 17)
+    assert num_steered_texts(config) == 18 * 17 * 12 * 10
+    assert "18 strategies, 17 concepts steers nothing" in " ".join(found["notes"])
+    assert any(note.startswith("left out, d2, d3: no texts to train the scorers") for note in found["notes"])
 
 
-def test_the_settings_steer_as_the_example_does(tmp_path: Path) -> None:
-    example = load_run_config(EXAMPLE, {})
+def test_the_settings_are_those_of_the_card_at_the_layer_of_the_table(tmp_path: Path) -> None:
+    card = load_run_config(None, {"preset": "card", "model": MODEL.preset})
     ours = load_run_config(None, published_settings(TABLE, MODEL, str(tmp_path)))
-    assert (ours.budget, ours.steering, ours.protocol) == (example.budget, example.steering, example.protocol)
+    assert (ours.budget, ours.steering, ours.protocol) == (card.budget, card.steering, card.protocol)
+    assert (ours.layers, other_settings(ours)) == ((MODEL.best_layer,), [])
+
+
+def test_what_a_run_does_otherwise_is_named() -> None:
+    given = {"preset": "demo", "protocol": "published", "model": "demo", "include_bos": False}
+    apart = {each.name: each.ours for each in other_settings(load_run_config(None, given))}
+    assert apart.keys() >= {"budget.num_train", "budget.max_tokens", "scorer_base", "include_bos", "corpus.source"}
+    assert not apart.keys() & {"budget.strengths", "budget.opening_set", "sinks"}
+    theirs = load_run_config(None, {"preset": "card", "model": MODEL.preset, **SCORERS["published"]})
+    assert other_settings(theirs) == []  # the reference's classifiers are the reference's
 
 
 def test_concepts_are_those_of_the_corpus(tmp_path: Path) -> None:

@@ -85,13 +85,17 @@ def test_a_dry_run_needs_nothing_and_says_what_a_run_needs(table: Path, monkeypa
     monkeypatch.setenv("POOLBENCH_STATE", str(table / "none"))
     monkeypatch.setenv("HF_HUB_CACHE", str(table / "none"))
     small = dry_run("--table", str(table), "--model", "demo", "--corpus", "planted", "--set", "limit=60")
-    assert [need["what"] for need in small["needs"]] == ["cluster", "GPU on this machine"]
+    assert [need["what"] for need in small["needs"]] == ["cluster"]
     again = f"poolbench-driver reproduce --table {table} --model demo --corpus planted --set limit=60"
     assert small["commands"] == [again]
     card = dry_run("--model", "llama-3.1-8b")
-    missing = {need["what"] for need in card["needs"] if not need["found"]}
-    assert missing >= {"cluster", "weights of meta-llama/Llama-3.1-8B", "weights of bert-base-uncased"}
-    assert any("18 strategies, 15 concepts steers 32,400 texts" in note for note in card["notes"])
+    missing = " | ".join(need["what"] for need in card["needs"] if not need["found"])
+    for what in ("cluster", "weights of meta-llama/Llama-3.1-8B", "corpus in corpora/published", "GPU on this machine"):
+        assert what in missing
+    assert "bert-base-uncased" not in missing and "18 strategies, 17 concepts steers nothing" in " ".join(card["notes"])
+    scored = dry_run("--model", "llama-3.1-8b", "--scorers", "published")
+    assert "18 strategies, 17 concepts steers 36,720 texts" in " ".join(scored["notes"])
+    assert "nips234678/poolbench-bert-scorers" in " | ".join(need["what"] for need in scored["needs"])
 
 
 def test_a_run_of_the_cells_says_what_is_missing_before_it_starts(
@@ -99,9 +103,10 @@ def test_a_run_of_the_cells_says_what_is_missing_before_it_starts(
 ) -> None:
     offline = {**environment, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
     asked = ("--model", "llama-3.1-8b", "--output", str(tmp_path / "runs"))
-    done = driver(offline, "reproduce", *asked, "--corpus", "planted")
-    assert done.returncode == 2 and not (tmp_path / "runs").exists()
-    assert "bert-base-uncased is not in the Hugging Face cache" in done.stderr and "--scorers minilm" in done.stderr
+    done = driver(offline, "reproduce", *asked, "--corpus", "planted", "--display", "json")
+    assert done.returncode == 1 and not (tmp_path / "runs").exists()
+    missing = [need for need in json.loads(done.stdout)["needs"] if need["stops"] and not need["found"]]
+    assert any("bert-base-uncased" in need["what"] and "--scorers minilm" in need["instead"] for need in missing)
     without = driver(offline, "reproduce", *asked, "--corpus", str(tmp_path / "none"))
     assert without.returncode == 1 and "nothing was started" in without.stdout
 

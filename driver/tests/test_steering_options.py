@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -123,9 +122,19 @@ def test_a_direction_that_could_not_be_computed_is_the_status_of_its_rows(steere
     assert "no direction C3" in rows_of(tables, metric="d2.scp")[0]["reason"]
 
 
+#: The published definitions, on texts of the corrected protocol.
+PUBLISHED = {
+    "protocol": "published",
+    "sinks": "exclude",
+    "include_bos": False,
+    "steering": {"positions": "generated"},
+    "budget": {"alpha_unit": "residual_norm", "opening_set": "neutral-54"},
+}
+
+
 def test_published_rows_have_a_table_of_their_own_and_change_no_other(steered: Any) -> None:
     corrected = steered().write(rising)
-    both = steered(protocol="published", sinks="exclude").write(rising)
+    both = steered(**PUBLISHED).write(rising)
     added = [task for name, task in both.plan.tasks.items() if name not in corrected.plan.tasks]
     assert {task.kind for task in added} == {"prober.probe"}  # from the same vectors and texts
     before, after = (assemble(made.plan, made.artifacts, {}, "run") for made in (corrected, both))
@@ -153,7 +162,7 @@ def test_published_rows_have_a_table_of_their_own_and_change_no_other(steered: A
 
 
 def test_published_rows_take_scorers_as_they_are(steered: Any) -> None:
-    made = steered(protocol="published").write(rising, gate=0.0)
+    made = steered(**PUBLISHED).write(rising, gate=0.0)
     tables = assemble(made.plan, made.artifacts, {}, "run")
     assert {row["status"] for row in rows_of(tables, metric="d3.ld")} == {"scorer_invalid"}
     published = tables["published"].to_pylist()
@@ -225,7 +234,8 @@ def test_the_card_and_full_budgets_generate_what_they_say(
     preset: str, steered_texts: int, nulls: int, unsteered: int
 ) -> None:
     everything = [concept.id for concept in CONCEPTS.all()]
-    config = load_run_config(None, {"preset": preset, "concepts": everything, "corpus": {"source": "planted"}})
+    settings = {"preset": preset, "model": "demo", "concepts": everything, "corpus": {"source": "planted"}}
+    config = load_run_config(None, settings)
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
     plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
     assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
@@ -240,13 +250,3 @@ def test_the_card_and_full_budgets_generate_what_they_say(
                 counted[name] += rows * len(task.params["strengths"]) * config.budget.num_openings
     assert (counted.pop("nulls"), counted.pop("unsteered"), counted.total()) == (nulls, unsteered, steered_texts)
     assert f"{steered_texts:,} steered, {nulls:,} along null directions" in str(generations(plan.scope))
-
-
-def test_the_example_of_the_published_steering_is_a_plan_of_the_card_s_size() -> None:
-    file = Path(__file__).parents[2] / "docs" / "examples" / "published-steering.yaml"
-    everything = [concept.id for concept in CONCEPTS.all()]
-    config = load_run_config(file, {"concepts": everything, "corpus": {"source": "planted"}})
-    model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
-    assert generations(plan.scope).steered == 38_760
-    assert {(p["alpha_unit"], p["positions"]) for p in params_of(plan)} == {("absolute", "all")}

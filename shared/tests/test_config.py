@@ -57,10 +57,10 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_preset(tmp_path: Path) -> None:
-    text = "preset: card\nseed: 3\nbudget: {num_openings: 12}\ncorpus: {source: real, seed: 9}"
+    text = "preset: full\nseed: 3\nbudget: {num_openings: 12}\ncorpus: {source: real, seed: 9}"
     config = _load(tmp_path, text, seed=4, corpus={"source": "planted"})
     assert config.seed == 4
-    assert config.budget.num_openings == 12 and config.budget.strengths == BUDGETS["card"].strengths
+    assert config.budget.num_openings == 12 and config.budget.strengths == BUDGETS["full"].strengths
     assert (config.corpus.source, config.corpus.seed) == ("planted", 9)
 
 
@@ -96,8 +96,8 @@ def _set(*texts: str, **overrides: Any) -> RunConfig:
 
 
 def test_single_settings_say_what_a_file_can_say(tmp_path: Path) -> None:
-    text = "preset: card\nlayers: [20, .5]\nbudget: {max_tokens: 100}\ndtype: null\nlimit: 100\nsaes: []"
-    named = ["layers=[20, .5]", "budget.max_tokens=100", "dtype=", "limit=100", "saes=[]", "preset=card"]
+    text = "preset: full\nlayers: [20, .5]\nbudget: {max_tokens: 100}\ndtype: null\nlimit: 100\nsaes: []"
+    named = ["layers=[20, .5]", "budget.max_tokens=100", "dtype=", "limit=100", "saes=[]", "preset=full"]
     assert _set(*named) == _load(tmp_path, text)
     sae = "saes=[{layer: 20, path: /models/sae=x, num_features: 5}]"  # only the first `=` divides
     assert _set(sae).saes[0].path == "/models/sae=x"
@@ -105,10 +105,10 @@ def test_single_settings_say_what_a_file_can_say(tmp_path: Path) -> None:
 
 def test_single_settings_win_over_flags_and_the_file(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("preset: full\nseed: 3\ncorpus: {source: real, seed: 9}")
-    named = read_assignments(["seed=5", "corpus.seed=1", "preset=card", "budget.num_openings=12"])
+    named = read_assignments(["seed=5", "corpus.seed=1", "preset=full", "budget.num_openings=12"])
     config = load_run_config(tmp_path / "run.yaml", {"seed": 4, "preset": "demo"}, assignments=named)
     assert (config.seed, config.corpus.source, config.corpus.seed) == (5, "real", 1)
-    assert (config.budget.name, config.budget.num_openings, config.budget.max_tokens) == ("card", 12, 200)
+    assert (config.budget.name, config.budget.num_openings, config.budget.max_tokens) == ("full", 12, 200)
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,25 @@ def test_the_small_preset_has_the_cards_strategies_without_a_backward_pass() -> 
     assert [spec.id for spec in card] == list(load_run_config(None, {"preset": "small"}).strategies or ())
 
 
-def test_the_published_protocol_includes_sinks_by_default() -> None:
+def test_what_is_done_with_sinks_is_recorded_where_it_is_not_the_default() -> None:
     assert RunConfig().sink_settings == {}
-    assert RunConfig(protocol="published").sink_settings == {"sinks": "include"}
-    assert RunConfig(protocol="published", sinks="exclude").sink_settings == {}
-    assert RunConfig(sink_ratio=5.0).sink_settings == {"sink_ratio": 5.0}
+    assert RunConfig(sinks="include", sink_ratio=5.0).sink_settings == {"sinks": "include", "sink_ratio": 5.0}
+
+
+@pytest.mark.parametrize(
+    "given", [{"preset": "card", "model": "demo"}, {"preset": "demo", "protocol": "published"}, {"budget": "full"}]
+)
+def test_the_published_protocol_reads_and_steers_as_the_reference_does(given: dict[str, Any]) -> None:
+    config = load_run_config(None, {"protocol": "published", **given})
+    assert (config.sinks, config.include_bos, config.steering.positions) == ("include", True, "all")
+    budget = config.budget
+    assert (budget.alpha_unit, budget.strengths[0], budget.strengths[-1]) == ("absolute", 0.25, 3.0)
+    assert (budget.opening_set, budget.num_openings) == ("published-10", 10)
+    assert load_run_config(None, {**given, "protocol": "corrected"}).budget.alpha_unit == "residual_norm"
+
+
+def test_settings_win_over_those_of_the_protocol() -> None:
+    settings = {"sinks": "exclude", "budget": {"num_openings": 3}, "steering": {"positions": "generated"}}
+    config = load_run_config(None, {"protocol": "published", **settings})
+    assert (config.sinks, config.budget.num_openings, config.steering.positions) == ("exclude", 3, "generated")
+    assert config.budget.alpha_unit == "absolute"

@@ -19,7 +19,7 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.imports.record import is_imported
 from poolbench_driver.job import Job, prepare
-from poolbench_driver.missing import Missing, lines, missing_of, require_all, with_stand_ins
+from poolbench_driver.needs import Need, lines, missing_of, require_all, with_stand_ins
 from poolbench_driver.plan.scope import resolve_names
 from poolbench_driver.report.markdown import ranks_markdown
 from poolbench_driver.report.ranks import PRIMARY, build_ranks, ranked_metrics
@@ -40,23 +40,23 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     needy = [config for config in configs if not _brings_all(config)]
     for config in needy:
         resolve_names(config)
-    found = [each for config in needy for each in missing_of(config, session)]
+    found = [each for config in needy for each in missing_of(config)]
     for line in lines([each for each in found if not each.stops]):
         _say(line)
     require_all(found)
     return [_named(partial(prepare, config, session), config, configs) for config in configs]
 
 
-def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Missing]]:
+def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Job], list[Need]]:
     """Plan the run of every model to count its work, also where something is missing, which is returned."""
-    jobs, found = [], list[Missing]()
+    jobs, found = [], list[Need]()
     for config in configs:
         if _brings_all(config):
             jobs.append(prepare(config, session))
             continue
         counted, model, absent = with_stand_ins(config, session)
         job = _named(partial(prepare, counted, session, model), config, configs)
-        found += [*missing_of(config, session), *absent]
+        found += [*missing_of(config), *absent]
         jobs.append(replace(job, config=job.config.model_copy(update={"corpus": config.corpus})))
     return jobs, found
 

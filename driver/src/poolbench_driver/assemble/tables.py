@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
 from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.plan import PoolBenchPlan, Scope
+from poolbench_driver.reproduction.settings import other_settings
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
 
@@ -108,11 +110,17 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
 
 
 def _published_rows(plan: PoolBenchPlan, source: RowSource) -> Iterable[Row]:
-    """Yield rows by the reference's definitions; they have a separate table, so that they are not ranked."""
+    """Yield rows by the reference's definitions; they have a separate table, so that they are not ranked.
+
+    `params.differs` has the settings in which the run is not the reference's.
+    """
     steering = SteeringRows(plan, plan.steering, source) if plan.steering else None
+    differs = {each.name: each.ours for each in other_settings(plan.scope.config)}
     for probes in plan.probes.concepts.values():
-        yield from published_d1_rows(probes, source)
-        yield from steering.published_rows(probes.concept) if steering else ()
+        rows = (published_d1_rows(probes, source), steering.published_rows(probes.concept) if steering else ())
+        for row in chain(*rows):
+            params = json.loads(_json(row.get("params")))
+            yield row | {"params": {**params, "differs": differs}} if differs else row
 
 
 def _common_columns(scope: Scope, run_id: str) -> Row:

@@ -18,7 +18,7 @@ from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
-from poolbench_driver.missing import Missing, lines
+from poolbench_driver.needs import Need, lines
 from poolbench_driver.plan.steering import Generations, generations
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, repli
 
 
 def show_dry_run(
-    jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], missing: Sequence[Missing], *, as_json: bool
+    jobs: Sequence[Job], cluster: Cluster, named: Sequence[Assignment], missing: Sequence[Need], *, as_json: bool
 ) -> int:
     """Print what the runs would do and cost together, as text or as one JSON object; return the exit code.
 

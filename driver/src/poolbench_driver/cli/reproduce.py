@@ -19,7 +19,8 @@ from poolbench_driver.cli.tables import Show, show_tables
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
     from poolbench.suites.official import OfficialModel, OfficialTable
-    from poolbench_driver.reproduction import ComparedCell, Need
+    from poolbench_driver.needs import Need
+    from poolbench_driver.reproduction import ComparedCell
     from poolbench_driver.rundir import RunFolder
 
 _CORPUS = "corpora/published"
@@ -58,7 +59,6 @@ def reproduce(
     Without a finished run of the model, the run of the table's cells is made first.
     """
     from poolbench.suites.official import official_table
-    from poolbench_driver.reproduction import needs_of
 
     show = show_tables(display)
     official = official_table(table)
@@ -73,10 +73,11 @@ def reproduce(
     folder, code = None if changed else _run_of(official, model, run, output), int(Exit.DONE)
     if folder is None:
         cells = _cells(table, model, corpus, scorers, sets)
-        needs = needs_of(cells.model, cells.config)
-        if dry_run or settings or any(need.stops and not need.found for need in needs):
-            _show_needs(cells, needs, settings, output, show, dry=dry_run)
+        if dry_run or settings or any(need.stops and not need.found for need in cells.needs):
+            _show_needs(cells, settings, output, show, dry=dry_run)
             return Exit.DONE if dry_run else Exit.FAILURES
+        for line in cells.left_out:
+            typer.echo(line, err=True)
         folder, code = _run_cells(cells.config, output, display)
     return max(code, _compare(official, folder, column or [], everything, show))
 
@@ -140,7 +141,6 @@ def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everyt
         cell_rows,
         compare_cells,
         other_settings,
-        published_settings,
         summary_rows,
     )
 
@@ -148,7 +148,7 @@ def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everyt
     model = table.model(config.model)
     run = RunRows(read_results(folder), _published(folder))
     cells = compare_cells(table, model, run, columns)
-    differs = other_settings(config, published_settings(table, model, _CORPUS))
+    differs = [str(each) for each in other_settings(config)]
     show(
         [("cells", cell_rows(cells, everything=everything)), ("by column", summary_rows(cells))],
         [f"{folder.id} against {table.source['title']}, {model.preset} at layer {model.best_layer}", *differs],
@@ -170,17 +170,20 @@ def _published(folder: RunFolder) -> list[dict[str, Any]] | None:
 
 @dataclass(frozen=True)
 class _Cells:
-    """The run that makes the cells of a model."""
+    """The run that makes the cells of a model, without those that would be null."""
 
     model: OfficialModel
     config: RunConfig
     options: list[str]  # of the command that makes it
+    needs: list[Need]
+    left_out: list[str]  # metrics that would be null, with the reason
 
 
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
     from poolbench.config import load_run_config, read_assignments
     from poolbench.suites.official import TABLES, official_table
     from poolbench_driver.cli.run import scorer_settings
+    from poolbench_driver.needs import needs_of
     from poolbench_driver.reproduction import published_settings
 
     official = official_table(table)
@@ -192,7 +195,14 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []
-    return _Cells(model, config, options + [part for each in sets or [] for part in ("--set", each)])
+    options += [part for each in sets or [] for part in ("--set", each)]
+    needs = list(needs_of(config))
+    nulls = [need for need in needs if need.nulls and not need.found]
+    left = [metric for metric in config.metrics if not any(metric in need.nulls for need in nulls)]
+    if nulls and left:
+        config = config.model_copy(update={"metrics": tuple(left)})
+        needs = list(needs_of(config))
+    return _Cells(model, config, options, needs, [f"left out, {', '.join(n.nulls)}: no {n}" for n in nulls])
 
 
 def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
@@ -211,9 +221,7 @@ def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[Ru
     return folder, code
 
 
-def _show_needs(
-    cells: _Cells, needs: Sequence[Need], settings: Path | None, output: Path, show: Show, *, dry: bool
-) -> None:
+def _show_needs(cells: _Cells, settings: Path | None, output: Path, show: Show, *, dry: bool) -> None:
     """Say what the run that repeats the table needs and which command makes it; nothing is started."""
     from poolbench_driver.reproduction import num_steered_texts
 
@@ -224,9 +232,9 @@ def _show_needs(
     found = "dry run" if dry else f"no finished run of {model} in {output}"
     amount = f"steers {texts:,} texts along strategies, and more along null directions" if texts else "steers nothing"
     size = f"{len(cells.config.strategies or ())} strategies, {len(cells.config.concepts)} concepts"
-    lines = [f"{found}: nothing to compare, and nothing was started", f"the run of {size} {amount}"]
-    rows = [{"needed": n.what, "found": "yes" if n.found else "no", "note": n.how} for n in needs]
-    content = {"needs": [asdict(n) for n in needs], "commands": commands}
+    lines = [f"{found}: nothing to compare, and nothing was started", f"the run of {size} {amount}", *cells.left_out]
+    rows = [{"needed": n.what, "found": "yes" if n.found else "no", "else": n.instead} for n in cells.needs]
+    content = {"needs": [asdict(n) for n in cells.needs], "commands": commands}
     show([("what the run needs", rows)], [*lines, *(f"then: {command}" for command in commands)], content)
 
 

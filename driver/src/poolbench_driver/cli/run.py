@@ -37,6 +37,9 @@ def run(
     metrics: Annotated[str | None, typer.Option(help="Comma-separated: d1,d2,d3.")] = None,
     corpus: Annotated[str | None, typer.Option(help="planted, real, or a folder of JSONL files.")] = None,
     scorers: Annotated[str | None, typer.Option(help="bert (fine-tuned in full), published, or minilm.")] = None,
+    scorer_texts: Annotated[
+        str | None, typer.Option(help="Texts to train scorers on, where the corpus has none: folder, real or planted.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many passages per concept (train and test).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of folds, nulls, scorers and sampling.")] = None,
     activations: Annotated[str | None, typer.Option(help="Measure imported activations of this name.")] = None,
@@ -59,7 +62,8 @@ def run(
     flags: dict[str, Any] = {"protocol": protocol, "seed": seed, "limit": limit, "preset": preset}
     flags["suite"] = suite
     flags |= {"concepts": _names(concepts), "strategies": _names(strategies), "metrics": _names(metrics)}
-    flags |= {"layers": _layers(layers), "corpus": {"source": corpus} if corpus else None}
+    passages = {"source": corpus or None, "scorer_texts": scorer_texts}
+    flags |= {"layers": _layers(layers), "corpus": {name: each for name, each in passages.items() if each} or None}
     flags |= {"keep_activations": keep_activations or None, **scorer_settings(scorers)}
     configs, named = _configs(config, flags, _models(model), sets or [], activations)
     if dry_run:

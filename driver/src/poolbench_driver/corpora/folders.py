@@ -10,19 +10,26 @@ import typer
 
 from poolbench.concepts import CONCEPTS, exportable, require_exportable
 from poolbench.corpora.groups import has_inferred_documents
-from poolbench.corpora.io import CorpusManifest, joined_manifest, read_concept, write_corpus
+from poolbench.corpora.io import CorpusManifest, concept_folder, joined_manifest, read_concept, write_corpus
 from poolbench.corpora.own import OwnTexts, build_own, revision_of
-from poolbench.errors import CorpusError
+from poolbench.errors import CorpusError, RestrictedError
+from poolbench.settings.cluster import PlaceSettings
+from poolbench.storage.guarded import NO_ACCESS
 from poolbench_driver.corpora.building import window_of
 from poolbench_driver.corpora.sources import folder_digest
 
 
-def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: str) -> None:
-    """Read the published layout and write it with documents and manifest.
+def import_folder(
+    folder: Path, output: Path, concepts: str | None, tokenizer: str, *, allow_sensitive: bool = False
+) -> None:
+    """Read the published layout and write it with documents and manifest, sensitive concepts below `restricted/`.
 
-    Sensitive concepts are left out where none are named, and refused where they are.
+    Without `allow_sensitive` they are left out where none are named, and refused where they are.
     """
-    tables = [read_concept(folder, name) for name in importable_concepts(folder, concepts)]
+    names = concepts_in(folder, concepts) if allow_sensitive else importable_concepts(folder, concepts)
+    if allow_sensitive and PlaceSettings.load().restricted_store == NO_ACCESS:
+        raise RestrictedError(f"sensitive concepts: POOLBENCH_RESTRICTED_STORE={NO_ACCESS} denies access to them here")
+    tables = [read_concept(folder, name) for name in names]
     passages = pa.concat_tables(tables)
     manifest = CorpusManifest(
         revision=folder_digest(folder),
@@ -32,7 +39,8 @@ def import_folder(folder: Path, output: Path, concepts: str | None, tokenizer: s
         inferred_documents=has_inferred_documents(passages),
         recipe="poolbench-driver corpus import",
     )
-    write_corpus(passages, output, joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest))
+    joined = joined_manifest(output, pc.unique(passages["concept"]).to_pylist(), manifest)
+    write_corpus(passages, output, joined, allow_sensitive=allow_sensitive)
     typer.echo(f"{passages.num_rows} passages of {len(tables)} concepts written to {output}")
 
 
@@ -47,7 +55,7 @@ def importable_concepts(folder: Path, text: str | None) -> list[str]:
     if text is None:
         kept = exportable(names)
         if withheld := [name for name in names if name not in kept]:
-            typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+            typer.echo(f"left out, because they are sensitive (--sensitive takes them): {', '.join(withheld)}")
         names = kept
     require_exportable(names)
     if not names:
@@ -89,7 +97,7 @@ def concepts_in(folder: Path, text: str | None) -> list[str]:
     if text is not None:
         return [CONCEPTS.get(name).id for name in _split(text)]
     known = [concept.id for concept in CONCEPTS.all()]
-    names = [name for name in known if (folder / name).is_dir()]
+    names = [name for name in known if concept_folder(folder, name).is_dir()]
     if not names:
         raise CorpusError(f"corpus {folder}: no folder named after a concept ({', '.join(known)})")
     return names

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.config import RunConfig
+from poolbench.config import CorpusConfig, RunConfig
 from poolbench.corpora.groups import INFERENCE_VERSION
-from poolbench.corpora.io import read_concept
+from poolbench.corpora.io import concept_folder, read_concept
 from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
 from poolbench.corpora.partition import PARTITION_VERSION
 from poolbench.corpora.planted import PLANTED_REVISION, build_planted
@@ -30,6 +30,8 @@ _PLANTED = re.compile(rb'"source":\s*"planted-')
 _DOCUMENT = re.compile(rb'"doc_id":\s*"')
 #: The source of passages that a concept brings.
 OWN = "own"
+#: Sources of passages that are no folder.
+NO_FOLDER = ("planted", "real")
 
 
 def concept_identity(config: RunConfig, concept: Concept) -> dict[str, Any]:
@@ -109,7 +111,8 @@ def absent_concepts(config: RunConfig, names: Sequence[str], *, beside_own: bool
     if source == "planted":
         return {}
     if source != "real":
-        return {name: f"{source} has no corpus of {name}" for name in concepts if not (Path(source) / name).is_dir()}
+        folder = Path(source)
+        return {n: f"{source} has no corpus of {n}" for n in concepts if not concept_folder(folder, n).is_dir()}
     absent = {}
     for name in concepts:
         try:
@@ -193,17 +196,37 @@ class LocalStep:
 
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     """Return the passages of one concept and split."""
-    sizes = split_sizes(config)
+    sizes, source = split_sizes(config), config
+    if split == "scorer" and (other := other_scorer_texts(config, concept)):
+        source = config.model_copy(update={"corpus": CorpusConfig(source=other)})
     params = PassagesParams.model_validate(
-        {"concept": concept.id, "split": split, **sizes, **concept_identity(config, concept)}
+        {"concept": concept.id, "split": split, **sizes, **concept_identity(source, concept)}
     )
     key = PASSAGES.key(TABLE(), params, {}, restricted=concept.sensitive)
 
     def build() -> pa.Table:
-        table = concept_table(config, concept.id)
+        table = concept_table(source, concept.id)
+        if source is not config:
+            _require_disjoint(table, concept_table(config, concept.id), concept.id)
         return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
     return LocalStep(key, f"passages {concept.id}/{split}", build, sizes[f"num_{split}"])
+
+
+def other_scorer_texts(config: RunConfig, concept: Concept) -> str | None:
+    """Return the source of a concept's scorer texts if it is not its corpus, whose folder then has none."""
+    corpus = config.corpus
+    if corpus.source in NO_FOLDER or concept.corpus:
+        return None
+    has_own = (concept_folder(Path(corpus.source), concept.id) / "scorer_pos.jsonl").is_file()
+    return None if has_own else corpus.scorer_texts
+
+
+def _require_disjoint(scorer_texts: pa.Table, passages: pa.Table, concept: str) -> None:
+    """Raise CorpusError if a text that would train a scorer is also measured."""
+    texts = scorer_texts.filter(pc.equal(scorer_texts["split"], "scorer"))["text"]
+    if shared := pc.sum(pc.is_in(texts, value_set=passages["text"])).as_py():
+        raise CorpusError(f"{shared} scorer texts of {concept} are passages of its corpus too; name another source")
 
 
 def at_most(passages: pa.Table, size: int) -> pa.Table:

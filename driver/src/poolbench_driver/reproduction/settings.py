@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from poolbench.concepts import CONCEPTS
-from poolbench.config import RunConfig, load_run_config
+from poolbench.config import SCORERS, RunConfig, StrictModel, load_run_config
+from poolbench.corpora.io import concept_folder
 from poolbench.suites.official import OfficialModel, OfficialTable
-
-#: The steering of the source: coefficients of the unit vector, ten openings, the whole prompt.
-_STEERING: dict[str, Any] = {
-    "budget": {
-        "alpha_unit": "absolute",
-        "strengths": [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0],
-        "null_strengths": [0.5, 1.0, 2.0],
-        "reference_strength": 1.0,
-        "opening_set": "published-10",
-    },
-    "steering": {"positions": "all"},
-}
+from poolbench_driver.corpora.sources import NO_FOLDER
 
 
 def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) -> dict[str, Any]:
     """Return the settings of a run that measures the cells of a model's table.
 
     Args:
-        corpus: Folder with the published corpus, or another source of passages. If it is no folder, or none yet, the
-            concepts are those that are published, i.e. all but the sensitive ones.
+        corpus: Folder with the published corpus, or another source of passages. If it is not a folder, or not yet, all
+            concepts of the table are asked for.
     """
     metrics = {metric.partition(".")[0] for column in table.columns for metric in column.ours.values()}
-    there = [name for name in table.concepts if (Path(corpus) / name).is_dir()]
+    there = [name for name in table.concepts if concept_folder(Path(corpus), name).is_dir()]
     return {
         "preset": "card",
-        "protocol": "published",
         "model": model.preset,
         "metrics": sorted(metrics),
-        "concepts": there or [name for name in table.concepts if not CONCEPTS.get(name).sensitive],
+        "concepts": there or list(table.concepts),
         "strategies": [strategy.ours for strategy in table.strategies if strategy.ours],
         "layers": [model.best_layer],
         "steering_layer": model.best_layer,
-        "include_bos": True,
-        "scorer_base": "bert-base-uncased",
-        "scorer_mode": "full",
         "corpus": {"source": corpus},
-        **_STEERING,
     }
 
 
@@ -56,7 +41,7 @@ def num_steered_texts(config: RunConfig) -> int:
     return len(config.concepts) * len(strategies) * len(config.budget.strengths) * config.budget.num_openings
 
 
-#: Settings that change a figure of the table.
+#: Settings that change a published figure.
 _COMPARED = (
     "budget.num_train", "budget.num_test", "budget.strengths", "budget.alpha_unit", "budget.reference_strength",
     "budget.num_openings", "budget.opening_set", "budget.max_tokens", "steering_layer", "steering", "scorer_base",
@@ -64,22 +49,38 @@ _COMPARED = (
 )  # fmt: skip
 
 
-def other_settings(config: RunConfig, wanted: dict[str, Any]) -> list[str]:
-    """Return what a run does otherwise than the published one, one line per setting."""
-    expected = load_run_config(None, wanted)
-    lines = []
-    for name in _COMPARED:
-        ours, theirs = _value(config, name), _value(expected, name)
-        if name == "corpus.source" and ours not in ("planted", "real"):
-            continue  # a folder: it may be the published corpus
-        if ours != theirs:
-            shown = "the published corpus" if name == "corpus.source" else theirs
-            lines.append(f"{name} is {ours}; the published run has {shown}")
-    return lines
+@dataclass(frozen=True)
+class OtherSetting:
+    """A setting in which a run differs from the reference's."""
+
+    name: str
+    ours: Any
+    theirs: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.ours}; the published run has {self.theirs}"
+
+
+def other_settings(config: RunConfig) -> list[OtherSetting]:
+    """Return the settings in which a run differs from the reference's run of the same model."""
+    expected = load_run_config(None, {"preset": "card", "model": config.model})
+    apart = [OtherSetting(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
+    return [_shown(each) for each in apart if each.ours != each.theirs and not _may_be_theirs(config, each.name)]
+
+
+def _may_be_theirs(config: RunConfig, name: str) -> bool:
+    """Return whether a setting that is another one may name the same: a copy of the corpus, or their classifiers."""
+    if name == "corpus.source":
+        return config.corpus.source not in NO_FOLDER
+    return name in SCORERS["published"] and config.scorer_mode == "import"
+
+
+def _shown(setting: OtherSetting) -> OtherSetting:
+    return replace(setting, theirs="the published corpus") if setting.name == "corpus.source" else setting
 
 
 def _value(config: RunConfig, name: str) -> Any:
     found: Any = config
     for part in name.split("."):
         found = getattr(found, part)
-    return found
+    return found.model_dump(mode="json") if isinstance(found, StrictModel) else found

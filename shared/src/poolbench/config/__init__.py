@@ -6,6 +6,7 @@ from poolbench.config.budgets import BUDGETS
 from poolbench.config.concept import ConceptSettings
 from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config, read_yaml
 from poolbench.config.models import (
+    CARD_MODELS,
     CONVERSION_FILE,
     MODEL_PRESETS,
     ModelRef,
@@ -24,6 +25,7 @@ from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
 
 __all__ = [
     "BUDGETS",
+    "CARD_MODELS",
     "CONVERSION_FILE",
     "MODEL_PRESETS",
     "PUBLISHED_CORPUS",

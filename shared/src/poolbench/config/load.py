@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from poolbench.config.assignments import BESIDE_FIELDS, Assignment
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS, limited
-from poolbench.config.models import MODEL_PRESETS
+from poolbench.config.models import CARD_MODELS, MODEL_PRESETS
 from poolbench.config.run import CorpusConfig, RunConfig, SteeringConfig
 from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
 
@@ -51,6 +51,23 @@ FORWARD_STRATEGIES = (
     "W3_middle_k", "W4_hierarchical", "S1_attention", "L1_pos_filtered", "L2_dependency_rel", "L3_entity", "L4_clause",
     "L5_keyword", "L6_sentence",
 )  # fmt: skip
+
+
+#: How the reference reads and steers, for protocol `published`: coefficients of the unit vector, ten openings, every
+#: position of the prompt; BOS and attention sinks count as tokens.
+PUBLISHED: dict[str, Any] = {
+    "include_bos": True,
+    "sinks": "include",
+    "budget": {
+        "alpha_unit": "absolute",
+        "strengths": [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0],
+        "null_strengths": [0.5, 1.0, 2.0],
+        "reference_strength": 1.0,
+        "opening_set": "published-10",
+        "num_openings": 10,
+    },
+    "steering": {"positions": "all"},
+}
 
 
 def preset(name: str) -> dict[str, Any]:
@@ -115,12 +132,18 @@ def load_run_config(
     merged: dict[str, Any] = preset(name) if name else {}
     suite = next((found for layer in reversed(layers) if (found := layer.get("suite"))), None)
     merged |= suites(str(suite)) if suites and suite else {}
-    for layer in layers:
+    protocol = next((found for layer in reversed(layers) if (found := layer.get("protocol"))), merged.get("protocol"))
+    reading = PUBLISHED if protocol == "published" else {}
+    for layer in [reading, *layers]:
         for field, value in layer.items():
             merged[field] = _overlay(field, merged.get(field), value)
+            if field == "budget" and isinstance(value, str):  # it names amounts, not how to steer
+                merged[field] |= reading.get(field, {})
     merged.pop("preset", None)
     if name == "card":
-        merged = {**_card_layers(merged.get("model")), **merged}
+        if "model" not in merged:
+            raise ConfigError(f"the card measures {', '.join(CARD_MODELS)}: name one by --model, or all with commas")
+        merged = {**_card_layers(merged["model"]), **merged}
     limit = _limit(merged.pop("limit", None))
     try:
         config = RunConfig.model_validate(merged)

@@ -71,6 +71,10 @@ MODEL_PRESETS: dict[str, ModelRef] = {
 }  # fmt: skip
 
 
+#: Models that the reference measured.
+CARD_MODELS = tuple(ref.id for ref in MODEL_PRESETS.values() if ref.card_layers)
+
+
 def assets_folder() -> Path:
     """Return the folder of shipped assets: POOLBENCH_ASSETS, or `assets/` of the checkout of this package."""
     folder = FolderSettings.load().assets or Path(__file__).resolve().parents[4] / "assets"

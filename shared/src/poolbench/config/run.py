@@ -16,6 +16,7 @@ class CorpusConfig(StrictModel):
     """Where passages come from: `planted` (the grammar), `real` (archives) or a folder of JSONL files."""
 
     source: str = "planted"
+    scorer_texts: str | None = None  # source of texts that train scorers, where a folder has none of a concept
     window: tuple[int, int] | None = None  # tokens; None is the source's default
     seed: int = 0
 
@@ -62,7 +63,7 @@ class RunConfig(StrictModel):
         suite: `planted` measures texts and a model where the definitions say which strategies read a signal, and fails
             if one does not; it names its own model, concepts and layers.
         protocol: `published` also makes rows by the reference's own definitions, beside the corrected ones, in a table
-            of their own that is never ranked.
+            of their own that is never ranked. `load_run_config` then begins with the reference's way to read and steer.
         concepts: Concept ids; neighbours need only their scorer, which the plan adds.
         strategies: Strategy ids, or `card` and `extended` for what these boards run by default; None takes the card.
             Strategies that run on request only must be named.
@@ -83,8 +84,7 @@ class RunConfig(StrictModel):
             above.
         include_bos: Whether a BOS counts as a real token.
         add_bos: Whether every text begins with the BOS that the tokenizer defines and does not add.
-        sinks: `exclude` leaves attention sinks out of every strategy but those that name a position; the default of the
-            published protocol is `include`.
+        sinks: `exclude` leaves attention sinks out of every strategy but those that name a position.
         sink_ratio: A token is a sink if its norm exceeds this many times the median of its passage.
     """
 
@@ -118,13 +118,6 @@ class RunConfig(StrictModel):
     keep_activations: bool = False
     seed: Seed = 0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _sinks_follow_the_protocol(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("protocol") == "published":
-            return {"sinks": "include", **given}
-        return given
-
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
         """Refuse a repeated seed: it would count its folds twice in the spread."""
@@ -151,5 +144,8 @@ class RunConfig(StrictModel):
 
     def config_hash(self) -> str:
         """Return the hash of the whole configuration."""
-        unset = {"scorer_layers"} if self.scorer_layers is None else set[str]()  # a later field: old hashes stay
-        return digest(self.model_dump(mode="json", exclude=unset), 16)
+        settings = self.model_dump(mode="json")
+        for section, name in ((settings, "scorer_layers"), (settings["corpus"], "scorer_texts")):
+            if section[name] is None:  # a later field: old hashes stay
+                del section[name]
+        return digest(settings, 16)

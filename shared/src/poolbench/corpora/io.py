@@ -1,5 +1,7 @@
 """Read and write the published corpus layout, `{concept}/{split}_{class}.jsonl`, as PASSAGES tables.
 
+We write sensitive concepts to `restricted/{concept}/`, which only the owner of the folder can enter.
+
 One record per line: `id, text, label, domain, token_count, matched_pair_id, split`, and as our extension
 `doc_id, source, licence, revision, signal`. A published corpus lacks the extension: its documents are then
 inferred by `poolbench.corpora.groups`.
@@ -56,7 +58,7 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
         CorpusError: The other concepts of the folder were measured with another tokenizer.
     """
     before = read_manifest(folder)
-    others = {concept.id for concept in CONCEPTS.all() if (folder / concept.id).is_dir()} - set(concepts)
+    others = {each.id for each in CONCEPTS.all() if concept_folder(folder, each.id).is_dir()} - set(concepts)
     if before is None or not others:
         return manifest
     if before.tokenizer != manifest.tokenizer:
@@ -78,6 +80,15 @@ def joined_manifest(folder: Path, concepts: Iterable[str], manifest: CorpusManif
 def _both(first: str, second: str, sign: str) -> str:
     """Return two lists as one, each part once."""
     return sign.join(dict.fromkeys([*first.split(sign), *second.split(sign)]))
+
+
+RESTRICTED_FOLDER = "restricted"
+
+
+def concept_folder(folder: Path, concept: str) -> Path:
+    """Return where a corpus folder has a concept: below `restricted/` if it is there, else beside the manifest."""
+    restricted = folder / RESTRICTED_FOLDER / concept
+    return restricted if restricted.is_dir() else folder / concept
 
 
 CORPUS_SPLITS = ("train", "test", "scorer")
@@ -114,19 +125,23 @@ class Record(BaseModel):
 def write_corpus(passages: pa.Table, folder: Path, manifest: CorpusManifest, *, allow_sensitive: bool = False) -> None:
     """Write PASSAGES of any number of concepts, one folder each, and the manifest; existing files are replaced.
 
-    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive` says that the folder is a restricted
-    place.
+    Raise RestrictedError if a concept is sensitive, unless `allow_sensitive`: it then lies below `restricted/`.
     """
     concepts = pc.unique(passages["concept"]).to_pylist()
+    sensitive = {concept.id for concept in CONCEPTS.all() if concept.sensitive}.intersection(concepts)
     if not allow_sensitive:
-        known = {concept.id for concept in CONCEPTS.all()}
-        require_exportable(known.intersection(concepts))
+        require_exportable(sensitive)
+    restricted = folder / RESTRICTED_FOLDER
+    if sensitive:
+        restricted.mkdir(parents=True, exist_ok=True)
+        restricted.chmod(0o700)
     for concept in concepts:
-        (folder / concept).mkdir(parents=True, exist_ok=True)
+        place = (restricted if concept in sensitive else folder) / concept
+        place.mkdir(parents=True, exist_ok=True)
         for split in CORPUS_SPLITS:
             for name, label in CLASSES.items():
                 rows = _select(passages, concept, split, label).to_pylist()
-                path = folder / concept / f"{split}_{name}.jsonl"
+                path = place / f"{split}_{name}.jsonl"
                 if rows:
                     lines = (_to_line(row, manifest.revision) for row in rows)
                     write_at_once(path, "".join(lines))
@@ -149,16 +164,17 @@ def write_at_once(path: Path, content: str) -> None:
 
 def read_concept(folder: Path, concept: str) -> pa.Table:
     """Return the passages of one concept of a corpus folder. Raise CorpusError with file, line and field."""
-    if not (folder / concept).is_dir():
+    place = concept_folder(folder, concept)
+    if not place.is_dir():
         known = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         raise CorpusError(f"{folder} has no corpus of {concept!r}; it has: {', '.join(known) or 'none'}")
     rows: list[dict[str, Any]] = []
     for split in CORPUS_SPLITS:
         for name, label in CLASSES.items():
-            path = folder / concept / f"{split}_{name}.jsonl"
+            path = place / f"{split}_{name}.jsonl"
             if path.exists() or split in _REQUIRED_SPLITS:
                 rows += _read_file(path, concept, split, label)
-    _refuse_repeated_ids(rows, folder / concept)
+    _refuse_repeated_ids(rows, place)
     return infer_documents(pa.Table.from_pylist(rows, schema=PASSAGES))
 
 

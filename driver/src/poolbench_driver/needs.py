@@ -1,0 +1,219 @@
+"""What a run needs, which of it this machine has, and the flag that replaces it. Nothing is replaced by itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import (
+    CARD_MODELS,
+    MODEL_PRESETS,
+    PUBLISHED_CORPUS,
+    CorpusConfig,
+    ModelRef,
+    RunConfig,
+    local_folder,
+)
+from poolbench.corpora.io import concept_folder
+from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.runtime.settings import ClusterSettings
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.corpora.hub import PREFIX
+from poolbench_driver.corpora.sources import NO_FOLDER
+from poolbench_driver.estimate.flops import decoder_parameters
+from poolbench_driver.models import ModelInfo, describe_model
+
+#: The driver of NVIDIA makes this file.
+GPU_DEVICE = Path("/dev/nvidiactl")
+#: Makes the published corpus.
+IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS} --sensitive"
+#: `decoder_parameters` leaves out embeddings, and current models have more than it says.
+_MORE_WEIGHTS = 1.25
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a run needs.
+
+    Attributes:
+        what: The thing, as one says it of what is not there.
+        found: Whether it is there.
+        instead: How to get it, and the flag that replaces it.
+        stops: Whether the run cannot start without it.
+        nulls: Metrics that are null without it.
+    """
+
+    what: str
+    found: bool
+    instead: str
+    stops: bool = True
+    nulls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.instead}"
+
+
+def needs_of(config: RunConfig) -> Iterator[Need]:
+    """Yield what a run needs, as far as it can be known before it starts, in the order in which it would fail."""
+    cluster = _cluster()
+    local = cluster is not None and urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
+    yield Need("cluster", cluster is not None, "make cluster-up, with PROFILE=gpu for GPUs")
+    here = local or cluster is None
+    # A local cluster starts without the hub. What is not in the cache is downloaded then, and may be gated.
+    offline = here and os.environ.get("HF_HUB_OFFLINE") != "0"
+    yield from _weights(config, here=here, offline=offline)
+    yield from _passages(config)
+    if _steers(config):
+        yield from _scorers(config, offline=offline)
+    yield from _device(config, here=here)
+
+
+def missing_of(config: RunConfig) -> list[Need]:
+    """Return what a run lacks."""
+    return [need for need in needs_of(config) if not need.found]
+
+
+def require_all(found: Iterable[Need]) -> None:
+    """Raise ConfigError that names everything without which a run cannot start."""
+    if stopping := list(dict.fromkeys(str(each) for each in found if each.stops)):
+        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
+
+
+def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+    """Return settings and model that a dry run can count with, and what they stand in for.
+
+    Planted passages stand in for the published corpus, which are as many; and the known shape for a model of the card.
+    """
+    counted, found, model = config, list[Need](), None
+    if config.corpus.source == PUBLISHED_CORPUS and not Path(PUBLISHED_CORPUS).is_dir():
+        counted = config.model_copy(update={"corpus": CorpusConfig(window=(300, 500))})
+    ref = MODEL_PRESETS.get(config.model)
+    if ref is not None and ref.shape is not None:
+        try:
+            model = describe_model(config, session.services)
+        except PoolbenchError as error:
+            revision = config.model_revision or ref.revision
+            resolved = ModelRef(ref.id, ref.source, revision, config.dtype or ref.dtype, ref.summary)
+            model = ModelInfo(resolved, *ref.shape)
+            found = [_absent(ref, error)] if ref.is_made or in_cache(ref.source) else []
+    return counted, model, found
+
+
+def _absent(ref: ModelRef, error: PoolbenchError) -> Need:
+    if ref.is_made:
+        instead = "a run on a local cluster fetches and converts it first"
+        return Need(f"model {ref.id} is not here yet", False, instead, stops=False)
+    return Need(f"{ref.source} ({error})", False, "make it available to the extractor, or use --model demo")
+
+
+def _cluster() -> ClusterSettings | None:
+    try:
+        return ClusterSettings.load()
+    except ConfigError:
+        return None
+
+
+def _steers(config: RunConfig) -> bool:
+    return bool({"d2", "d3"} & set(config.metrics))
+
+
+def _weights(config: RunConfig, *, here: bool, offline: bool) -> Iterator[Need]:
+    """Yield the weights of a model of the hub, and the disk for their download; nothing for other models."""
+    ref = MODEL_PRESETS.get(config.model)
+    name = ref.source if ref else config.model
+    if local_folder(name) is not None or "/" not in name:  # it ships, is made on this machine, or lies in a folder
+        return
+    there = in_cache(name)
+    gate = "accept its licence on the hub and set HF_TOKEN, then " if ref and "gated" in ref.summary else ""
+    yield Need(
+        f"weights of {name} in the Hugging Face cache of this machine",
+        there,
+        f"{gate}`hf download {name}`, or use --model with another model",
+        stops=offline,
+    )
+    if here and not there and ref and ref.shape:
+        gib = decoder_parameters(*ref.shape) * 2 * _MORE_WEIGHTS / 2**30
+        free = shutil.disk_usage(_existing(hub_cache())).free / 2**30
+        what = f"{gib:.0f} GiB of disk at {hub_cache()} for them ({free:.0f} are free)"
+        yield Need(what, free >= gib, "set HF_HOME to a folder on a larger disk")
+
+
+def _existing(folder: Path) -> Path:
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def _passages(config: RunConfig) -> Iterator[Need]:
+    source, asked = config.corpus.source, config.concepts or [concept.id for concept in CONCEPTS.all()]
+    names = [name for name in asked if name != "all" and not CONCEPTS.get(name).corpus]
+    names = [concept.id for concept in CONCEPTS.all()] if "all" in asked else names
+    folder = Path(source)
+    if source in NO_FOLDER or not names:
+        return
+    make = f"poolbench-driver corpus import {source} corpora/NAME" if source.startswith(PREFIX) else IMPORT_PUBLISHED
+    get = f"get it (`{make}`), or " if source == PUBLISHED_CORPUS or source.startswith(PREFIX) else ""
+    yield Need(f"corpus in {source}", folder.is_dir(), f"{get}use --corpus with another folder, real or planted")
+    places = {name: concept_folder(folder, name) for name in names}
+    there = [name for name in names if places[name].is_dir()]
+    if folder.is_dir() and (lacking := [name for name in names if name not in there]):
+        sensitive = all(CONCEPTS.get(name).sensitive for name in lacking) and source == PUBLISHED_CORPUS
+        get = f"import them too (`{IMPORT_PUBLISHED}`), or " if sensitive else ""
+        use = f"use --concepts {','.join(there)}" if there else "use --corpus with another folder, real or planted"
+        yield Need(f"passages of {', '.join(lacking)} in {source}", False, f"{get}{use}")
+    yield from _scorer_texts(config, there if folder.is_dir() else names)
+
+
+def _scorer_texts(config: RunConfig, names: Sequence[str]) -> Iterator[Need]:
+    """Yield the texts that train scorers; the published corpus has none."""
+    source = config.corpus.source
+    if config.scorer_mode == "import" or not _steers(config) or config.corpus.scorer_texts:
+        return
+    if not Path(source).is_dir() and source != PUBLISHED_CORPUS:
+        return
+    if lacking := [n for n in names if not (concept_folder(Path(source), n) / "scorer_pos.jsonl").is_file()]:
+        of = f"all {len(lacking)} concepts" if len(lacking) > 5 and lacking == list(names) else ", ".join(lacking)
+        what = f"texts to train the scorers of {of} on, in {source}: without them D2 and D3 are null"
+        published = "--scorers published (the reference's classifiers)"
+        instead = f"use {published}, --scorer-texts with a folder, real or planted, or --metrics d1"
+        yield Need(what, False, instead, nulls=("d2", "d3"))
+
+
+def _scorers(config: RunConfig, *, offline: bool) -> Iterator[Need]:
+    base = config.scorer_base
+    if base == "minilm" or Path(base).expanduser().is_dir():
+        return
+    others = {"published": "--scorers published, ", "bert": "--scorers bert, "}
+    others.pop("published" if config.scorer_mode == "import" else "bert")
+    instead = f"`hf download {base}`, or use {''.join(others.values())}--scorers minilm"
+    what = f"scorers: weights of {base} in the Hugging Face cache of this machine"
+    yield Need(what, in_cache(base), instead, stops=offline)
+
+
+def _device(config: RunConfig, *, here: bool) -> Iterator[Need]:
+    trains = _steers(config) and config.scorer_mode == "full"
+    heavy = config.model in CARD_MODELS or (trains and config.scorer_base != "minilm")
+    if heavy and here:
+        instead = "use a cluster with GPUs, or --model demo --scorers minilm"
+        yield Need("GPU on this machine, which a run of this size needs", GPU_DEVICE.exists(), instead, stops=False)
+
+
+def hub_cache() -> Path:
+    """Return the folder in which the Hugging Face libraries keep models."""
+    home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+
+
+def in_cache(name: str) -> bool:
+    """Return whether the Hugging Face cache of this machine has a snapshot of a model."""
+    snapshots = hub_cache() / ("models--" + name.replace("/", "--")) / "snapshots"
+    return snapshots.is_dir() and any(snapshots.iterdir())
+
+
+def lines(found: Sequence[Need]) -> list[str]:
+    """Return one line for each thing that is missing, each once."""
+    marks = {True: "missing", False: "note"}
+    return list(dict.fromkeys(f"{marks[each.stops]}: {each}" for each in found))
