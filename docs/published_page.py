@@ -137,8 +137,8 @@ def _definitions(official: OfficialTable, table: Table) -> Iterator[str]:
     yield "## Definitions, and our figures beside them"
     yield (
         "All figures of a model are of one layer, which the source calls its best. The source keeps "
-        "special tokens in its vectors, our default leaves them out (`include_bos`). D2 and D3 compare only with runs "
-        "that steer with absolute coefficients from the openings `published-10`."
+        "special tokens in its vectors; our corrected protocol leaves them out. D2 and D3 compare only with runs "
+        "that steer with absolute coefficients from the openings `published-10`, as `--protocol published` does."
     )
     yield table(
         ("figure", "definition", "published", "corrected", "what else differs"),
