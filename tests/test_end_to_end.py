@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,17 +23,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from deploy.local.exposure import exposed
 from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
+from driver.tests.hub import serving
 from tests.benches import smallest
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
 from tests.waiting import PATIENCE_S, wait_until
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
+from poolbench.corpora.io import CorpusManifest, write_corpus
+from poolbench.corpora.planted import build_planted
+from poolbench.runtime.bases import find_base
 from poolbench.runtime.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
@@ -68,7 +75,8 @@ class Running:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
+        own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
+        return {**os.environ, **own, "HF_HUB_CACHE": str(self.state / "hub")}
 
     @property
     def settings(self) -> ClusterSettings:
@@ -87,11 +95,13 @@ class Running:
         config.write_text(yaml.safe_dump({"preset": "demo"} | ({"budget": budget} if budget else {})))
         return ["run", str(config), *SMALL, *arguments, "--output", str(self.output), "--display", "json"]
 
-    def call(self, command: list[str], timeout_s: float, **environment: str) -> subprocess.CompletedProcess[str]:
+    def call(
+        self, command: list[str], timeout_s: float, cwd: Path = REPOSITORY, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             env={**self.environment, **environment},
-            cwd=REPOSITORY,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -333,6 +343,80 @@ def test_the_cells_of_a_table_are_run_and_set_beside_it(running: Running, tmp_pa
     assert cells.keys() == {"published", "corrected"} and cells["corrected"]["ci_low"] <= cells["corrected"]["ours"]
     again = running.driver("reproduce", *asked, "--output", str(running.output / "cells"), "--display", "json")
     assert again.returncode == 0 and sent(again) == [], "what is computed is not computed again"
+
+
+#: Two concepts, one of them sensitive, and their neighbours.
+PUBLISHED = ("contrast", "toxicity", "causation", "negation_density", "frustration", "depression")
+CARD_TABLE = """\
+table: small
+models: [{name: demo, label: demo, preset: demo, best_layer: 3, layers: [3]}]
+columns:
+  - {id: D1_auroc, definition: AUROC, differs: "", ours: {published: d1.auroc}}
+  - {id: D2_scp_c, definition: SCP, differs: "", ours: {published: d2.scp}}
+  - {id: D3_LD, definition: D3, differs: "", scp: d2.scp, ours: {published: d3.ld}}
+strategies: [{id: A1_mean, ours: A1_mean}]
+title: A small table
+"""
+
+
+def published_corpus(folder: Path) -> Path:
+    """A small copy of the published layout: its fields and splits only, sensitive concepts beside the others."""
+    fields = ("id", "text", "label", "domain", "token_count", "matched_pair_id", "split")
+    tables = [build_planted(name, seed=0, num_train=60, num_test=40, num_scorer=0) for name in PUBLISHED]
+    manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
+    write_corpus(pa.concat_tables(tables), folder, manifest, allow_sensitive=True)
+    for path in list(folder.glob("restricted/*")):
+        path.rename(folder / path.name)
+    for file in folder.rglob("*.jsonl"):
+        records = [json.loads(line) for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps({name: each[name] for name in fields}) + "\n" for each in records))
+    return folder
+
+
+def published_classifiers(folder: Path) -> Path:
+    """Small BERT classifiers with random weights, in the layout of the published ones."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    for seed, name in enumerate(PUBLISHED):
+        torch.manual_seed(seed)
+        BertForSequenceClassification(BertConfig(**sizes, initializer_range=0.5)).save_pretrained(folder / name)
+        AutoTokenizer.from_pretrained(str(find_base("minilm").folder)).save_pretrained(folder / name)
+    return folder
+
+
+def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_path: Path) -> None:
+    """The documented commands, from the hub to the cells of a table."""
+    classifiers = "nips234678/poolbench-bert-scorers"
+    copies = {
+        "datasets/nips234678/poolbench": published_corpus(tmp_path / "corpus"),
+        classifiers: published_classifiers(tmp_path / "classifiers"),
+    }
+    place = tmp_path / "work"
+    place.mkdir()
+
+    def command(line: str, program: Path = DRIVER, **environment: str) -> str:
+        done = running.call([str(program), *shlex.split(line)], LONG_S, place, **environment)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    with serving(copies) as hub:
+        command("corpus import hf:nips234678/poolbench corpora/published --sensitive", **hub.environment)
+        command(f"download {classifiers}", DRIVER.with_name("hf"), **hub.environment)
+    small = "--set budget.max_tokens=8 --set budget.num_openings=3 --set budget.strengths=[.5,1,2,3]"
+    card = "run --preset card --model demo --strategies A1_mean,P1_last_token --concepts contrast,toxicity"
+    refused = running.call([str(DRIVER), *shlex.split(card)], LONG_S, place)
+    assert refused.returncode == 2 and "texts to train the scorers of contrast, toxicity on" in refused.stderr
+    command(f"{card} --scorers published {small} --display none")
+    rows = pq.read_table(place / "runs/latest/published.parquet").to_pylist()
+    values = {(row["metric"], row["concept"]) for row in rows if row["value"] is not None}
+    assert values >= {(m, c) for m in ("d1.auroc", "d2.scp", "d3.ld", "d3.lc") for c in ("contrast", "toxicity")}
+    differs = [json.loads(row["params"])["differs"] for row in rows]
+    assert all(each.keys() == {"budget.strengths", "budget.num_openings", "budget.max_tokens"} for each in differs)
+    (tmp_path / "source.yaml").write_text(CARD_TABLE)
+    cells = "strategy,concept,D1_auroc,D2_scp_c,D3_LD\nA1_mean,contrast,.5,.1,.2\nA1_mean,toxicity,.6,.1,.2\n"
+    (tmp_path / "cells-demo.csv").write_text(cells)
+    found = json.loads(command(f"reproduce --table {tmp_path} --model demo --display json"))
+    assert [cell["difference"] is not None for cell in found["cells"]] == [True] * 6, found["cells"]
+    assert not list((place / "runs").rglob("*toxicity*")), "only figures leave the store"
 
 
 def test_both_ways_to_vectors_agree(running: Running) -> None:

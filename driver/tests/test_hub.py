@@ -2,94 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import http.server
-import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from driver.tests.hub import Hub, serving
 
 from poolbench.corpora.io import CorpusManifest, read_concept, write_corpus
 from poolbench.corpora.planted import build_planted
 
 LONG_S = 600
-COMMIT = "5" * 40
 NAME = "owner/data"
-
-
-class Hub(http.server.ThreadingHTTPServer):
-    """Serves one dataset as the hub does: its commit, its tree and its files.
-
-    Attributes:
-        gated: Answer as for a dataset whose licence nobody accepted.
-        broken: A file whose answers end after half of it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.folder, self.gated, self.broken = folder, False, ""
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {"HF_ENDPOINT": f"http://127.0.0.1:{self.server_port}", "HF_HUB_OFFLINE": "0"}
-
-
-class _Answer(http.server.BaseHTTPRequestHandler):
-    server: Hub
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        files = sorted(file for file in self.server.folder.rglob("*") if file.is_file())
-        names = {file.relative_to(self.server.folder).as_posix(): file for file in files}
-        named = path.removeprefix(f"/datasets/{NAME}/resolve/{COMMIT}/")
-        if NAME not in path:
-            self._send(404, b"")
-        elif self.server.gated:
-            self._send(403, b"", {"X-Error-Code": "GatedRepo"})
-        elif path.startswith(f"/api/datasets/{NAME}/revision/"):
-            self._send(200, json.dumps({"id": NAME, "sha": COMMIT, "siblings": []}).encode())
-        elif path.startswith(f"/api/datasets/{NAME}/tree/"):
-            tree = [{"type": "file", "path": n, "size": f.stat().st_size, "oid": _etag(f)} for n, f in names.items()]
-            self._send(200, json.dumps(tree).encode())
-        elif named in names:
-            file = names[named]
-            self._send_file(file.read_bytes(), _etag(file), broken=named == self.server.broken)
-        else:
-            self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
-
-    do_HEAD = do_GET
-
-    def _send_file(self, content: bytes, etag: str, *, broken: bool) -> None:
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": COMMIT}
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        if broken and start:
-            self._send(503, b"")
-        else:
-            self._send(206 if start else 200, content[start:], headers, cut=broken)
-
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, cut: bool = False) -> None:
-        self.send_response(status)
-        for field, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
-            self.send_header(field, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body[: len(body) // 2] if cut else body)
-        self.close_connection = cut
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-def _etag(file: Path) -> str:
-    return hashlib.sha1(file.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 @pytest.fixture
@@ -99,10 +26,8 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     manifest = CorpusManifest(revision="1", tokenizer="words", window=(1, 500))
     write_corpus(pa.concat_tables(tables), tmp_path / "served", manifest, allow_sensitive=True)
     (tmp_path / "served/restricted/toxicity").rename(tmp_path / "served/toxicity")  # as the card publishes it
-    with Hub(tmp_path / "served") as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serving({f"datasets/{NAME}": tmp_path / "served"}) as server:
         yield server
-        server.shutdown()
 
 
 @pytest.fixture
