@@ -101,24 +101,39 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
 
 def _checked(configs: list[RunConfig]) -> Session:
     """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
-    from poolbench.pooling.registry import select_strategies
+    if named := [config.strategies for config in configs if config.strategies]:
+        from poolbench.pooling.registry import select_strategies
 
-    for config in configs:
-        select_strategies(config.strategies or None)
-    from poolbench.concepts import CONCEPTS
+        for strategies in named:
+            select_strategies(strategies)
+    _require_concepts(configs)
     from poolbench.config import MODEL_PRESETS, resolve_model
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import is_imported
-    from poolbench_driver.suites import suite_of
 
-    session = open_session()  # with it the concepts of users are known
+    session = open_session()
     for config in configs:
         if config.model not in MODEL_PRESETS and not is_imported(config.model):  # a preset may still have to be made
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
-        if config.concepts != ("all",) and suite_of(config.suite).register is None:
-            for name in config.concepts:
-                CONCEPTS.get(name)
     return session
+
+
+def _require_concepts(configs: list[RunConfig]) -> None:
+    """Raise UnknownNameError for a concept that neither this installation nor the object store has."""
+    from poolbench.concepts import CONCEPTS
+    from poolbench_driver.suites import suite_of
+
+    asked = {name for each in configs if suite_of(each.suite).register is None for name in each.concepts} - {"all"}
+    if asked <= {concept.id for concept in CONCEPTS.all()}:
+        return
+    from poolbench.library import attach
+    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.storage import open_store
+
+    cluster = ClusterSettings.load()
+    attach(open_store(cluster.store_uri, cluster.restricted_uri))
+    for name in sorted(asked):
+        CONCEPTS.get(name)
 
 
 def new_folder(job: Job, output: Path) -> RunFolder:
