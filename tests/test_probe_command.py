@@ -1,4 +1,4 @@
-"""The command ``probe`` against the real prober behind HTTP, in a thread, without Ray."""
+"""The commands ``probe`` and ``direction`` against the real prober behind HTTP, in a thread, without Ray."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.servers.services import TOKEN, cluster_environment, serving
 
@@ -29,23 +31,32 @@ Probe = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def probe(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Probe:
-    """Saves arrays and runs the command on them in this process, where a traceback fails the test."""
+def command(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Probe:
+    """Runs a command in this process, where a traceback fails the test, in a folder of the test."""
     for name, value in cluster_environment(address, tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["poolbench-driver", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def probe(command: Probe) -> Probe:
+    """Saves arrays and runs the command on them."""
 
     def run(vectors: Any, labels: Any, *arguments: str, **columns: Any) -> tuple[int, str, str]:
         options: list[str] = []
         for name, array in {"vectors": vectors, "labels": labels, **columns}.items():
             np.save(f"{name}.npy", array)
             options += [f"--{name}", f"{name}.npy"] if name in columns else []
-        command = ["poolbench-driver", "probe", "vectors.npy", "labels.npy", *options, *arguments]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
+        return command("probe", "vectors.npy", "labels.npy", "--json", *options, *arguments)
 
     return run
 
@@ -153,3 +164,67 @@ def test_mistakes_are_one_line(
     code, out, err = probe(vectors, labels, *arguments, **columns)
     assert code == 2 and expected in err and not out
     assert err.count("\n") == 1 and TOKEN not in err
+
+
+def embedded(file: str, matrix: np.ndarray, failed: int) -> None:
+    """A file as `embed` writes it, with one row without vector."""
+    rows = pa.array(
+        [None if row == failed else vector for row, vector in enumerate(matrix.astype(np.float32).tolist())]
+    )
+    vectors = rows.cast(pa.list_(pa.float32(), matrix.shape[1]))
+    table = pa.table({"id": [str(row) for row in range(len(matrix))], "vector": vectors})
+    pq.write_table(table.replace_schema_metadata({"model": "smollm2-135m", "layer": "15"}), file)
+
+
+def test_the_file_of_embed_is_probed_and_the_figures_are_a_table(command: Probe) -> None:
+    vectors, codes = planted()
+    embedded("vectors.parquet", vectors, failed=4)
+    np.save("labels.npy", codes)
+    code, out, err = command("probe", "vectors.parquet", "labels.npy", "--output", "all.json")
+    assert code == 0, err
+    whole = json.loads(Path("all.json").read_text())
+    found = {row["metric"]: row for row in whole["measures"] if row["metric"] == "d1.auroc"}
+    assert found["d1.auroc"]["n"] == ROWS - 1 and whole["scores"][4] is None
+    assert f"{found['d1.auroc']['value']:.3f}" in out and "d1.auroc" in out and "scores" not in out
+    assert "d1.selectivity" in out and "vectors without texts" in out
+
+
+@pytest.mark.parametrize("method", ["C1", "LDA", "C3"])
+def test_a_direction_of_two_files_is_that_of_their_labels(command: Probe, method: str) -> None:
+    vectors, codes = planted()
+    embedded("positives.parquet", vectors[codes == 1], failed=3)
+    np.save("negatives.npy", vectors[codes == 0])
+    said = command("direction", "positives.parquet", "negatives.npy", "--output", "d.npy", "--method", method)
+    assert said[0] == 0 and "44 positive and 45 negative vectors" in said[1] and "1 that failed" in said[1]
+    assert "steer PROMPT --model smollm2-135m --edit d.npy:15:0.3 --unit residual_norm" in said[1]
+    kept = np.delete(np.arange(ROWS), np.flatnonzero(codes == 1)[3])
+    both = vectors.astype(np.float32)[kept] if method == "C1" else vectors[kept]
+    np.save("both.npy", both)
+    np.save("labels.npy", codes[kept])
+    assert command("direction", "both.npy", "--labels", "labels.npy", "--output", "e.npy", "--method", method)[0] == 0
+    found, again = np.load("d.npy"), np.load("e.npy")
+    assert np.linalg.norm(found) == pytest.approx(1, abs=1e-6)
+    np.testing.assert_allclose(found, again, atol=1e-3)
+    if method == "C1":
+        by_hand = both[codes[kept] == 1].mean(0) - both[codes[kept] == 0].mean(0)
+        np.testing.assert_allclose(found, by_hand / np.linalg.norm(by_hand), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("v.npy", "--output", "d.npy"), "or --labels: one of the two"),
+        (("v.npy", "v.npy", "--labels", "l.npy", "--output", "d.npy"), "or --labels: one of the two"),
+        (("v.npy", "v.npy", "--output", "d.txt"), "written as .npy"),
+        (("v.npy", "--labels", "l.npy", "--output", "d.npy"), "2 labels for 90 vectors"),
+        (("v.npy", "v.npy", "--output", "d.npy", "--method", "C9"), "C9"),
+        (("v.parquet", "v.npy", "--output", "d.npy"), "no column of vectors"),
+    ],
+)
+def test_mistakes_of_a_direction_are_one_line(command: Probe, arguments: tuple[str, ...], expected: str) -> None:
+    np.save("v.npy", VECTORS)
+    np.save("l.npy", np.array([0, 1]))
+    pq.write_table(pa.table({"text": ["a"]}), "v.parquet")
+    code, out, err = command("direction", *arguments)
+    assert code == 2 and expected in err and not out and not Path("d.npy").exists()
+    assert err.count("\n") == 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.waiting import PATIENCE_S
 
-from poolbench_driver.cli.adhoc import load_array
+from poolbench_driver.adhoc.arrays import load_array
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Requests to one service: `probe` and `score`."""
+"""Requests to one service: `probe`, `direction` and `score`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from poolbench_driver.cluster.session import Services
 
 
 TASKS = ("concept", "classification", "regression")
-NUMBERS = "fiub"
-_KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth values", "U": "words"}
+Vectors = Annotated[Path, typer.Argument(help=".npy [rows, width], or .parquet of `embed`.")]
 
 
 def probe(
-    vectors: Annotated[Path, typer.Argument(help=".npy [rows, width]; a row that is not finite has failed.")],
+    vectors: Vectors,
     labels: Annotated[Path, typer.Argument(help=".npy of 0 and 1, of classes, or of real values [rows].")],
     groups: Annotated[Path | None, typer.Option(help=".npy of group ids [rows].")] = None,
     pairs: Annotated[Path | None, typer.Option(help=".npy of matched pair ids [rows], empty for none.")] = None,
@@ -36,81 +33,96 @@ def probe(
     ] = None,
     splits: Annotated[Path | None, typer.Option(help=".npy of train, dev, test [rows]; drawn if absent.")] = None,
     words: Annotated[Path | None, typer.Option(help=".npy of word types [rows]: control labels per type.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write figures, scores and folds to this JSON file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures, scores and folds as JSON.")] = False,
 ) -> None:
     """Compute D1 of your vectors, or scores, selectivity and code length of another task."""
+    from poolbench_driver.adhoc.arrays import load_labels, load_names, load_vectors
     from poolbench_driver.cluster.session import open_session
 
     if task is not None and task not in TASKS:
         raise InputError(f"--task is {task!r}; allowed: {', '.join(TASKS)}")
-    body: dict[str, Any] = {"vectors": _rows(vectors), "labels": _labels(labels)}
+    body: dict[str, Any] = {"vectors": load_vectors(vectors).rows(), "labels": load_labels(labels)}
     for name, file in (("groups", groups), ("splits", splits), ("words", words), ("domains", domains)):
         if file is not None:
-            body[name] = _names(file)
+            body[name] = load_names(file)
     if pairs is not None:
-        body["pairs"] = [name or None for name in _names(pairs)]
+        body["pairs"] = [name or None for name in load_names(pairs)]
     if task is not None:
         body["task"] = task
     if words is not None:
         body["task_params"] = {"control": "word_type"}
     answer = open_session().services.post("prober", "probe", body)
-    typer.echo(json.dumps(answer, indent=1, ensure_ascii=False))
+    text = json.dumps(answer, indent=1, ensure_ascii=False)
+    if output is not None:
+        output.write_text(text + "\n", "utf-8")
+    if as_json:
+        typer.echo(text)
+    else:
+        print_table([_figure(measure) for measure in answer["measures"]], FIGURES, f"task: {answer['task']}")
 
 
-def _rows(file: Path) -> list[list[float] | None]:
-    """Return vectors, null where one is not finite: JSON cannot represent it, and the service counts missing ones."""
-    matrix = load_array(file, 2).astype("float64")
-    finite = (abs(matrix) < float("inf")).tolist()
-    return [row if all(usable) else None for row, usable in zip(matrix.tolist(), finite, strict=True)]
+#: Columns of the table of figures.
+FIGURES = ("figure", "value", "95 % interval", "n", "groups", "note")
 
 
-def _labels(file: Path) -> list[Any]:
-    array = load_array(file, 1, NUMBERS + "U")
-    if array.dtype.kind == "b":
-        array = array.astype("int64")  # requests take no booleans for numbers
-    if array.dtype.kind == "f":
-        array = array.astype("float64")
-        if not (abs(array) < float("inf")).all():
-            raise InputError(f"{file} holds labels that are not finite; leave their rows out")
-    return list(array.tolist())
+def _figure(measure: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table; a figure that is null has its status and reason."""
+    params = json.loads(measure["params"] or "{}")
+    name = [measure["metric"], *([measure["direction"]] if measure["direction"] else [])]
+    name += [f"{key}={value}" for key, value in params.items()]
+    low, high, value = measure["ci_low"], measure["ci_high"], measure["value"]
+    null = f"{measure['status']}: " if value is None else ""
+    return {
+        "figure": " ".join(name),
+        "value": None if value is None else f"{value:.3f}",
+        "95 % interval": None if low is None else f"{low:.3f} to {high:.3f}",
+        "n": measure["n"],
+        "groups": measure["num_groups"],
+        "note": f"{null}{measure['reason'] or ''}".rstrip(": "),
+    }
 
 
-def _names(file: Path) -> list[str]:
-    return [str(entry) for entry in load_array(file, 1, NUMBERS + "U").tolist()]
-
-
-def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
-    """Return the numbers (or words) of a .npy file.
-
-    Args:
-        kinds: NumPy's letters for the types that may be in it.
-
-    Raises:
-        InputError: If there is no such file, or it holds other types or dimensions.
-    """
+def direction(
+    positives: Vectors,
+    output: Annotated[Path, typer.Option(help="Where the direction goes: .npy [width], of unit norm.")],
+    negatives: Annotated[
+        Path | None, typer.Argument(help="Vectors of the other class; left out with --labels.")
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help=".npy of 1 and 0 [rows], for one file of both classes.")] = None,
+    method: Annotated[str, typer.Option(help="Construction: C1, C2, C3, C4, LDA or C1_centred.")] = "C1",
+    seed: Annotated[int, typer.Option(help="Of random pairs (C4).")] = 0,
+) -> None:
+    """Make a direction from the vectors of two classes, for `steer --edit`."""
     import numpy as np
 
-    try:
-        array = np.load(file, allow_pickle=False)
-    except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
-        raise InputError(f"{file} is not a readable .npy file: {error}") from None
-    if not isinstance(array, np.ndarray) or array.ndim != num_dims:
-        raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
-    if array.dtype.kind not in kinds:
-        allowed = ", ".join(_KINDS[kind] for kind in kinds)
-        raise InputError(f"{file} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
-    if array.dtype.kind == "U":
-        _require_unicode(array, file)
-    return array
+    from poolbench_driver.adhoc.arrays import load_labels, load_vectors
+    from poolbench_driver.cluster.session import open_session
 
-
-def _require_unicode(array: np.ndarray, file: Path) -> None:
-    """Raise InputError for words with numbers that are no characters: Python cannot make strings of them."""
-    import numpy as np
-
-    if array.dtype.itemsize:
-        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
-        if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
-            raise InputError(f"{file} holds words that are no valid Unicode; save them again")
+    if (negatives is None) == (labels is None):
+        raise InputError("give the vectors of the other class as a second file, or --labels: one of the two")
+    if output.suffix != ".npy":
+        raise InputError(f"--output {output}: a direction is written as .npy")
+    first = load_vectors(positives)
+    rows = first.rows()
+    if negatives is not None:
+        other = load_vectors(negatives).rows()
+        classes: list[Any] = [1] * len(rows) + [0] * len(other)
+        rows = rows + other
+    else:
+        classes = load_labels(labels)  # type: ignore[arg-type]
+        if len(classes) != len(rows):
+            raise InputError(f"{labels} has {len(classes)} labels for {len(rows)} vectors; one each is needed")
+    kept = [index for index, row in enumerate(rows) if row is not None]
+    body = {"vectors": [rows[i] for i in kept], "labels": [classes[i] for i in kept], "method": method, "seed": seed}
+    answer = open_session().services.post("prober", "direction", body)
+    np.save(output, np.array(answer["direction"], np.float32))
+    counts = f"{sum(classes[i] == 1 for i in kept)} positive and {sum(classes[i] == 0 for i in kept)} negative vectors"
+    failed = f"; {len(rows) - len(kept)} that failed are left out" if len(kept) < len(rows) else ""
+    typer.echo(f"{output}: {answer['method']} of {counts}, norm {answer['raw_norm']:.4g} before scaling to 1{failed}")
+    layer, model = first.made_by.get("layer", "LAYER"), first.made_by.get("model", "")
+    named = f" --model {model}" if model not in ("", "demo") else ""
+    typer.echo(f"then: poolbench-driver steer PROMPT{named} --edit {output}:{layer}:0.3 --unit residual_norm")
 
 
 #: Texts of one request: some seconds of work on one core, so that progress shows.
@@ -142,7 +154,7 @@ def score(
         _print(answer["scorers"], lines)
 
 
-COMMANDS = (probe, score)
+COMMANDS = (probe, direction, score)
 
 
 def _lines(texts: Sequence[str], file: Path | None) -> list[TextLine]:

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.adhoc import load_array
 from poolbench_driver.cli.display import table_of
 
 if TYPE_CHECKING:
@@ -179,6 +178,8 @@ def _compare(
 
 
 def _vector(file: Path) -> list[float]:
+    from poolbench_driver.adhoc.arrays import load_array
+
     array = load_array(file, 1).astype("float64")
     if not (abs(array) < float("inf")).all():
         raise InputError(f"{file} holds NaN or infinity; a steering vector must be finite")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,15 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     result = probe_cell(design, vectors, None, request.params)
     score_of = {row["passage_id"]: row["score"] for row in result.scores}
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
-    return ProbeAnswer(task="concept", measures=_shown(result.measures), scores=scores, folds=design.folds.tolist())
+    measures = [
+        _without_texts(measure) if measure.metric == "d1.selectivity" else measure for measure in result.measures
+    ]
+    return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=design.folds.tolist())
+
+
+def _without_texts(selectivity: Measure) -> Measure:
+    """Return why a request has no selectivity: its control tasks are words of the texts."""
+    return replace(selectivity, reason="control words are taken from texts, and these are vectors without texts")
 
 
 def _require_own_params(request: ProbeRequest) -> None:

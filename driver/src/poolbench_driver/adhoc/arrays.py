@@ -1,0 +1,99 @@
+"""Vectors and columns of files: `.npy`, and the Parquet that `embed` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import InputError
+
+NUMBERS = "fiub"
+_KINDS = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "truth values", "U": "words"}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of a file.
+
+    Attributes:
+        matrix: Float64 [n, D]; a row that failed is not finite.
+        made_by: What `embed` notes about how they were made, such as `model` and `layer`; empty for others.
+    """
+
+    matrix: np.ndarray
+    made_by: dict[str, str]
+
+    def rows(self) -> list[list[float] | None]:
+        """Return the vectors as JSON has them: null where one is not finite, which services count as missing."""
+        finite = np.isfinite(self.matrix).all(axis=1).tolist()
+        return [row if usable else None for row, usable in zip(self.matrix.tolist(), finite, strict=True)]
+
+
+def load_vectors(file: Path) -> Vectors:
+    """Return the vectors of a `.npy` file, or of the Parquet of `embed`; raise InputError if it holds none."""
+    if file.suffix != ".parquet":
+        return Vectors(load_array(file, 2).astype(np.float64), {})
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from poolbench.contracts.tables import vector_matrix
+
+    try:
+        table = pq.read_table(file, columns=["vector"])
+        matrix = vector_matrix(table["vector"]).astype(np.float64)
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, AttributeError) as error:
+        said = str(error).splitlines()[0]
+        raise InputError(f"{file} has no column of vectors as `embed` writes it: {said}") from None
+    notes = table.schema.metadata or {}
+    return Vectors(matrix, {name.decode(): value.decode("utf-8", "replace") for name, value in notes.items()})
+
+
+def load_labels(file: Path) -> list[Any]:
+    """Return whole numbers, real values or words of a `.npy` file."""
+    array = load_array(file, 1, NUMBERS + "U")
+    if array.dtype.kind == "b":
+        array = array.astype("int64")  # requests take no booleans for numbers
+    if array.dtype.kind == "f":
+        array = array.astype("float64")
+        if not np.isfinite(array).all():
+            raise InputError(f"{file} holds labels that are not finite; leave their rows out")
+    return list(array.tolist())
+
+
+def load_names(file: Path) -> list[str]:
+    """Return the entries of a `.npy` file as words."""
+    return [str(entry) for entry in load_array(file, 1, NUMBERS + "U").tolist()]
+
+
+def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
+    """Return the numbers (or words) of a .npy file.
+
+    Args:
+        kinds: NumPy's letters for the types that may be in it.
+
+    Raises:
+        InputError: If there is no such file, or it holds other types or dimensions.
+    """
+    try:
+        array = np.load(file, allow_pickle=False)
+    except Exception as error:  # NumPy raises many kinds, also MemoryError for the size that a header claims
+        raise InputError(f"{file} is not a readable .npy file: {error}") from None
+    if not isinstance(array, np.ndarray) or array.ndim != num_dims:
+        raise InputError(f"{file} has shape {getattr(array, 'shape', None)}; {num_dims} dimensions are needed")
+    if array.dtype.kind not in kinds:
+        allowed = ", ".join(_KINDS[kind] for kind in kinds)
+        raise InputError(f"{file} holds {array.dtype}; allowed are {allowed} (bfloat16: save as float32)")
+    if array.dtype.kind == "U":
+        _require_unicode(array, file)
+    return array
+
+
+def _require_unicode(array: np.ndarray, file: Path) -> None:
+    """Raise InputError for words with numbers that are no characters: Python cannot make strings of them."""
+    if array.dtype.itemsize:
+        numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
+            raise InputError(f"{file} holds words that are no valid Unicode; save them again")
