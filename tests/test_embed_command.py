@@ -89,7 +89,7 @@ def test_three_formats_carry_the_same(embed: Driver, tmp_path: Path) -> None:
         done = embed(name, "--strategy", "W2_last_k", "--params", "k=2", "--layer", "3")
         assert done.returncode == 1, done.stderr
         assert "4 vectors of width 256; 3 of 7 texts failed" in done.stdout
-        for expected in ("line 2: failed:", "no real token", "line 6: failed:", "the window is", "line 8: failed:"):
+        for expected in ("line 2: failed: the text is empty", "line 6: failed:", "the window is", "line 8: failed:"):
             assert expected in done.stderr
     plain = np.load(tmp_path / "v.npy")
     table = pq.read_table(tmp_path / "v.parquet")

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from poolbench.contracts.tables import vector_column
 from poolbench.errors import ConfigError, InputError
@@ -35,7 +37,27 @@ def test_malformed_texts_are_placed(tmp_path: Path, name: str, content: str, exp
 def test_a_line_separator_inside_a_text_is_no_end_of_line(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text('{"text": "one\u2028two"}\n', "utf-8")
-    assert read_texts(file) == ["one\u2028two"]
+    assert [line.text for line in read_texts(file)] == ["one\u2028two"]
+
+
+def test_every_line_of_plain_text_is_a_row_and_a_blank_one_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("one\n\n two\n", "utf-8")
+    assert read_lines(file) == [TextLine(1, "one"), TextLine(2, ""), TextLine(3, " two")]
+    assert [line.invalid for line in read_lines(file)] == [None, "the text is empty", None]
+    assert [line.number for line in read_texts(file)] == [1, 3], "a blank line is not a prompt"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tables_are_read_by_the_names_of_their_columns(tmp_path: Path, suffix: str) -> None:
+    file, table = tmp_path / f"a.{suffix}", pa.table({"body": ["one, two", ""], "key": ["a", "b"]})
+    (csv.write_csv if suffix == "csv" else pq.write_table)(table, file)
+    found = read_lines(file, {"text": "body", "id": "key"})
+    assert found == [TextLine(1, "one, two", "a"), TextLine(2, "", "b")]
+    with pytest.raises(InputError, match="no 'text'; there is body, key"):
+        read_lines(file)
+    with pytest.raises(InputError, match=r"columns have names in files that end in \.csv"):
+        read_lines(tmp_path / "a.txt", {"text": "body"})
 
 
 def test_lines_keep_number_and_id(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from poolbench.errors import InputError
-from poolbench_driver.adhoc.texts import TextLine, read_lines, read_texts
+from poolbench_driver.adhoc.texts import TextLine, read_texts
 from poolbench_driver.cli.display import print_table
 
 if TYPE_CHECKING:
@@ -133,7 +133,8 @@ SHOWN_CHARACTERS = 60
 def score(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to score; or give --input.")] = None,
     input_: Annotated[
-        Path | None, typer.Option("--input", help="JSONL with 'text' and perhaps 'id', or plain text, one a line.")
+        Path | None,
+        typer.Option("--input", help="JSONL, CSV or Parquet with 'text' and perhaps 'id', or plain text, one a line."),
     ] = None,
     scorer: Annotated[
         list[str] | None,
@@ -162,8 +163,7 @@ def _lines(texts: Sequence[str], file: Path | None) -> list[TextLine]:
     if bool(texts) == (file is not None):
         raise InputError("give texts as arguments, or a file with --input: one of the two")
     if file is not None:
-        read_texts(file)  # raises an error with the line that is empty
-        return read_lines(file)
+        return read_texts(file)
     if empty := [index for index, text in enumerate(texts, 1) if not text.strip()]:
         raise InputError(f"text {empty[0]} is empty: nothing to score")
     return [TextLine(number, text) for number, text in enumerate(texts, 1)]

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 SIDES = ("left", "right")
 SINKS = ("exclude", "include")
 
-Texts = Annotated[Path, typer.Option("--input", help="JSONL with 'text' and perhaps 'id', or plain text, one a line.")]
+Texts = Annotated[
+    Path,
+    typer.Option("--input", help="JSONL, CSV or Parquet with 'text' and perhaps 'id', or plain text, one a line."),
+]
 
 
 def embed(
@@ -39,8 +42,10 @@ def embed(
     idf_texts: Annotated[
         Path | None, typer.Option(help="Texts that document frequencies come from (L5); by default the input's own.")
     ] = None,
+    columns: Annotated[str, typer.Option(help="Columns of a table, such as text=body,id=key.")] = "",
 ) -> int:
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
+    from poolbench.corpora.own import parse_columns
     from poolbench.runtime.folders import list_folder
     from poolbench_driver.adhoc.embedding import replacing, writer_of
     from poolbench_driver.models import obtain
@@ -49,7 +54,7 @@ def embed(
     for name, value, allowed in (("padding side", padding_side, SIDES), ("sinks", sinks, SINKS)):
         if value not in allowed:
             raise ConfigError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")
-    lines = read_lines(input_)
+    lines = read_lines(input_, parse_columns(columns) if columns else None)
     obtain(model)
     settings: dict[str, Any] = {
         "model": list_folder(model),

@@ -61,7 +61,7 @@ def steer(
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.models import obtain
 
-    texts = [*(prompts or []), *(read_texts(input_) if input_ is not None else [])]
+    texts = [*(prompts or []), *(line.text for line in (read_texts(input_) if input_ is not None else []))]
     if not texts:
         raise InputError("nothing to continue: give prompts, or --input FILE")
     body: dict[str, Any] = {
