@@ -19,7 +19,8 @@ from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.own import Definition, Made, make, read_definition, template
-from poolbench_driver.rundir import run_id
+from poolbench_driver.release import releasable_concepts
+from poolbench_driver.rundir import RunFolder, run_id
 
 WORDS = [f"word{number}" for number in range(4000)]
 
@@ -176,3 +177,25 @@ def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeyp
     assert result.return_value == 1
     again = run(app, ["concept", "init", "mine"])
     assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)
+
+
+def test_a_run_keeps_the_definitions_of_its_own_concepts(
+    files: dict[str, str], library: Library, tmp_path: Path
+) -> None:
+    """After `concept rm`, and after another concept took the name: what reads the run finds its own."""
+    found = made(files, definition="The first one.")
+    library.add(found.concept, found.passages)
+    folder = RunFolder.create(tmp_path / "runs", RunConfig(concepts=("mine",)))
+    library.remove("mine")
+    with pytest.raises(UnknownConceptError):
+        CONCEPTS.get("mine")
+    folder.recall_concepts()
+    assert CONCEPTS.get("mine") == found.concept
+    assert releasable_concepts(["mine"], None) == ["mine"]
+    swapped = {"positives": files["negatives"], "negatives": files["positives"]}
+    other = made(swapped, definition="Another one.")
+    library.add(other.concept, other.passages)
+    assert CONCEPTS.get("mine").corpus == found.concept.corpus != other.concept.corpus
+    plain = RunFolder.create(tmp_path / "runs", RunConfig(concepts=("contrast",)))
+    plain.recall_concepts()
+    assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()

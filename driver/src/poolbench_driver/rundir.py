@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from poolbench_driver.run import Failure
 
+#: Definitions of the concepts of users that a run measured, and of their neighbours.
+_CONCEPTS_FILE = "concepts.json"
 #: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
@@ -46,6 +48,10 @@ class RunFolder:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
             folder.file("config.resolved.yaml").write_text(settings, "utf-8")
+            if any(CONCEPTS.get(name).corpus for name in config.concepts):
+                from poolbench.library import definitions_of
+
+                folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concepts))
             _point(output / "latest", folder.path)
         except OSError as error:
             raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
@@ -99,6 +105,13 @@ class RunFolder:
         if not isinstance(state, dict) or not isinstance(state.get("state"), str):
             return {"state": RunState.DAMAGED}
         return state | {"state": RunState.DIED} if state["state"] in UNFINISHED and _is_gone(state) else state
+
+    def recall_concepts(self) -> None:
+        """Let this process find the run's own concepts as they were, also where the store has them no longer."""
+        from poolbench.library import recall
+
+        file = self.file(_CONCEPTS_FILE)
+        recall(file.read_bytes() if file.is_file() else b"")
 
     def config(self) -> RunConfig:
         """Return the run's configuration; raise ConfigError if it is damaged or of another version."""

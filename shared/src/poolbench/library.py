@@ -7,6 +7,7 @@ passages, which lie below `restricted/` if it is sensitive. The definition is wr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
@@ -19,10 +20,12 @@ from poolbench.errors import ConceptTakenError, ConfigError, IntegrityError, Not
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.writer import table_from_bytes, table_to_bytes
 
-_DEFINITION = TypeAdapter(Concept)
+_DEFINITION, _DEFINITIONS = TypeAdapter(Concept), TypeAdapter(list[Concept])
 _FILE = "concept.json"
 _REVISION = "[0-9a-f]{16}"
 _ATTACHED: list[Library] = []
+#: Concepts of the run that this process reads, by id: the store may have lost them, or others of their names.
+_RECALLED: dict[str, Concept] = {}
 
 
 class Library:
@@ -115,9 +118,32 @@ class Library:
 def attach(store: ObjectStore) -> Library:
     """Let this process find the concepts of an object store by their ids. The last store that is attached counts."""
     library = Library(store)
-    CONCEPTS.find = library.find
     _ATTACHED[:] = [library]
+    CONCEPTS.find = _find
     return library
+
+
+def _find(name: str) -> Concept | None:
+    return _RECALLED.get(name) or (_ATTACHED[0].find(name) if _ATTACHED else None)
+
+
+def recall(definitions: bytes) -> None:
+    """Let this process find the concepts that a run recorded, before those of the store, until the next call.
+
+    Args:
+        definitions: What `definitions_of` returned; nothing for a run without concepts of users.
+    """
+    _RECALLED.clear()
+    _RECALLED.update((concept.id, concept) for concept in _DEFINITIONS.validate_json(definitions or b"[]"))
+    CONCEPTS.find = _find
+
+
+def definitions_of(names: Iterable[str]) -> bytes:
+    """Return the definitions of the concepts of users among these and their neighbours; nothing if there are none."""
+    measured = [CONCEPTS.get(name) for name in names]
+    known = {name: CONCEPTS.get(name) for concept in measured for name in (concept.id, *concept.neighbours)}
+    own = [concept for concept in known.values() if concept.corpus]
+    return _DEFINITIONS.dump_json(own, indent=1) if own else b""
 
 
 def own_passages(concept: Concept) -> pa.Table:

@@ -93,7 +93,8 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     from poolbench_driver.records import RunRecords, find_run
     from poolbench_driver.release import export_run
 
-    folder, artifacts = find_run(runs, run), open_artifacts()
+    artifacts, folder = open_artifacts(), find_run(runs, run)
+    folder.recall_concepts()
     keys = RunRecords(artifacts.store).keys(folder.id)
     command = _command("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
@@ -130,13 +131,13 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     from poolbench_driver.records import find_run
     from poolbench_driver.release import Export, model_licence, releasable_concepts, scorer_licence
 
-    folder = find_run(runs, run)
+    session, folder = open_session(), find_run(runs, run)
+    folder.recall_concepts()
     config = folder.config()
     asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     chosen = releasable_concepts(config.concepts, asked)
     if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-    session = open_session()
     return Export(
         folder,
         prepare(config, session).plan,

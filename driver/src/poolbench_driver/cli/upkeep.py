@@ -81,6 +81,7 @@ def needs_of(runs: Iterable[Run], session: Session) -> Needs:
     for run in runs:
         own = set(records.keys(run.id)) if run.record else set()
         if run.folder:
+            run.folder.recall_concepts()
             plan = prepare(run.folder.config(), session).plan
             own |= plan.keys
             if not run.unfinished:
