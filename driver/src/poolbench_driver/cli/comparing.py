@@ -58,7 +58,9 @@ def compare(
 
 
 def ranks(
-    names: Annotated[list[str], typer.Argument(help="Runs of one budget and corpus, e.g. of several models.")],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Runs of one budget and corpus, e.g. of several models; default: latest.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     metric: Annotated[str, typer.Option(help="A ranked metric.")] = "d1.auroc",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all pairs.")] = False,
@@ -68,7 +70,7 @@ def ranks(
     from poolbench_driver.report.markdown import ranks_markdown
     from poolbench_driver.report.ranks import build_ranks, ranked_metrics
 
-    rows = join_rows([read_results(find_run(output, name)) for name in names])
+    rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
     if metric not in (known := ranked_metrics(rows)):
         raise UnknownNameError("ranked metric", metric, known)
     view = build_ranks(rows, metric)

@@ -32,6 +32,16 @@ Display = Annotated[str, typer.Option(help="plain or json.")]
 
 
 @app.command()
+def ls(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """List the concepts, your own after the built-in ones."""
+    from poolbench_driver.cli.listing import KINDS, show_list
+
+    show_list("concepts", KINDS["concepts"](Path("runs")), as_json=as_json, wide=False)
+
+
+@app.command()
 def init(
     name: Annotated[str, typer.Argument(help="Name of the concept: a-z, 0-9 and _.")],
     output: Annotated[Path | None, typer.Option(help="File to write; default: NAME.yaml.")] = None,

@@ -138,21 +138,33 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
 }
 
 
+#: The columns that fit into 80 characters, where a kind has more.
+NARROW = {
+    "strategies": ("id", "family", "board", "summary"),
+    "runs": ("id", "state", "failures", "updated_at"),
+    "directions": ("concept", "strategy", "layer", "d1", "gain", "fluent up to", "model"),
+}
+
+
 def ls(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
     output: Annotated[Path, typer.Option(help="Folder that runs lie in.")] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns.")] = False,
 ) -> None:
     """List strategies, concepts, models, scorers, directions, activations, runs or suites."""
     if kind not in KINDS:
         raise UnknownNameError("kind", kind, KINDS)
-    rows = KINDS[kind](output)
+    show_list(kind, KINDS[kind](output), as_json=as_json, wide=wide)
+
+
+def show_list(kind: str, rows: Rows, *, as_json: bool, wide: bool) -> None:
+    """Print a list: what matters in 80 columns, or everything."""
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
-        return
-    columns = tuple(dict.fromkeys(name for row in rows for name in row))
-    if rows:
-        print_table(rows, columns)
+    elif rows:
+        columns = tuple(dict.fromkeys(name for row in rows for name in row))
+        print_table(rows, columns if wide else NARROW.get(kind, columns), whole=1)
     else:
         typer.echo(f"no {kind}")
 

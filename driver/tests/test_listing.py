@@ -1,0 +1,35 @@
+"""What lists print: ids whole at 80 columns, the rest by importance."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+from driver.tests.conftest import Driver
+from rich.console import Console
+
+from poolbench.config import load_run_config
+from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.listing import NARROW
+from poolbench_driver.rundir import RunFolder
+
+
+def test_at_80_columns_ids_and_times_of_runs_are_whole() -> None:
+    row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
+    row |= {"updated_at": "2026-11-25T18:42:44+00:00", "results_digest": "0" * 64}
+    for width, whole in ((80, ("id", "updated_at")), (50, ("id",))):
+        console = Console(width=width, file=StringIO())
+        console.print(table_of([row], NARROW["runs"], whole=1))
+        shown = console.file.getvalue()  # type: ignore[attr-defined]
+        assert all(str(row[name]) in shown for name in whole) and row["host"] not in shown
+
+
+def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
+    folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
+    asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
+    narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
+    assert folder.id in narrow and "host" not in narrow and "host" in wide
+    concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
+    assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)
