@@ -29,7 +29,7 @@ H100 = GPUS["h100"]
 
 def plan_of(model: ModelInfo = LLAMA, **settings: object) -> Plan:
     corpus = {"source": "planted", "window": [300, 500]}
-    base = {"preset": "card", "protocol": "corrected", "scorer_base": "minilm", "corpus": corpus}
+    base = {"preset": "card", "model": "demo", "protocol": "corrected", "scorer_base": "minilm", "corpus": corpus}
     given = {**base, "concepts": ["contrast", "hedging"], **settings}
     return make_plan(Scope(load_run_config(None, given), model, tuple(select_strategies())))
 

@@ -58,12 +58,14 @@ class Need:
         return f"{self.what}; {self.instead}"
 
 
-def needs_of(config: RunConfig) -> Iterator[Need]:
-    """Yield what a run needs, as far as it can be known before it starts, in the order in which it would fail."""
-    cluster = _cluster()
-    local = cluster is not None and urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
+def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
+    """Yield what a run needs, as far as it can be known before it starts, in the order in which it would fail.
+
+    Args:
+        cluster: Where it runs; None where there is none yet.
+    """
     yield Need("cluster", cluster is not None, "make cluster-up, with PROFILE=gpu for GPUs")
-    here = local or cluster is None
+    here = cluster is None or urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
     # A local cluster starts without the hub. What is not in the cache is downloaded then, and may be gated.
     offline = here and os.environ.get("HF_HUB_OFFLINE") != "0"
     yield from _weights(config, here=here, offline=offline)
@@ -73,9 +75,9 @@ def needs_of(config: RunConfig) -> Iterator[Need]:
     yield from _device(config, here=here)
 
 
-def missing_of(config: RunConfig) -> list[Need]:
-    """Return what a run lacks."""
-    return [need for need in needs_of(config) if not need.found]
+def missing_of(config: RunConfig, session: Session) -> list[Need]:
+    """Return what a run lacks on a cluster."""
+    return [need for need in needs_of(config, session.settings) if not need.found]
 
 
 def require_all(found: Iterable[Need]) -> None:
@@ -109,13 +111,6 @@ def _absent(ref: ModelRef, error: PoolbenchError) -> Need:
         instead = "a run on a local cluster fetches and converts it first"
         return Need(f"model {ref.id} is not here yet", False, instead, stops=False)
     return Need(f"{ref.source} ({error})", False, "make it available to the extractor, or use --model demo")
-
-
-def _cluster() -> ClusterSettings | None:
-    try:
-        return ClusterSettings.load()
-    except ConfigError:
-        return None
 
 
 def _steers(config: RunConfig) -> bool:

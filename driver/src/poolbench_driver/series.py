@@ -40,7 +40,7 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     needy = [config for config in configs if not _brings_all(config)]
     for config in needy:
         resolve_names(config)
-    found = [each for config in needy for each in missing_of(config)]
+    found = [each for config in needy for each in missing_of(config, session)]
     for line in lines([each for each in found if not each.stops]):
         _say(line)
     require_all(found)
@@ -56,7 +56,7 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
             continue
         counted, model, absent = with_stand_ins(config, session)
         job = _named(partial(prepare, counted, session, model), config, configs)
-        found += [*missing_of(config), *absent]
+        found += [*missing_of(config, session), *absent]
         jobs.append(replace(job, config=job.config.model_copy(update={"corpus": config.corpus})))
     return jobs, found
 

@@ -18,6 +18,7 @@ from poolbench_driver.cli.tables import Show, show_tables
 
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
+    from poolbench.runtime.settings import ClusterSettings
     from poolbench.suites.official import OfficialModel, OfficialTable
     from poolbench_driver.needs import Need
     from poolbench_driver.reproduction import ComparedCell
@@ -196,13 +197,23 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []
     options += [part for each in sets or [] for part in ("--set", each)]
-    needs = list(needs_of(config))
+    cluster = _cluster()
+    needs = list(needs_of(config, cluster))
     nulls = [need for need in needs if need.nulls and not need.found]
     left = [metric for metric in config.metrics if not any(metric in need.nulls for need in nulls)]
     if nulls and left:
         config = config.model_copy(update={"metrics": tuple(left)})
-        needs = list(needs_of(config))
+        needs = list(needs_of(config, cluster))
     return _Cells(model, config, options, needs, [f"left out, {', '.join(n.nulls)}: no {n}" for n in nulls])
+
+
+def _cluster() -> ClusterSettings | None:
+    from poolbench.runtime.settings import ClusterSettings
+
+    try:
+        return ClusterSettings.load()
+    except ConfigError:
+        return None
 
 
 def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:

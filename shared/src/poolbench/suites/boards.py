@@ -100,7 +100,7 @@ def _agreement(
         return RankAgreement(first_name, second_name, None, None, strategies, Status.COLLAPSED)
     weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
     samples = spearman(*(mean_ranks(ranks, weights) for ranks in sides))
-    interval = percentile_interval(samples) if len(blocks) > 1 else None
+    interval = percentile_interval(samples) if len(blocks) > 2 else None  # two have one resample with both
     return RankAgreement(first_name, second_name, value, interval, strategies)
 
 
