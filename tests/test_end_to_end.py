@@ -349,7 +349,7 @@ def test_the_cells_of_a_table_are_run_and_set_beside_it(running: Running, tmp_pa
 PUBLISHED = ("contrast", "toxicity", "causation", "negation_density", "frustration", "depression")
 CARD_TABLE = """\
 table: small
-models: [{name: demo, label: demo, preset: demo, best_layer: 3, layers: [3]}]
+models: [{name: demo, label: demo, preset: demo, best_layer: 2, layers: [2]}]
 columns:
   - {id: D1_auroc, definition: AUROC, differs: "", ours: {published: d1.auroc}}
   - {id: D2_scp_c, definition: SCP, differs: "", ours: {published: d2.scp}}
@@ -401,16 +401,19 @@ def test_the_card_on_a_small_copy_of_what_is_published(running: Running, tmp_pat
     with serving(copies) as hub:
         command("corpus import hf:nips234678/poolbench corpora/published --sensitive", **hub.environment)
         command(f"download {classifiers}", DRIVER.with_name("hf"), **hub.environment)
-    small = "--set budget.max_tokens=8 --set budget.num_openings=3 --set budget.strengths=[.5,1,2,3]"
+    small = "--set budget.max_tokens=8 --set budget.num_openings=4 --set budget.strengths=[.5,1,2,3]"
     card = "run --preset card --model demo --strategies A1_mean,P1_last_token --concepts contrast,toxicity"
+    card += " --layers 2 --set steering_layer=2"
     refused = running.call([str(DRIVER), *shlex.split(card)], LONG_S, place)
     assert refused.returncode == 2 and "texts to train the scorers of contrast, toxicity on" in refused.stderr
     command(f"{card} --scorers published {small} --display none")
     rows = pq.read_table(place / "runs/latest/published.parquet").to_pylist()
     values = {(row["metric"], row["concept"]) for row in rows if row["value"] is not None}
-    assert values >= {(m, c) for m in ("d1.auroc", "d2.scp", "d3.ld", "d3.lc") for c in ("contrast", "toxicity")}
+    wanted = {(m, c) for m in ("d1.auroc", "d2.scp", "d3.ld", "d3.lc") for c in ("contrast", "toxicity")}
+    assert values >= wanted, {row["reason"] for row in rows}
+    changed = {"budget.strengths", "budget.num_openings", "budget.max_tokens", "steering_layer"}
     differs = [json.loads(row["params"])["differs"] for row in rows]
-    assert all(each.keys() == {"budget.strengths", "budget.num_openings", "budget.max_tokens"} for each in differs)
+    assert all(each.keys() == changed for each in differs)
     (tmp_path / "source.yaml").write_text(CARD_TABLE)
     cells = "strategy,concept,D1_auroc,D2_scp_c,D3_LD\nA1_mean,contrast,.5,.1,.2\nA1_mean,toxicity,.6,.1,.2\n"
     (tmp_path / "cells-demo.csv").write_text(cells)
