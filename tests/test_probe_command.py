@@ -166,14 +166,14 @@ def test_mistakes_are_one_line(
     assert err.count("\n") == 1 and TOKEN not in err
 
 
-def embedded(file: str, matrix: np.ndarray, failed: int) -> None:
+def embedded(file: str, matrix: np.ndarray, failed: int, layer: str = "15") -> None:
     """A file as `embed` writes it, with one row without vector."""
     rows = pa.array(
         [None if row == failed else vector for row, vector in enumerate(matrix.astype(np.float32).tolist())]
     )
     vectors = rows.cast(pa.list_(pa.float32(), matrix.shape[1]))
     table = pa.table({"id": [str(row) for row in range(len(matrix))], "vector": vectors})
-    pq.write_table(table.replace_schema_metadata({"model": "smollm2-135m", "layer": "15"}), file)
+    pq.write_table(table.replace_schema_metadata({"model": "smollm2-135m", "layer": layer}), file)
 
 
 def test_the_file_of_embed_is_probed_and_the_figures_are_a_table(command: Probe) -> None:
@@ -228,3 +228,10 @@ def test_mistakes_of_a_direction_are_one_line(command: Probe, arguments: tuple[s
     code, out, err = command("direction", *arguments)
     assert code == 2 and expected in err and not out and not Path("d.npy").exists()
     assert err.count("\n") == 1
+
+
+def test_vectors_of_two_layers_make_no_direction(command: Probe) -> None:
+    for layer in ("14", "15"):
+        embedded(f"{layer}.parquet", VECTORS, failed=0, layer=layer)
+    code, _, err = command("direction", "14.parquet", "15.parquet", "--output", "d.npy")
+    assert code == 2 and "14.parquet and 15.parquet differ in layer" in err

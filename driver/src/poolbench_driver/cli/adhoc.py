@@ -83,6 +83,10 @@ def _figure(measure: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+#: What vectors of one direction have in common.
+MADE_BY = ("model", "revision", "layer", "strategy", "params")
+
+
 def direction(
     positives: Vectors,
     output: Annotated[Path, typer.Option(help="Where the direction goes: .npy [width], of unit norm.")],
@@ -106,9 +110,12 @@ def direction(
     first = load_vectors(positives)
     rows = first.rows()
     if negatives is not None:
-        other = load_vectors(negatives).rows()
-        classes: list[Any] = [1] * len(rows) + [0] * len(other)
-        rows = rows + other
+        other = load_vectors(negatives)
+        apart = [name for name in MADE_BY if first.made_by.get(name) != other.made_by.get(name)]
+        if apart and first.made_by and other.made_by:
+            raise InputError(f"{positives} and {negatives} differ in {', '.join(apart)}: embed both in the same way")
+        classes: list[Any] = [1] * len(rows) + [0] * len(other.matrix)
+        rows += other.rows()
     else:
         classes = load_labels(labels)  # type: ignore[arg-type]
         if len(classes) != len(rows):
