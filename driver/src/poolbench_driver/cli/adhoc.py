@@ -84,7 +84,7 @@ def _figure(measure: dict[str, Any]) -> dict[str, Any]:
 
 
 #: What vectors of one direction have in common.
-MADE_BY = ("model", "revision", "layer", "strategy", "params")
+MADE_BY = ("model", "model_revision", "layer", "strategy", "params", "sinks")
 
 
 def direction(
