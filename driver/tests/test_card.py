@@ -163,6 +163,13 @@ def test_d1_needs_no_scorers(driver: Driver, environment: dict[str, str]) -> Non
     assert found["missing"] == []
 
 
+def test_a_run_whose_texts_are_too_few_for_d2_does_not_start(driver: Driver, environment: dict[str, str]) -> None:
+    few = ("--set", "budget.num_openings=3")
+    done = driver(environment, "run", "--preset", "demo", *few)
+    assert done.returncode == 2 and "4 openings, without which D2 and D3 are null; use --set budget" in done.stderr
+    assert driver(environment, "run", "--preset", "demo", *few, "--metrics", "d1", "--dry-run").returncode == 0
+
+
 def test_every_concept_is_asked_for_by_default() -> None:
     config, _ = resolve_names(load_run_config(None, {"preset": "card", "model": "demo"}))
     assert list(config.concepts) == [concept.id for concept in CONCEPTS.all()]

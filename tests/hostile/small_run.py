@@ -31,7 +31,7 @@ _SETTINGS = {
         "strengths": [0.25],
         "null_strengths": [0.25],
         "reference_strength": 0.25,
-        "num_openings": 2,
+        "num_openings": 4,
         "max_tokens": 6,
         "num_bootstrap": 50,
         "num_continuations": 10,

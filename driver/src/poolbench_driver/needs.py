@@ -22,6 +22,7 @@ from poolbench.config import (
 from poolbench.corpora.io import concept_folder
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.runtime.settings import ClusterSettings
+from poolbench.suites.grids import MIN_OPENINGS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.corpora.sources import NO_FOLDER
@@ -72,6 +73,10 @@ def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Nee
     yield from _passages(config)
     if _steers(config):
         yield from _scorers(config, offline=offline)
+        if config.budget.num_openings < MIN_OPENINGS:
+            what = f"{MIN_OPENINGS} openings, without which D2 and D3 are null"
+            instead = f"use --set budget.num_openings={MIN_OPENINGS} or more, or --metrics d1"
+            yield Need(what, False, instead, nulls=("d2", "d3"))
     yield from _device(config, here=here)
 
 
