@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from poolbench.config import SCORERS, load_run_config
+from poolbench.config import SCORERS, load_run_config, other_settings
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench.suites.official import Check, Disagreement, Meaning, official_table
@@ -21,7 +21,6 @@ from poolbench_driver.reproduction import (
     RunRows,
     compare_cells,
     num_steered_texts,
-    other_settings,
     published_settings,
 )
 from poolbench_driver.reproduction.cells import ComparedCell

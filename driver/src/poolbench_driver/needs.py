@@ -13,6 +13,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import (
     CARD_MODELS,
     MODEL_PRESETS,
+    NO_FOLDER,
     PUBLISHED_CORPUS,
     CorpusConfig,
     ModelRef,
@@ -25,7 +26,6 @@ from poolbench.runtime.settings import ClusterSettings
 from poolbench.suites.grids import MIN_OPENINGS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.hub import PREFIX
-from poolbench_driver.corpora.sources import NO_FOLDER
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench import __version__
+from poolbench.config import other_settings
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.results import cell_id, result_table
 from poolbench.storage import Artifacts, directions
@@ -21,7 +22,6 @@ from poolbench_driver.assemble.rows import Row, RowSource, redacted
 from poolbench_driver.assemble.steering_rows import SteeringRows
 from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.plan import PoolBenchPlan, Scope
-from poolbench_driver.reproduction.settings import other_settings
 from poolbench_driver.run import Failure, FoundDamageError
 from poolbench_driver.rundir import now
 

@@ -136,12 +136,12 @@ def _models(table: OfficialTable) -> str:
 
 
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
+    from poolbench.config import other_settings
     from poolbench_driver.comparison import read_results
     from poolbench_driver.reproduction import (
         RunRows,
         cell_rows,
         compare_cells,
-        other_settings,
         summary_rows,
     )
 

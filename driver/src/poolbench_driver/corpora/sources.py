@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.config import CorpusConfig, RunConfig
+from poolbench.config import NO_FOLDER, CorpusConfig, RunConfig
 from poolbench.corpora.groups import INFERENCE_VERSION
 from poolbench.corpora.io import concept_folder, read_concept
 from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
@@ -30,8 +30,6 @@ _PLANTED = re.compile(rb'"source":\s*"planted-')
 _DOCUMENT = re.compile(rb'"doc_id":\s*"')
 #: The source of passages that a concept brings.
 OWN = "own"
-#: Sources of passages that are no folder.
-NO_FOLDER = ("planted", "real")
 
 
 def concept_identity(config: RunConfig, concept: Concept) -> dict[str, Any]:

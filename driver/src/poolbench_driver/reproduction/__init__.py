@@ -2,7 +2,7 @@
 
 from poolbench_driver.reproduction.cells import ComparedCell, RunRows, compare_cells
 from poolbench_driver.reproduction.render import cell_rows, check_rows, disagreement_rows, summary_rows
-from poolbench_driver.reproduction.settings import num_steered_texts, other_settings, published_settings
+from poolbench_driver.reproduction.settings import num_steered_texts, published_settings
 
 __all__ = [
     "ComparedCell",
@@ -12,7 +12,6 @@ __all__ = [
     "compare_cells",
     "disagreement_rows",
     "num_steered_texts",
-    "other_settings",
     "published_settings",
     "summary_rows",
 ]

@@ -4,6 +4,7 @@ from poolbench.config.assignments import Assignment, read_assignments
 from poolbench.config.base import StrictModel
 from poolbench.config.budgets import BUDGETS
 from poolbench.config.concept import ConceptSettings
+from poolbench.config.differences import other_settings
 from poolbench.config.load import PUBLISHED_CORPUS, SCORERS, load_run_config, read_yaml
 from poolbench.config.models import (
     CARD_MODELS,
@@ -21,13 +22,14 @@ from poolbench.config.models import (
     resolve_layers,
     resolve_model,
 )
-from poolbench.config.run import CorpusConfig, RunConfig, SaeConfig
+from poolbench.config.run import NO_FOLDER, CorpusConfig, RunConfig, SaeConfig
 
 __all__ = [
     "BUDGETS",
     "CARD_MODELS",
     "CONVERSION_FILE",
     "MODEL_PRESETS",
+    "NO_FOLDER",
     "PUBLISHED_CORPUS",
     "SCORERS",
     "Assignment",
@@ -46,6 +48,7 @@ __all__ = [
     "load_run_config",
     "local_folder",
     "made_folder",
+    "other_settings",
     "read_assignments",
     "read_yaml",
     "resolve_layers",
