@@ -92,7 +92,7 @@ def load_array(file: Path, num_dims: int, kinds: str = NUMBERS) -> np.ndarray:
 
 
 def _require_unicode(array: np.ndarray, file: Path) -> None:
-    """Raise InputError for words with numbers that are no characters: Python cannot make strings of them."""
+    """Raise InputError for words with numbers that are not characters: Python cannot make strings of them."""
     if array.dtype.itemsize:
         numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():

@@ -10,7 +10,7 @@ from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
 from poolbench.contracts.keys import digest
 
 D2_DEPTH = 0.5
-#: Sources of passages that are no folder.
+#: Sources of passages that are not a folder.
 NO_FOLDER = ("planted", "real")
 
 
