@@ -131,6 +131,10 @@ def test_concepts_that_the_corpus_lacks_are_named(driver: Driver, environment: d
     assert lacking in done.stderr and "--scorers published" in done.stderr
     texts = driver(environment, *SMALL, "--scorers", "minilm", *asked, "--scorer-texts", "planted")
     assert "1 missing: passages of toxicity" in texts.stderr
+    other = corpus(tmp_path / "other", "contrast")
+    (tmp_path / "other" / "contrast" / "scorer_pos.jsonl").write_text("{}\n")
+    half = driver(environment, *SMALL, "--scorers", "minilm", *asked, "--scorer-texts", other)
+    assert f"texts to train the scorers of hedging on, in {folder} and {other}" in half.stderr
 
 
 @pytest.mark.parametrize(("scorers", "is_missing"), zip(SCORERS, (True, True, False), strict=True))
@@ -149,6 +153,9 @@ def test_scorers_are_looked_for_where_they_would_be(
 
 def test_a_cluster_elsewhere_may_have_what_this_machine_lacks(driver: Driver, environment: dict[str, str]) -> None:
     away = {**environment, "POOLBENCH_HTTP": "http://192.0.2.1:9"}
+    weights = [each["what"] for each in dry_run(driver, away, "--model", "llama-3.1-8b")["missing"]]
+    assert any(what.startswith("meta-llama/Llama-3.1-8B (") for what in weights), "the extractor there says so"
+    assert not any("of this machine" in what and "Llama" in what for what in weights)
     found = dry_run(driver, away, "--corpus", "planted")
     assert [each["stops"] for each in found["missing"] if each["what"].startswith("scorers: ")] == [False]
 

@@ -196,6 +196,9 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     other = made(swapped, definition="Another one.")
     library.add(other.concept, other.passages)
     assert CONCEPTS.get("mine").corpus == found.concept.corpus != other.concept.corpus
+    folder.file("concepts.json").write_bytes(b"[{")
+    with pytest.raises(ConfigError, match=r"concepts\.json is damaged"):
+        folder.recall_concepts()
     plain = RunFolder.create(tmp_path / "runs", RunConfig(concepts=("contrast",)))
     plain.recall_concepts()
     assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()

@@ -198,6 +198,9 @@ def test_what_a_run_does_otherwise_is_named() -> None:
     assert not apart.keys() & {"budget.strengths", "budget.opening_set", "sinks"}
     theirs = load_run_config(None, {"preset": "card", "model": MODEL.preset, **SCORERS["published"]})
     assert other_settings(theirs) == []  # the reference's classifiers are the reference's
+    others = {**SCORERS["published"], "scorer_base": "somebody/classifiers"}
+    apart = other_settings(load_run_config(None, {"preset": "card", "model": MODEL.preset, **others}))
+    assert [each.name for each in apart] == ["scorer_base", "scorer_mode"]
 
 
 def test_concepts_are_those_of_the_corpus(tmp_path: Path) -> None:

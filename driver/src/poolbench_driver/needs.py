@@ -66,10 +66,11 @@ def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Nee
         cluster: Where it runs; None where there is none yet.
     """
     yield Need("cluster", cluster is not None, "make cluster-up, with PROFILE=gpu for GPUs")
-    here = cluster is None or urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
+    here = _is_here(cluster)
     # A local cluster starts without the hub. What is not in the cache is downloaded then, and may be gated.
     offline = here and os.environ.get("HF_HUB_OFFLINE") != "0"
-    yield from _weights(config, here=here, offline=offline)
+    if here:
+        yield from _weights(config, offline=offline)
     yield from _passages(config)
     if _steers(config):
         yield from _scorers(config, offline=offline)
@@ -107,7 +108,8 @@ def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, Mode
             revision = config.model_revision or ref.revision
             resolved = ModelRef(ref.id, ref.source, revision, config.dtype or ref.dtype, ref.summary)
             model = ModelInfo(resolved, *ref.shape)
-            found = [_absent(ref, error)] if ref.is_made or in_cache(ref.source) else []
+            is_named = _is_here(session.settings) and not ref.is_made and not in_cache(ref.source)  # among the needs
+            found = [] if is_named else [_absent(ref, error)]
     return counted, model, found
 
 
@@ -118,11 +120,16 @@ def _absent(ref: ModelRef, error: PoolbenchError) -> Need:
     return Need(f"{ref.source} ({error})", False, "make it available to the extractor, or use --model demo")
 
 
+def _is_here(cluster: ClusterSettings | None) -> bool:
+    """Return whether a run would read models and corpora of this machine."""
+    return cluster is None or urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
+
+
 def _steers(config: RunConfig) -> bool:
     return bool({"d2", "d3"} & set(config.metrics))
 
 
-def _weights(config: RunConfig, *, here: bool, offline: bool) -> Iterator[Need]:
+def _weights(config: RunConfig, *, offline: bool) -> Iterator[Need]:
     """Yield the weights of a model of the hub, and the disk for their download; nothing for other models."""
     ref = MODEL_PRESETS.get(config.model)
     name = ref.source if ref else config.model
@@ -136,7 +143,7 @@ def _weights(config: RunConfig, *, here: bool, offline: bool) -> Iterator[Need]:
         f"{gate}`hf download {name}`, or use --model with another model",
         stops=offline,
     )
-    if here and not there and ref and ref.shape:
+    if not there and ref and ref.shape:
         gib = decoder_parameters(*ref.shape) * 2 * _MORE_WEIGHTS / 2**30
         free = shutil.disk_usage(_existing(hub_cache())).free / 2**30
         what = f"{gib:.0f} GiB of disk at {hub_cache()} for them ({free:.0f} are free)"
@@ -169,14 +176,16 @@ def _passages(config: RunConfig) -> Iterator[Need]:
 
 def _scorer_texts(config: RunConfig, names: Sequence[str]) -> Iterator[Need]:
     """Yield the texts that train scorers; the published corpus has none."""
-    source = config.corpus.source
-    if config.scorer_mode == "import" or not _steers(config) or config.corpus.scorer_texts:
+    source, other = config.corpus.source, config.corpus.scorer_texts
+    if config.scorer_mode == "import" or not _steers(config) or other in NO_FOLDER:
         return
     if not Path(source).is_dir() and source != PUBLISHED_CORPUS:
         return
-    if lacking := [n for n in names if not (concept_folder(Path(source), n) / "scorer_pos.jsonl").is_file()]:
+    folders = [Path(each) for each in (source, other) if each is not None]
+    if lacking := [n for n in names if not any((concept_folder(f, n) / "scorer_pos.jsonl").is_file() for f in folders)]:
         of = f"all {len(lacking)} concepts" if len(lacking) > 5 and lacking == list(names) else ", ".join(lacking)
-        what = f"texts to train the scorers of {of} on, in {source}: without them D2 and D3 are null"
+        where = " and ".join(map(str, folders))
+        what = f"texts to train the scorers of {of} on, in {where}: without them D2 and D3 are null"
         published = "--scorers published (the reference's classifiers)"
         instead = f"use {published}, --scorer-texts with a folder, real or planted, or --metrics d1"
         yield Need(what, False, instead, nulls=("d2", "d3"))

@@ -107,11 +107,17 @@ class RunFolder:
         return state | {"state": RunState.DIED} if state["state"] in UNFINISHED and _is_gone(state) else state
 
     def recall_concepts(self) -> None:
-        """Let this process find the run's own concepts as they were, also where the store has them no longer."""
+        """Let this process find the run's own concepts as they were, also where the store has them no longer.
+
+        Raise ConfigError if the file of their definitions is damaged.
+        """
         from poolbench.library import recall
 
         file = self.file(_CONCEPTS_FILE)
-        recall(file.read_bytes() if file.is_file() else b"")
+        try:
+            recall(file.read_bytes() if file.is_file() else b"")
+        except ValueError:
+            raise ConfigError(f"{file} is damaged; run the command of {self.id} again, which writes it") from None
 
     def config(self) -> RunConfig:
         """Return the run's configuration; raise ConfigError if it is damaged or of another version."""

@@ -96,4 +96,4 @@ def _require_unicode(array: np.ndarray, file: Path) -> None:
     if array.dtype.itemsize:
         numbers = np.ascontiguousarray(array).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
         if ((numbers > 0x10FFFF) | ((numbers >= 0xD800) & (numbers <= 0xDFFF))).any():
-            raise InputError(f"{file} holds words that are no valid Unicode; save them again")
+            raise InputError(f"{file} holds words that are not valid Unicode; save them again")

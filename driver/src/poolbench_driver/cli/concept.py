@@ -85,7 +85,7 @@ def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
 
 
 def _check(made: Made, as_json: bool) -> int:
-    """Say what a concept's texts allow to measure; exit code 1 if nothing can be. Nothing is stored."""
+    """Say what can be measured with a concept's texts; exit code 1 if nothing can be. Nothing is stored."""
     return Exit.DONE if made.usable else Exit.FAILURES
 
 

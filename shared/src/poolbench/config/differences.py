@@ -1,6 +1,7 @@
 """In which settings a run differs from the reference's run of the same model."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from poolbench.config.base import StrictModel
@@ -11,7 +12,7 @@ from poolbench.config.run import NO_FOLDER, RunConfig
 _COMPARED = (
     "budget.num_train", "budget.num_test", "budget.strengths", "budget.alpha_unit", "budget.reference_strength",
     "budget.num_openings", "budget.opening_set", "budget.max_tokens", "steering_layer", "steering", "scorer_base",
-    "scorer_mode", "include_bos", "sinks", "model_revision", "corpus.source",
+    "scorer_mode", "include_bos", "sinks", "model_revision", "corpus.source", "corpus.scorer_texts",
 )  # fmt: skip
 
 
@@ -35,10 +36,12 @@ def other_settings(config: RunConfig) -> list[OtherSetting]:
 
 
 def _may_be_theirs(config: RunConfig, name: str) -> bool:
-    """Return whether a setting that is another one may name the same: a copy of the corpus, or their classifiers."""
+    """Return whether a setting that is another one may name the same: their classifiers, or a folder with a copy."""
     if name == "corpus.source":
         return config.corpus.source not in NO_FOLDER
-    return name in SCORERS["published"] and config.scorer_mode == "import"
+    theirs, base = SCORERS["published"], config.scorer_base
+    is_copy = base == theirs["scorer_base"] or Path(base).expanduser().is_dir()
+    return name in theirs and config.scorer_mode == "import" and is_copy
 
 
 def _shown(setting: OtherSetting) -> OtherSetting:

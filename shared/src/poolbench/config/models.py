@@ -133,9 +133,9 @@ def is_hub_id(name: str) -> bool:
 
 
 def local_folder(name: str) -> Path | None:
-    """Return the folder of this machine that a name means, with links followed; None if it is no folder.
+    """Return the folder of this machine that a name means, with links followed; None if it is not a folder.
 
-    Names come from users and requests: one that no file system can hold, or of an unknown user, is no folder either.
+    Names come from users and requests: one that no file system can hold, or of an unknown user, is not a folder either.
     """
     try:
         folder = Path(name).expanduser()

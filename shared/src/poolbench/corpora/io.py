@@ -216,7 +216,7 @@ def _parse(line: str, where: str) -> Record:
     try:
         "".join(value for value in vars(record).values() if isinstance(value, str)).encode()
     except UnicodeEncodeError:
-        raise CorpusError(f"{where}: text with a lone surrogate, which is no valid Unicode; correct it") from None
+        raise CorpusError(f"{where}: text with a lone surrogate, which is not valid Unicode; correct it") from None
     if not record.text.strip():
         raise CorpusError(f"{where}: text is empty; remove the record")
     return record
