@@ -1,11 +1,10 @@
 """`make bench-idle`: CPU time and memory of the local cluster while nothing asks anything of it.
 
-Run it on a cluster that `make cluster-up` started, on a machine without other work. Without a cluster it does nothing.
+Run it on a cluster that `make cluster-up` started, on a machine without other work. Without one its ratios are null.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 from common import Parser, write_report
 from deploy.local.state import Cluster, load, state_folder
+from ratios import RATIOS
 
 
 def label(process: psutil.Process) -> str:
@@ -44,7 +44,7 @@ def memory_gb(cluster: Cluster) -> dict[str, float]:
     return {name: size / 1e9 for name, size in found.most_common()}
 
 
-def main() -> int:
+def main() -> None:
     """Measure and write the report."""
     parser = Parser(__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="length of the measurement")
@@ -52,8 +52,10 @@ def main() -> int:
     args = parser.options(seconds=2, settle_s=0)
     cluster = load(state_folder())
     if cluster is None or not cluster.runs():
-        print("no local cluster runs: start one with `make cluster-up`")
-        return 0
+        reason = "no local cluster runs: start one with `make cluster-up`"
+        print(reason)
+        write_report("idle", args, dict.fromkeys(RATIOS["idle"]), {"reason": reason})
+        return
     time.sleep(args.settle_s)
     before, began = cpu_s(cluster), time.monotonic()
     time.sleep(args.seconds)
@@ -70,8 +72,7 @@ def main() -> int:
         "processes": len(after),
     }
     write_report("idle", args, {"idle.cores": cores, "idle.memory_gb": gb}, figures)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

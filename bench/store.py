@@ -1,13 +1,13 @@
 """Speed of the object stores: small artifacts per second from one worker, and large objects, on S3 and in a folder.
 
-`python bench/store.py` starts a Ceph gateway in `--scratch`, or uses the service that POOLBENCH_S3_* names. The two
-stores take turns. A small artifact is a table of 100 rows with its manifest, committed as a task's outputs are.
+`python bench/store.py` starts a Ceph gateway in `--scratch`, or uses the service that POOLBENCH_S3_* names; without
+either its ratios are null. The two stores take turns. A small artifact is a table of 100 rows with its manifest,
+committed as a task's outputs are.
 """
 
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 import uuid
@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import urllib3
 from common import Clock, Parser, turns, write_report
+from ratios import RATIOS
 
 from poolbench.contracts.tasks import Task
 from poolbench.runtime import TaskIO
@@ -97,15 +98,16 @@ def _counted() -> Iterator[Counter[str]]:
 
 
 @contextmanager
-def _service(scratch: Path) -> Iterator[tuple[S3Settings, str]]:
-    """Yield an S3 service and what it is."""
+def _service(scratch: Path) -> Iterator[tuple[S3Settings | None, str]]:
+    """Yield an S3 service and what it is, or None and why there is none."""
     if os.environ.get(S3Settings.variable("endpoint")):
         yield S3Settings.load(), "the service of POOLBENCH_S3_ENDPOINT"
         return
     from tests.servers import ceph
 
     if missing := ceph.missing():
-        sys.exit(f"no S3 service: set POOLBENCH_S3_*, or install {', '.join(missing)} (tests/servers/s3.sh)")
+        yield None, f"no S3 service: set POOLBENCH_S3_*, or install {', '.join(missing)} (tests/servers/s3.sh)"
+        return
     with ceph.serve(scratch) as running:
         yield running.service, "Ceph RADOS gateway on this machine, with one storage daemon"
 
@@ -140,6 +142,10 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help="folder of Ceph and of the folder store; by default temporary")
     args = parser.options(artifacts=20, large_mib=80, rounds=1)
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch, _service(Path(scratch)) as (service, what):
+        if service is None:
+            print(what)
+            write_report("store", args, dict.fromkeys(RATIOS["store"]), {"service": what})
+            return
         s3 = S3Store(f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}", service)
         folder = FolderStore(Path(scratch, "folder"))
         small_artifacts(s3, 20)  # opens connections

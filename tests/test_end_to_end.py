@@ -76,7 +76,7 @@ class Running:
     @property
     def environment(self) -> dict[str, str]:
         own = {"POOLBENCH_STATE": str(self.state), "POOLBENCH_HTTP_PORT": str(self.port)}
-        return {**os.environ, **own, "HF_HUB_CACHE": str(self.state / "hub")}
+        return {**os.environ, **own, "HF_HUB_CACHE": str(self.state.with_name("hub"))}
 
     @property
     def settings(self) -> ClusterSettings:

@@ -101,7 +101,8 @@ def cases(width: int = 32) -> dict[str, Case]:
     return {
         "llama": Case(LlamaConfig(**wide)),
         "mistral": Case(MistralConfig(**wide, **window)),
-        "gemma2": Case(Gemma2Config(**wide, **window, attn_logit_softcapping=2.0, query_pre_attn_scalar=24)),
+        # The released cap: at scores of 88 times the cap, the exponential of vLLM overflows on CPUs with AVX-512.
+        "gemma2": Case(Gemma2Config(**wide, **window, attn_logit_softcapping=50.0, query_pre_attn_scalar=24)),
         "gemma3": Case(Gemma3TextConfig(**wide, **alternating)),
         "gemma3_vision": Case(_gemma3_with_vision(Gemma3TextConfig(**wide, **alternating))),
         "qwen2": Case(Qwen2Config(**grouped)),  # as released; vLLM refuses the next one
