@@ -161,9 +161,9 @@ def _beats_nulls(rows: list[Row], concept: str) -> bool:
     chosen = {r["strategy"]: r["details"]["gain_where_chosen"] for r in own if r["metric"] == "d2.best_strength"}
     read = {r["strategy"]: r for r in own if r["metric"] == "d2.best_gain.excess"}
     limits = {r["strategy"]: r["value"] for r in own if r["metric"] == "d2.best_gain.null_p95"}
-    if not chosen:
+    if not read.keys() & chosen.keys():  # the strength of the null directions may leave no strategy fluent
         return False
-    best = max(chosen, key=lambda strategy: chosen[strategy])
+    best = max(read.keys() & chosen.keys(), key=lambda strategy: chosen[strategy])
     gain = read[best]["details"]["value_at_null_strengths"]
     print(f"  {concept}: {best} gains {gain:.3f}; 95th percentile of the null directions {limits[best]:.3f}")
     return bool(gain > max(limits[best], 0))

@@ -125,9 +125,9 @@ def test_spearman_interval_holds_the_value():
 def test_spearman_interval_says_what_is_missing():
     assert spearman_interval(np.ones(5), np.arange(5.0)) is None
     for x, y, status in (
-        ([1.0], [1.0], "too_few"),
-        ([1.0, np.nan], [1.0, 2.0], "non_finite"),
-        ([1, 2], [1, 2, 3], "failed"),
+        ([1.0, 2.0], [1.0, 2.0], "too_few"),
+        ([1.0, np.nan, 2.0], [1.0, 2.0, 3.0], "non_finite"),
+        ([1, 2, 3], [1, 2, 3, 4], "failed"),
     ):
         with pytest.raises(StatisticError) as caught:
             spearman_interval(np.array(x), np.array(y))

@@ -138,6 +138,41 @@ def test_best_gain_leaves_out_strengths_that_are_not_fluent(unsteered, nll, repe
     assert found["d2.best_gain"].value == pytest.approx(0.2)
 
 
+def test_where_no_strength_is_fluent_there_is_no_best_one(unsteered, nulls):
+    steered = make_tables(["C1"], STRENGTHS, linear(0.8), lambda s: 2.0 + (np.log(1.6) if s else 0))
+    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=RULES))
+    unknown = {name for name, measure in found.items() if measure.status == "not_fluent"}
+    gains = {f"d2.best_gain{suffix}" for suffix in ("", ".excess", ".null_rank", ".null_p95")}
+    assert unknown == {*gains, "d2.best_strength"}
+    assert "0.06, 0.125, 0.25, 0.5" in found["d2.best_gain"].reason
+    assert found["d2.scp"].value == pytest.approx(1) and found["d2.response_area.excess"].value > 0
+
+
+def test_a_null_direction_without_a_fluent_strength_gains_nothing(unsteered, nulls):
+    broken = make_tables(
+        [f"null_{number:03d}" for number in range(20)], NULL_STRENGTHS, noisy_null, lambda s: 2.0 + (1.0 if s else 0)
+    )
+    steered = make_tables(["C1"], STRENGTHS, linear(0.8))
+    found = by_metric(d2_measures(steered, unsteered, broken, scorer=SCORER, rules=RULES))
+    details = found["d2.best_gain.excess"].details
+    assert details["null_mean"] == details["null_sd"] == 0
+    assert found["d2.best_gain.excess"].value == details["value_at_null_strengths"] > 0
+
+
+def test_two_points_have_no_correlation(unsteered, nulls):
+    """With one null strength every null direction would correlate by 1 or -1."""
+    steered = make_tables(["C1"], STRENGTHS, linear(0.8))
+    rules = SteeringRules(num_bootstrap=200, null_strengths=(0.0, 0.125))
+    found = by_metric(d2_measures(steered, unsteered, nulls, scorer=SCORER, rules=rules))
+    assert found["d2.scp"].value == pytest.approx(1)
+    for suffix in (".excess", ".null_rank", ".null_p95"):
+        assert found[f"d2.scp{suffix}"].status == "too_few"
+        assert found[f"d2.scp{suffix}"].reason == "the curve has 2 strengths, with 0; a correlation needs 3"
+    assert found["d2.scp_1.excess"].value is not None
+    one = by_metric(d2_measures(make_tables(["C1"], (0.125,), linear(0.8)), unsteered, None, scorer=SCORER, rules=RULES))
+    assert one["d2.scp"].status == "too_few" and one["d2.scp_1"].value is not None
+
+
 def test_a_falling_curve_is_best_left_unsteered(unsteered):
     found = by_metric(
         d2_measures(make_tables(["C1"], STRENGTHS, linear(-0.3)), unsteered, None, scorer=SCORER, rules=RULES)
@@ -222,9 +257,9 @@ def two_concepts(own, other):
     )
 
 
-def d3(own, other, nulls=None):
+def d3(own, other, nulls=None, nll=lambda s: 2.0):
     scorers = ("causation", "contrast")
-    steered = make_tables(["C1"], STRENGTHS, two_concepts(own, other), scorers=scorers)
+    steered = make_tables(["C1"], STRENGTHS, two_concepts(own, other), nll, scorers=scorers)
     unsteered = make_tables(["unsteered"], (0.0,), two_concepts(0, 0), scorers=scorers)
     return by_metric(
         d3_measures(steered, unsteered, nulls, target=SCORER, neighbour=NEIGHBOUR, relation="lc", rules=RULES)
@@ -274,6 +309,17 @@ def test_d3_excess_over_null_directions():
     assert excess.value == pytest.approx(0.8 * 0.25 / 0.8 - excess.details["null_mean"])
     # Null directions that the neighbour's scorer never scored give no excess figure, and no failure.
     assert "d3.robust_lc.excess" not in d3(0.8, 0.0, make_tables(keys, NULL_STRENGTHS, noisy_null))
+
+
+def test_d3_is_null_where_no_strength_is_fluent():
+    keys = [f"null_{number:03d}" for number in range(20)]
+    nulls = make_tables(keys, NULL_STRENGTHS, noisy_null, scorers=("causation", "contrast"))
+    found = d3(0.8, 0.0, nulls, lambda s: 2.0 + (1.0 if s else 0))
+    assert {measure.status for measure in found.values()} == {"not_fluent"} and len(found) == 3
+    # One strength above those of the null directions is fluent: only the excess over them is unknown.
+    found = d3(0.8, 0.0, nulls, lambda s: 2.0 + (1.0 if 0 < s < 0.5 else 0))
+    assert found["d3.lc"].value == pytest.approx(1) and found["d3.lc"].details["strength"] == 0.5
+    assert found["d3.robust_lc.excess"].status == "not_fluent"
 
 
 def test_d3_with_an_invalid_neighbour_scorer_is_null():

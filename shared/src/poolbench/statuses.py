@@ -13,7 +13,7 @@ class _Word(StrEnum):
 
 
 class Status(_Word):
-    """Why a result row has a value or none. Closed: a new word needs a new contracts version."""
+    """Why a result row has a value or none. The list is closed; docs/metrics.md has it."""
 
     OK = "ok"
     NOT_IMPLEMENTED = "not_implemented"
@@ -27,6 +27,7 @@ class Status(_Word):
     NO_SCORER = "no_scorer"
     SCORER_INVALID = "scorer_invalid"
     NO_EFFECT = "no_effect"
+    NOT_FLUENT = "not_fluent"
     REVERSED = "reversed"
     RESTRICTED = "restricted"
     FAILED = "failed"

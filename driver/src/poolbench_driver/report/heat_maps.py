@@ -16,7 +16,7 @@ HEAT_MAPS = (
     ("d1.auroc", 0.5),
     ("d1.auroc_test", 0.5),
     ("d2.best_gain", 0.0),
-    ("d2.scp.excess", 0.0),
+    ("d2.response_area.excess", 0.0),
     ("d3.robust_ld", 0.0),
     ("d3.robust_lc", 0.0),
 )

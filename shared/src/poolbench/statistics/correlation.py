@@ -7,11 +7,17 @@ from poolbench.statistics.inputs import StatisticError, finite_values
 from poolbench.statistics.resampling import percentile_interval
 from poolbench.statuses import Status
 
+#: Fewest points of a correlation: that of two is 1, -1 or nothing, whatever they are.
+MIN_POINTS = 3
+
 
 def pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Pearson correlation [...] of x and y [..., n]; NaN if a side is constant or not finite."""
+    """Return the Pearson correlation [...] of x and y [..., n].
+
+    NaN if a side is constant or not finite, or n is below MIN_POINTS.
+    """
     x, y = np.broadcast_arrays(np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64))
-    if x.shape[-1] < 2:
+    if x.shape[-1] < MIN_POINTS:
         return np.full(x.shape[:-1], np.nan)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         x_centred = x - x.mean(axis=-1, keepdims=True)
@@ -28,16 +34,16 @@ def _constant(values: np.ndarray) -> np.ndarray:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the Spearman correlation along the last axis, average ranks for ties; NaN if a side is constant."""
+    """Return the Spearman correlation along the last axis, average ranks for ties; NaN as for `pearson`."""
     return pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
 
 
 def kendall(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Kendall's tau-b of two vectors [n]; NaN if one side is constant or holds NaN.
+    """Return Kendall's tau-b of two vectors [n]; NaN if a side is constant or holds NaN, or n is below MIN_POINTS.
 
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
-    return float(stats.kendalltau(x, y).statistic) if len(x) > 1 else float("nan")
+    return float(stats.kendalltau(x, y).statistic) if len(x) >= MIN_POINTS else float("nan")
 
 
 def spearman_interval(
@@ -45,10 +51,10 @@ def spearman_interval(
 ) -> tuple[float, float] | None:
     """Return the percentile interval of the Spearman correlation of `x` and `y` [n], resampling their pairs.
 
-    None if fewer than half of the resamples have a correlation. Raise StatisticError `too_few` below 2 pairs,
-    `non_finite` for NaN, `failed` if the lengths differ.
+    None if fewer than half of the resamples have a correlation. Raise StatisticError `too_few` below MIN_POINTS
+    pairs, `non_finite` for NaN, `failed` if the lengths differ.
     """
-    x, y = (finite_values(side, "pairs", minimum=2, allow_infinite=True) for side in (x, y))
+    x, y = (finite_values(side, "pairs", minimum=MIN_POINTS, allow_infinite=True) for side in (x, y))
     if len(x) != len(y):
         raise StatisticError(Status.FAILED, f"pairs: {len(x)} values on one side, {len(y)} on the other")
     index = np.random.default_rng(seed).integers(0, len(x), size=(num_resamples, len(x)))

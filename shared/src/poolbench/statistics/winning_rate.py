@@ -41,7 +41,7 @@ def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.n
     """Return Kendall's tau-b of each dataset's order of the models with the overall order [N].
 
     The overall order is by mean winning rate. It includes the dataset itself (unless `leave_one_out`), which raises the
-    figure slightly if datasets are few. NaN if a dataset ties all of its models or has fewer than two.
+    figure slightly if datasets are few. NaN if a dataset ties all of its models or has fewer than three.
 
     Reference: Waldis et al. (2024), "Holmes".
     """
@@ -53,8 +53,7 @@ def discriminability(scores: np.ndarray, *, leave_one_out: bool = False) -> np.n
         with np.errstate(invalid="ignore", divide="ignore"):
             overall = won_NM[left].sum(axis=0) / met_NM[left].sum(axis=0)
         both = ~np.isnan(scores_MN[:, dataset]) & ~np.isnan(overall)
-        if both.sum() >= 2:
-            taus[dataset] = kendall(scores_MN[both, dataset], overall[both])
+        taus[dataset] = kendall(scores_MN[both, dataset], overall[both])
     return taus
 
 
@@ -99,7 +98,8 @@ def rank_resolution(
     changes, compared = changes_RM[np.isfinite(changes_RM)], compared[np.isfinite(compared)]
     if min(changes.size, compared.size) < 2:
         raise StatisticError(Status.TOO_FEW, "no two models were measured on a common dataset: there are no ranks")
-    found = [kendall(row[known], full[known]) for row in ranks_RM if (known := np.isfinite(row + full)).sum() >= 2]
+    both_RM = np.isfinite(ranks_RM + full)
+    found = [kendall(row[known], full[known]) for row, known in zip(ranks_RM, both_RM, strict=True)]
     taus = [tau for tau in found if math.isfinite(tau)]
     return RankResolution(
         resolution=float(np.percentile(np.abs(changes), 95)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.statistics.correlation import spearman
+from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import mean_rank_intervals, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statistics.winning_rate import discriminability, mean_winning_rate
@@ -92,7 +92,7 @@ def _agreement(
     sides = [_ranks_of(board, common, blocks) for board in (first, second)]
     ranked = np.isfinite(sides[0]).any(axis=0) & np.isfinite(sides[1]).any(axis=0)
     strategies = int(ranked.sum())
-    if strategies < 3:
+    if strategies < MIN_POINTS:
         return RankAgreement(first_name, second_name, None, None, strategies, Status.TOO_FEW)
     sides = [ranks[:, ranked] for ranks in sides]
     value = float(spearman(*(mean_ranks(ranks) for ranks in sides)))

@@ -12,6 +12,7 @@ from poolbench.suites.intervals import opening_interval, with_direction_spread
 from poolbench.suites.measure import Measure
 from poolbench.suites.response import best_column, gain_at, halves
 from poolbench.suites.rules import GatedScorer, SteeringRules
+from poolbench.suites.steering import or_zeros
 
 CI_METHOD = "paired bootstrap over openings, expanded percentile, at the chosen strength"
 EXCESS_CI_METHOD = f"{CI_METHOD}, with the spread of null directions"
@@ -22,7 +23,7 @@ class Shifts:
     """Shifts of target and neighbour at the target's best strength.
 
     The strength is chosen on one half of the openings, the shifts are read on the other (`num_read` openings). Entry 0
-    of a shift is the value, the rest are resamples [1 + R].
+    of a shift is the value, the rest are resamples [1 + R]. Raise CellError `not_fluent` as `best_column` does.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ def d3_measures(
 
     Returns:
         `d3.<relation>`: 1 - dB / dA if the lower limit of dA is above 0, else null with `no_effect`, or with
-        `reversed` if the upper limit is below 0. `d3.robust_<relation>`: dA minus the size of dB, and its excess.
+        `reversed` if the upper limit is below 0; null with `not_fluent` if no strength is fluent. `d3.robust_<relation>`: dA minus the size of dB, and its excess.
     """
     assert relation in RELATIONS, relation
     fields: dict[str, Any] = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
@@ -87,11 +88,11 @@ def d3_measures(
         target.require_valid()
         neighbour.require_valid()
         pair = grid_pair(steered, unsteered, target, neighbour, direction_key)
+        units = (target.score_range, neighbour.score_range)
+        shifts = Shifts(pair[0], pair[1], units, rules)
     except CellError as error:
         return blank_d3(relation, error, **fields)
     fields |= {"seed": rules.seed, "ci_method": CI_METHOD}
-    units = (target.score_range, neighbour.score_range)
-    shifts = Shifts(pair[0], pair[1], units, rules)
     metric = f"d3.robust_{relation}"
     index = _index(f"d3.{relation}", shifts, rules, fields)
     measures = [index, _interval(metric, shifts.robust(), shifts, rules, fields)]
@@ -164,8 +165,15 @@ def _robust_excess(
     """Return dA - |dB| minus its mean over the null directions, at the null strengths on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
-    own, *others = [Shifts(cut[i], cut[i + 1], units, rules) for i in range(0, len(cut), 2)]
-    nulls_NR = np.array([other.robust() for other in others])
+    try:
+        own = Shifts(cut[0], cut[1], units, rules)
+    except CellError as error:
+        return Measure.failed(metric, error, **fields)
+    others = [
+        or_zeros(lambda at=at: Shifts(cut[at], cut[at + 1], units, rules).robust(), rules.num_bootstrap + 1)
+        for at in range(2, len(cut), 2)
+    ]
+    nulls_NR = np.array(others)
     excess = own.robust() - nulls_NR.mean(axis=0)
     spread = with_direction_spread(excess, nulls_NR, own.num_read, 1, rules.seed, rules.level)
     details = {"null_mean": float(nulls_NR[:, 0].mean()), "num_nulls": len(others)}

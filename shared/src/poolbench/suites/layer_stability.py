@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from poolbench.statistics.correlation import spearman
+from poolbench.statistics.correlation import MIN_POINTS, spearman
 from poolbench.statistics.ranks import block_ranks, mean_ranks
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
@@ -15,7 +15,6 @@ from poolbench.suites.measure import Measure
 from poolbench.suites.metrics import metric_info
 
 CI_METHOD = "cluster bootstrap over concepts, percentile"
-MIN_STRATEGIES = 3
 
 
 def layer_stability(
@@ -63,8 +62,8 @@ def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_res
         "seed": seed,
     }
     name = "rank.layer_stability"
-    if kept_K.sum() < MIN_STRATEGIES:
-        reason = f"{kept_K.sum()} strategies at both layers; {MIN_STRATEGIES} are needed"
+    if kept_K.sum() < MIN_POINTS:
+        reason = f"{kept_K.sum()} strategies at both layers; {MIN_POINTS} are needed"
         return Measure.null(name, Status.TOO_FEW, reason, **fields)
     value = float(_correlations(first, second, np.ones((1, len(first))))[0])
     if not np.isfinite(value):

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from poolbench.statistics.correlation import spearman
+from poolbench.errors import CellError
+from poolbench.statistics.correlation import MIN_POINTS, spearman
+from poolbench.statuses import Status
 from poolbench.suites.grids import ResponseGrid
 from poolbench.suites.rules import SteeringRules
 
@@ -23,8 +25,11 @@ def mean_scores(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
 def scp(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
     """Return the Spearman correlation of strength and mean score, strength 0 included (the card's SCP).
 
-    NaN if the mean score is the same at every strength.
+    NaN if the mean score is the same at every strength. Raise CellError `too_few` below three strengths.
     """
+    if len(grid.strengths) < MIN_POINTS:
+        have = f"{len(grid.strengths)} strengths, with 0"
+        raise CellError(Status.TOO_FEW, f"the curve has {have}; a correlation needs {MIN_POINTS}")
     means = mean_scores(grid, weights_RP)
     return spearman(np.broadcast_to(grid.strengths, means.shape), means.round(12))
 
@@ -71,9 +76,15 @@ def fluent_strengths(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
 
 
 def best_column(grid: ResponseGrid, rules: SteeringRules) -> int:
-    """Return the column of the fluent strength with the highest mean score; the smallest of equal ones."""
-    means = grid.score.mean(axis=0)
-    return int(np.argmax(np.where(fluent_strengths(grid, rules), means, -np.inf)))
+    """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
+
+    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown.
+    """
+    fluent = fluent_strengths(grid, rules)
+    if not fluent[1:].any():
+        tried = ", ".join(f"{strength:g}" for strength in grid.strengths[1:])
+        raise CellError(Status.NOT_FLUENT, f"the texts are not fluent at any strength ({tried}); try lower ones")
+    return int(np.argmax(np.where(fluent, grid.score.mean(axis=0), -np.inf)))
 
 
 def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarray:
@@ -92,7 +103,8 @@ def halves(num_openings: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def best_gain(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
     """Return the gain on the second half of the openings at the strength chosen on the first half.
 
-    The strength is chosen once, on all first-half openings. Resamples vary only the other half.
+    The strength is chosen once, on all first-half openings. Resamples vary only the other half. Raise CellError
+    `not_fluent` as `best_column` does.
     """
     choose, read = halves(len(grid.openings), rules.seed)
     column = best_column(grid.at_openings(choose), rules)

@@ -1,5 +1,7 @@
 """D2: how far steering along a direction moves its concept's score, beyond what null directions do."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,15 +91,18 @@ def excess_measures(
 ) -> list[Measure]:
     """Return a figure minus its mean over the null directions, its rank among them, and their 95th percentile.
 
-    Both sides use the null strengths and the same resamples of the openings. A null direction with a flat curve counts
-    as 0. The interval includes the spread between directions.
+    Both sides use the null strengths and the same resamples of the openings. A null direction with a flat curve, or
+    without a fluent strength, counts as 0. The interval includes the spread between directions.
     """
     aligned = align_openings([grid, *null_grids])
     own, *others = (each.at_strengths(rules.null_strengths) for each in aligned)
     num_openings = len(own.openings)
     weights = np.vstack([np.ones((1, num_openings)), opening_weights(own, rules)])
-    value = statistic(own, weights, rules)
-    nulls_NR = np.nan_to_num(np.array([statistic(other, weights, rules) for other in others]), nan=0.0)
+    try:
+        value = statistic(own, weights, rules)
+    except CellError as error:
+        return [Measure.failed(metric + suffix, error, **common) for suffix in _SUFFIXES]
+    nulls_NR = np.array([or_zeros(partial(statistic, other, weights, rules), len(weights)) for other in others])
     if not np.isfinite(value[0]):
         return [_flat(metric + suffix, common) for suffix in _SUFFIXES]
     excess = value - nulls_NR.mean(axis=0)
@@ -118,6 +123,14 @@ def excess_measures(
         Measure.of(f"{metric}.null_rank", 1.0 + above, **fields),
         Measure.of(f"{metric}.null_p95", float(np.percentile(nulls_NR[:, 0], 95)), **fields),
     ]
+
+
+def or_zeros(figure: Callable[[], np.ndarray], length: int) -> np.ndarray:
+    """Return a null direction's figure [length]: 0 where its curve is flat or no strength leaves its texts fluent."""
+    try:
+        return np.nan_to_num(figure(), nan=0.0)
+    except CellError:
+        return np.zeros(length)
 
 
 def opening_weights(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
@@ -143,7 +156,10 @@ def _value(
     rules: SteeringRules,
     common: dict[str, Any],
 ) -> Measure:
-    value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
+    try:
+        value = statistic(grid, np.ones((1, len(grid.openings))), rules)[0]
+    except CellError as error:
+        return Measure.failed(metric, error, **common)
     if not np.isfinite(value):
         return _flat(metric, common)
     interval = opening_interval(statistic(grid, weights, rules), *resampled(metric, grid, rules), rules.level)
@@ -157,7 +173,10 @@ def _best_strength(grid: ResponseGrid, rules: SteeringRules, common: dict[str, A
     """
     choose, _ = halves(len(grid.openings), rules.seed)
     chosen = grid.at_openings(choose)
-    column = best_column(chosen, rules)
+    try:
+        column = best_column(chosen, rules)
+    except CellError as error:
+        return Measure.failed("d2.best_strength", error, **common)
     gain = gain_at(chosen, column, np.ones((1, len(choose))))[0]
     details = {"gain_where_chosen": float(gain)}
     return Measure.of("d2.best_strength", float(grid.strengths[column]), **common, details=details)
