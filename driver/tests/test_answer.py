@@ -49,11 +49,16 @@ def test_one_concept_gives_no_certainty() -> None:
 
 def test_each_problem_is_one_line() -> None:
     audit = AuditView([{"concept": "contrast", "verdict": "confounded"}, {"concept": "hedging", "verdict": "pass"}])
-    gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}'}
+    gate = {"metric": "scorer.gate", "params": '{"part": "verdict"}', "strategy": None}
     rows = [gate | {"scorer": "hedging", "value": 0.0}, gate | {"scorer": "contrast", "value": 1.0}]
+    gains = cells("d2.best_gain", STRATEGIES)
+    broken = {"value": None, "status": "not_fluent", "reason": "the texts are not fluent"}
+    invalid = {"value": None, "status": "scorer_invalid", "reason": "its gate"}
+    rows += [*(row | broken for row in gains[:3]), gains[3] | invalid, *gains[4:]]
     assert list(problems(audit, rows)) == [
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
+        "d2.best_gain is null in 3 of 25 cells, not_fluent: the texts are not fluent",
     ]
 
 

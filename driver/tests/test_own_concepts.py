@@ -18,7 +18,8 @@ from poolbench.storage import open_store
 from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
-from poolbench_driver.own import Definition, Made, make, read_definition, template
+from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
+from poolbench_driver.own.forecast import auroc_error
 from poolbench_driver.release import releasable_concepts
 from poolbench_driver.rundir import RunFolder, run_id
 
@@ -158,6 +159,33 @@ def test_a_run_without_any_figure_says_why() -> None:
     assert why_empty(rows(None, None)) == "few (too_few)"
     assert why_empty(rows(None, 0.5)) == ""
     assert why_empty(rows(None, metric="scorer.gate")) == ""
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "messages"
+
+
+def test_a_forecast_of_the_example_finds_no_confound_and_a_scorer_that_should_pass() -> None:
+    files = {"positives": str(EXAMPLE / "gratitude.jsonl"), "negatives": str(EXAMPLE / "neutral.jsonl")}
+    power, gate, neighbours = forecast(made(files, "gratitude"))
+    assert power.message.startswith("D1: with 84 and 82 documents or pairs for training, an AUROC of 0.63 or more")
+    assert "0.73 to 0.87" in power.message
+    assert gate.level == "note" and "1.00 to 1.00: the scorer should pass part (a)" in gate.message
+    assert neighbours.message.startswith("D3: no distant and no close neighbour")
+
+
+def test_a_forecast_warns_of_confounds_and_of_words_that_say_nothing(files: dict[str, str], tmp_path: Path) -> None:
+    found = forecast(made(files, neighbours=("hedging", "narrative")))
+    assert [remark.level for remark in found] == ["note", "warning"]  # random words: no scorer learns them
+    assert "the gate asks a scorer for 0.75" in found[1].message
+    longer = write_texts(tmp_path / "longer.jsonl", 60, 0, "more words than the other class has")
+    messages = [remark.message for remark in forecast(made({**files, "positives": longer}))]
+    assert any(message.startswith("D1: length alone separates the classes") for message in messages)
+
+
+def test_the_standard_error_of_an_auroc() -> None:
+    """By hand; at .5 it is that of the rank sum."""
+    assert auroc_error(0.8, 100, 100) == pytest.approx(0.031369, abs=1e-6)
+    assert auroc_error(0.5, 100, 100) == pytest.approx(((100 + 100 + 1) / (12 * 100 * 100)) ** 0.5, rel=1e-9)
 
 
 def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,8 @@ def test_two_points_have_no_correlation(unsteered, nulls):
         assert found[f"d2.scp{suffix}"].status == "too_few"
         assert found[f"d2.scp{suffix}"].reason == "the curve has 2 strengths, with 0; a correlation needs 3"
     assert found["d2.scp_1.excess"].value is not None
-    one = by_metric(d2_measures(make_tables(["C1"], (0.125,), linear(0.8)), unsteered, None, scorer=SCORER, rules=RULES))
+    steered = make_tables(["C1"], (0.125,), linear(0.8))
+    one = by_metric(d2_measures(steered, unsteered, None, scorer=SCORER, rules=RULES))
     assert one["d2.scp"].status == "too_few" and one["d2.scp_1"].value is not None
 
 

@@ -34,14 +34,15 @@ class Copies:
 
 def verdict(training: Training, figures: Sequence[Figure], copies: Copies) -> tuple[Verdict, tuple[str, ...]]:
     """Return the verdict with all reasons; there are none if it is `pass`."""
-    confounded, short = (*_confounded(figures, copies),), (*_short(training),)
+    confounded, short = (*confounds(figures, copies),), (*_short(training),)
     reasons = (*confounded, *short)
     if confounded:
         return Verdict.CONFOUNDED, reasons
     return (Verdict.SHORT if short else Verdict.PASS), reasons
 
 
-def _confounded(figures: Sequence[Figure], copies: Copies) -> Iterator[str]:
+def confounds(figures: Sequence[Figure], copies: Copies) -> Iterator[str]:
+    """Yield what else than the concept separates the classes, or is known of the test passages from train."""
     for figure in figures:
         if figure.kind == "confound" and figure.interval is not None and figure.interval[0] > MAX_CONFOUND:
             low, high = figure.interval

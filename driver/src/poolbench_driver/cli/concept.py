@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 
 NameOrFile = Annotated[str, typer.Argument(help="Name of the concept, or a YAML file (concept init writes one).")]
-File = Annotated[str | None, typer.Option(help="JSONL or CSV with a column `text`.")]
-Pairs = Annotated[str | None, typer.Option(help="JSONL or CSV with columns `positive` and `negative`.")]
+File = Annotated[str | None, typer.Option(help="JSONL, CSV, Parquet or Arrow, with a column `text`.")]
+Pairs = Annotated[str | None, typer.Option(help="The same with columns `positive` and `negative`.")]
 Text = Annotated[str | None, typer.Option(help="What makes a passage positive.")]
 Neighbours = Annotated[str | None, typer.Option(help="For D3: the distant concept, then the close one.")]
 Rewriter = Annotated[str | None, typer.Option(help="Make each negative from its positive: hedging, contrast, ...")]
@@ -77,7 +77,7 @@ def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
         display: Display = "plain",
     ) -> int:
         made = _made(name, locals())
-        _show(made, as_json=display == "json")
+        _show(made, forecast=finish is _check and made.usable, as_json=display == "json")
         return finish(made, display == "json")
 
     command.__doc__ = finish.__doc__
@@ -85,7 +85,7 @@ def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
 
 
 def _check(made: Made, as_json: bool) -> int:
-    """Say what can be measured with a concept's texts; exit code 1 if nothing can be. Nothing is stored."""
+    """Say what a run can measure with a concept's texts; exit code 1 if nothing. Nothing is stored."""
     return Exit.DONE if made.usable else Exit.FAILURES
 
 
@@ -142,15 +142,17 @@ def _flags() -> frozenset[str]:
     return frozenset(Definition.model_fields) - {"id"}
 
 
-def _show(made: Made, *, as_json: bool) -> None:
+def _show(made: Made, *, forecast: bool, as_json: bool) -> None:
+    from poolbench_driver import own
     from poolbench_driver.cli.display import print_table
 
+    said = [*made.remarks, *(own.forecast(made) if forecast else ())]
     if as_json:
-        remarks = [{"level": remark.level, "message": remark.message} for remark in made.remarks]
+        remarks = [{"level": remark.level, "message": remark.message} for remark in said]
         found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}
         typer.echo(json.dumps({**found, "splits": made.sizes(), "remarks": remarks}, indent=1))
         return
     sizes = [dict(row) for row in made.sizes()]
     print_table(sizes, list(sizes[0]), f"concept {made.concept.id}, revision {made.concept.corpus}")
-    for remark in made.remarks:
+    for remark in said:
         typer.echo(f"{remark.level}: {remark.message}")

@@ -2,6 +2,7 @@
 
 from poolbench.corpora.own import Made
 from poolbench_driver.own.definition import Definition, read_definition, template
+from poolbench_driver.own.forecast import forecast
 from poolbench_driver.own.make import make
 
-__all__ = ["Definition", "Made", "make", "read_definition", "template"]
+__all__ = ["Definition", "Made", "forecast", "make", "read_definition", "template"]

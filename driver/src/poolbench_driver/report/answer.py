@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from poolbench.statuses import Status
 from poolbench.suites import RankBoard, rank_board
 from poolbench_driver.audit import Verdict
 from poolbench_driver.report.audit import NOT_AUDITED, AuditView
@@ -25,6 +27,8 @@ _SHOWN = 6
 _VERBS = {"steering": "steer", "probing": "separate"}
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
+#: Figures whose nulls are named at the end of a run.
+_MAIN = (*_COLUMNS, "d3.robust_lc")
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
 
 
 def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line per problem of the data: corpora whose verdict is not `pass`, and scorers that failed the gate."""
+    """Yield one line per problem: corpora whose verdict is not `pass`, scorers that failed the gate, and other nulls."""
     for line in audit.lines:
         if line["verdict"] == NOT_AUDITED:
             yield f"{line['concept']}: its passages were not audited"
@@ -120,6 +124,17 @@ def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[st
     verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
     failed = {row["scorer"] for row in verdicts if row["value"] != 1}
     yield from (f"{name}: its scorer failed the gate, so that D2 and D3 are null" for name in sorted(failed))
+    yield from _nulls(rows)
+
+
+def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one line per main metric and status of nulls, most frequent first; failed gates have lines of their own."""
+    cells = [row for row in rows if row["metric"] in _MAIN and row["strategy"]]
+    number = Counter(row["metric"] for row in cells)
+    nulls = [row for row in cells if row["status"] not in (Status.OK, Status.SCORER_INVALID)]
+    first = {(row["metric"], row["status"]): row["reason"] for row in reversed(nulls)}
+    for (metric, status), count in Counter((row["metric"], row["status"]) for row in nulls).most_common():
+        yield f"{metric} is null in {count} of {number[metric]} cells, {status}: {first[metric, status]}"
 
 
 def summary(view: View) -> str:

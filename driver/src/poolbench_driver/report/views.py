@@ -67,7 +67,7 @@ def build_view(folder: RunFolder) -> View:
     best = best_of(rows)
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
-        title=f"PoolBench: {first['model']} on {first['dataset']}, budget {first['budget']}",
+        title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
         facts=_facts(folder, first, results_digest(table)),
         leaderboard=_leaderboard(rows, order),
@@ -92,6 +92,11 @@ def build_view(folder: RunFolder) -> View:
         config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
         num_rows=len(rows),
     )
+
+
+def _data(dataset: str, rows: Iterable[Row]) -> str:
+    """Return what was measured: texts of users have no name but that of their concept."""
+    return ", ".join(sorted(_measured(rows))) if dataset == "own" else dataset
 
 
 def _measured(rows: Iterable[Row]) -> set[str]:

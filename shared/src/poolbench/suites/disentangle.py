@@ -80,7 +80,8 @@ def d3_measures(
 
     Returns:
         `d3.<relation>`: 1 - dB / dA if the lower limit of dA is above 0, else null with `no_effect`, or with
-        `reversed` if the upper limit is below 0; null with `not_fluent` if no strength is fluent. `d3.robust_<relation>`: dA minus the size of dB, and its excess.
+        `reversed` if the upper limit is below 0. `d3.robust_<relation>`: dA minus the size of dB, and its excess. All
+        are null with `not_fluent` if no strength is fluent.
     """
     assert relation in RELATIONS, relation
     fields: dict[str, Any] = {"direction": direction, "scorer": target.concept, "neighbour": neighbour.concept}
