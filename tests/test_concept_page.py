@@ -21,7 +21,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
 def test_the_commands_for_http_work_as_typed(tmp_path: Path) -> None:
-    shutil.copytree(DOCS / "examples" / "gratitude", tmp_path / "docs" / "examples" / "gratitude")
+    shutil.copytree(DOCS / "examples" / "messages", tmp_path / "docs" / "examples" / "messages")
     section = (DOCS / "own-concepts.md").read_text("utf-8").partition("## Over HTTP")[2]
     found = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert found is not None
@@ -34,4 +34,5 @@ def test_the_commands_for_http_work_as_typed(tmp_path: Path) -> None:
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [done.stdout.count(f'"registered":{value}') for value in ("false", "true")] == [1, 1]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [], "the reader's folder stays as it was"
     assert '"concepts":[{"id":"gratitude"' in done.stdout and done.stdout.endswith('{"removed":"gratitude"}')

@@ -115,7 +115,7 @@ def _best(purpose: str, board: RankBoard) -> Best:
 
 
 def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line per problem: corpora whose verdict is not `pass`, scorers that failed the gate, and other nulls."""
+    """Yield one line per problem: verdicts other than `pass` on corpora, scorers that failed the gate, other nulls."""
     for line in audit.lines:
         if line["verdict"] == NOT_AUDITED:
             yield f"{line['concept']}: its passages were not audited"
