@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors import safe_open
+from tests.pages import REPOSITORY
 from tests.servers.services import TOKEN, cluster_environment, serving
 from tests.waiting import PATIENCE_S
 
@@ -128,6 +130,12 @@ def test_linguistic_strategies_are_annotated_first(embed: Driver, tmp_path: Path
     table = pq.read_table(tmp_path / "l1.parquet")
     assert table["applied"].to_pylist()[0] and table["token_share"].to_pylist()[0] < 1
     assert table.schema.metadata[b"annotator"] == b"annotator"
+    page = (REPOSITORY / "docs" / "embedding.md").read_text("utf-8").partition("| column |")[2]
+    columns, _, metadata = page.partition("The metadata has")
+    named = [name for row in re.findall(r"^\| (`.+?) \|", columns, re.M) for name in re.findall(r"`(\w+)`", row)]
+    assert named == table.column_names
+    kept = {name.decode() for name in table.schema.metadata} - {"ARROW:schema"}
+    assert set(re.findall(r"`(\w+)`", metadata.partition("\n\n")[0])) == kept
     (tmp_path / "idf.txt").write_text("the rain\nthe sun\nthe boats\n")
     done = embed("l5.parquet", "--strategy", "L5_keyword", "--idf-texts", "idf.txt")
     assert done.returncode == 0 and "document frequencies (L5): 3 texts of idf.txt" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -13,13 +14,20 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks
 from typer.exceptions import TyperException
 
+from poolbench.concepts import CONCEPTS
+from poolbench.config import MODEL_PRESETS, load_run_config, resolve_layers, resolve_model
+from poolbench.errors import PoolbenchError
+from poolbench.pooling.registry import select_strategies
 from poolbench_driver.cli import app
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120
+#: Concepts and strategies that a page itself adds.
+OF_EXAMPLES = ("gratitude", "politeness", "Y1_verbs")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _TARGET = re.compile(r"(?:^|\s)make ((?:[a-z_%<>-]+|[A-Z_]+=\S+)(?: (?:[a-z_-]+|[A-Z_]+=\S+))*)")
 
@@ -48,14 +56,45 @@ def driver() -> Any:
     return typer.main.get_command(app)
 
 
-def parse(command: Any, arguments: list[str], parent: Any = None) -> None:
-    """Parse arguments without running anything; an unknown subcommand or flag raises an error."""
+def parse(command: Any, arguments: list[str], parent: Any = None) -> dict[str, Any]:
+    """Return the options of arguments without running anything; an unknown subcommand or flag raises an error."""
     context = command.context_class(command, info_name=command.name, parent=parent)
     nested = getattr(command, "commands", {})
-    _, rest, _ = command.make_parser(context).parse_args(args=list(arguments))
+    options, rest, _ = command.make_parser(context).parse_args(args=list(arguments))
     if nested and rest:
         assert rest[0] in nested, f"No such command: {rest[0]}; there are {', '.join(nested)}"
-        parse(nested[rest[0]], rest[1:], context)
+        return parse(nested[rest[0]], rest[1:], context)
+    return dict(options)
+
+
+def refuse_unknown(options: dict[str, Any]) -> None:
+    """Raise a PoolbenchError for options with a concept, strategy or layer that a run would refuse."""
+    for name in [*_listed(options, "concept"), *_listed(options, "concepts")]:
+        if name not in OF_EXAMPLES:
+            CONCEPTS.get(name)
+    names = [*_listed(options, "strategy"), *_listed(options, "strategies")]
+    select_strategies(name for name in names if name not in OF_EXAMPLES)
+    settings = dict(each.split("=", 1) for each in options.get("sets") or ())
+    layers = [
+        *_listed(options, "layer"),
+        *_listed(options, "layers"),
+        *settings.get("layers", "").strip("[]").split(","),
+    ]
+    layers += [each.split(":")[1] for each in options.get("edit") or ()]
+    for model in _listed(options, "model") or ["demo"]:
+        resolve_layers([int(layer) for layer in layers if layer], num_blocks(model))
+
+
+def _listed(options: dict[str, Any], name: str) -> list[str]:
+    given = options.get(name) or ()
+    return given.split(",") if isinstance(given, str) else list(map(str, given))
+
+
+def num_blocks(model: str) -> int:
+    """Return the depth of a preset."""
+    if shape := MODEL_PRESETS[model].shape:
+        return shape[0]
+    return int(json.loads(Path(resolve_model(model).source, "config.json").read_text())["num_hidden_layers"])
 
 
 @pytest.mark.parametrize("wrong", ["runs", "run --presets demo", "corpus make x", "import activations F --nam acts"])
@@ -69,6 +108,36 @@ def test_driver_commands_have_their_subcommands_and_flags(page: Path) -> None:
     for arguments in mentioned_commands(page.read_text("utf-8")):
         if arguments and not arguments[0].startswith("<"):
             parse(driver(), arguments)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_commands_name_concepts_strategies_models_and_layers_that_exist(page: Path) -> None:
+    for arguments in mentioned_commands(page.read_text("utf-8")):
+        if arguments and not arguments[0].startswith("<") and arguments[0] != "import":  # of models of the user
+            refuse_unknown(parse(driver(), arguments))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "run --concepts contrats",
+        "run --strategies card,W2_last",
+        "run --set layers=20,31",
+        "steer a --edit a.npy:6:1",
+        "run --model demo,llama-3.1-8b --layers 6",
+    ],
+)
+def test_examples_that_cannot_work_are_found(wrong: str) -> None:
+    with pytest.raises(PoolbenchError):
+        refuse_unknown(parse(driver(), wrong.split()))
+
+
+def test_configurations_of_the_page_on_runs_are_valid() -> None:
+    found = re.findall(r"```yaml\n(# run.yaml.*?)```", (REPOSITORY / "docs" / "runs.md").read_text("utf-8"), re.DOTALL)
+    assert found
+    for text in found:
+        config = load_run_config(None, yaml.safe_load(text))
+        resolve_layers(list(config.layers), num_blocks(config.model))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

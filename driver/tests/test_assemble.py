@@ -173,14 +173,6 @@ def test_the_report_shows_the_run_and_escapes_what_it_quotes(
     )
 
 
-def test_a_run_without_steering_is_reported_too(steered: Any, tmp_path: Path) -> None:
-    made = steered(strategies=["A1_mean"], metrics=["d1"])
-    made.probes(made.plan.probes.concepts["contrast"])
-    tables = assemble(made.plan, made.artifacts, {}, "run-1")
-    page = _finished(made.plan, tables, tmp_path, []).path / "report" / "index.html"
-    assert "D2 was not measured" in page.read_text()
-
-
 def _finished(plan: PoolBenchPlan, tables: dict[str, pa.Table], output: Path, failures: list[Failure]) -> RunFolder:
     folder = RunFolder.create(output / "runs", plan.scope.config)
     for name, table in tables.items():

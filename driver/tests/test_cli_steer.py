@@ -110,7 +110,8 @@ def test_json_has_texts_and_receipts(driver, steerer, tmp_path):
     answer = json.loads(done.stdout)
     assert [row["prompt"] for row in answer["texts"]] == ["a", "b"]
     assert answer["texts"][0]["receipt"] == RECEIPT
-    assert seen[0]["steering"] == {"edits": [{"vector": [1.0, 1.0], "layer": 2, "strength": 3.0}], "positions": 4}
+    edit = {"vector": [1.0, 1.0], "layer": 2, "strength": 3.0, "operation": "add"}
+    assert seen[0]["steering"] == {"edits": [edit], "positions": 4}
 
 
 @pytest.mark.parametrize(

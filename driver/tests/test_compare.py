@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundEr
 from poolbench.statistics import paired_permutation_test
 from poolbench.suites import rank_board
 from poolbench_driver.cli import app
-from poolbench_driver.comparison import as_markdown, as_tables, compare_runs
+from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.rundir import RunFolder
 
 Rows = list[dict[str, Any]]
@@ -165,8 +166,12 @@ def test_tables_leave_out_what_stayed_unless_asked() -> None:
     title = next(name for name in short if name.startswith("values"))
     assert [row["strategy"] for row in short[title]] == ["*", "P1_last_token"]
     assert len(full[title]) == 4
-    text = as_markdown(as_tables(changes), "one", "two")
-    assert text.startswith("# one against two") and "| d1.auroc | P1_last_token |" in text and "better" in text
+    text = as_markdown(as_tables(changes), as_sentence(changes, "one", "two"))
+    assert (
+        text.startswith("# one against two: of 48 common cells, 16 changed in value")
+        and "| d1.auroc | P1_last_token |" in text
+        and "better" in text
+    )
 
 
 def test_three_concepts_are_no_verdict_although_their_interval_leaves_out_zero() -> None:
@@ -175,7 +180,7 @@ def test_three_concepts_are_no_verdict_although_their_interval_leaves_out_zero()
     changes = compare_runs(first, second)
     row = next(r for r in changes.values if r["strategy"] == "P1_last_token")
     assert row["ci_low"] > 0 and row["p_holm"] > 0.05
-    assert "better" not in as_markdown(as_tables(changes), "one", "two")
+    assert "better" not in as_markdown(as_tables(changes), "few")
 
 
 @pytest.fixture
@@ -199,10 +204,39 @@ def test_the_command(runs: Path) -> None:
     found = json.loads(invoked("one", "two", *where, "--json").stdout)
     assert (found["first"], found["second"], found["summary"]["changed_value"]) == ("one", "two", 16)
     assert "## Mean ranks" in invoked("one", str(runs / "two"), *where, "--format", "markdown").stdout
+    assert invoked("one", "one", *where).stdout == "one against one: nothing changed in 48 cells\n"
     table = invoked("one", "two", *where)
+    assert table.stdout.startswith("one against two: of 48 common cells, 16 changed in value and 0 in status; 0 are")
     assert "P1_last_token" in table.stdout and table.return_value == 0
     assert invoked("one", "two", *where, "--check").return_value == 1
     assert invoked("one", "one", *where, "--check").return_value == 0
+
+
+def test_it_begins_with_what_changed_most_surely_and_ends_within_a_screen(runs: Path) -> None:
+    """24 strategies in each of two metrics; a few of them are better, many failed, and each run lacks a concept."""
+    sides = []
+    for side, absent in (("one", "c2"), ("two", "c3")):
+        rows = [
+            {**row, "strategy": f"{row['strategy']}:k={k}", "metric": metric}
+            for k in range(8)
+            for metric in ("d1.auroc", "d1.auroc_test")
+            for row in run_of(lift=0.25 * (k < 2 and side == "two"), noise=0.01, seed=2 * k + (side == "two"))
+            if row["metric"] == "d1.auroc" and row["concept"] != absent
+        ]
+        board = rank_board(rows, "d1.auroc")
+        assert board is not None
+        blank = {**rows[0], "concept": None, "layer": None, "split": None}
+        sides.append([*rows, *({**blank, **row} for row in board.rows())])
+    for number, row in enumerate(sides[1][-300:-200]):
+        row.update(value=None, status="failed", reason=f"out of memory, {number % 9}: " + "far too long a text " * 30)
+    for side, rows in zip(("one", "two"), sides, strict=True):
+        RunFolder(runs / side).write_table("results", result_table(rows))
+    where = ("--output", str(runs))
+    short, full = (invoked("one", "two", *where, *more).stdout.splitlines() for more in ((), ("--all",)))
+    assert len(short) <= 40 < len(full)
+    assert re.match(r"values.*: 6 of \d+ \(--all: the rest\)", short[1])
+    assert all("P1_last_token" in line for line in short[7:11])  # no verdict, and the largest differences
+    assert ["better" in line for line in short[5:11]] == [True] * 2 + [False] * 4
 
 
 def test_the_command_refuses(runs: Path) -> None:

@@ -149,7 +149,7 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
         folder.write_table(name, table)
     folder.write_failures([])
     page = write_report(folder).read_text("utf-8")
-    section = page[page.index('<h2 id="cosines">') : page.index('<h2 id="curves">')]
+    section = page[page.index('<h2 id="cosines">') : page.index('<h2 id="checks">')]
     assert "Nearly equal, every pair at 0.99 or more (C1, layer 2): A1_mean, W4_hierarchical." in section
     assert "P2_first_token (collapsed)" in section and SECRET not in page
     assert section.count("<table") == 5  # two layers by two constructions, and the nearest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +11,11 @@ import pytest
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
-from poolbench_driver.report import write_report
+from poolbench_driver.report import write_page, write_report
+from poolbench_driver.report.answer import summary
 from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.report.means import build_d1, build_published
+from poolbench_driver.report.views import build_view
 from poolbench_driver.rundir import RunFolder
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
@@ -116,6 +119,16 @@ def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[R
     assert 'id="published"' not in page and "#published" not in page and "## Published" not in markdown
 
 
+def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any]) -> None:
+    folder = finished[0]
+    view = build_view(folder)
+    assert view.columns[0] == "d1.auroc"
+    page = write_page(folder, view).read_text("utf-8")
+    page = page[page.index("<body>") : page.index('<h2 id="made">')]  # below are all settings of the run
+    for text in (page, leaderboard_markdown(folder), summary(view)):
+        assert not re.findall(r"\b[Dd][23]\b|\bgain|scorer|curve", text, re.I)
+
+
 def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, dict[str, pa.Table]]) -> None:
     folder, tables = finished
     before = leaderboard_markdown(folder)
@@ -131,6 +144,6 @@ def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, di
     assert "never ranked" in section and "Published D2" not in section
     assert section.index("L5_keyword") < section.index("A1_mean")  # by the published figures, not by ours
     start = markdown.index("\n## Published definitions")
-    end = markdown.index("\n## Scorers")
+    end = markdown.index("\n## Nulls")
     assert "| L5_keyword | 0.600 | 0.800 |\n| A1_mean | 0.400 | 0.900 |" in markdown[start:end]
     assert markdown[:start] + markdown[end:] == before  # nothing else changes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -164,8 +165,10 @@ def test_cutting_keeps_special_tokens_on_both_ends() -> None:
 
 
 def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
-    with pytest.raises(InputError, match=r"1 of 2 texts failed.*no real token"):
+    with pytest.raises(InputError, match=r"1 of 2 texts failed.*first one '': .*no real token.*on_failure") as raised:
         PoolingEncoder(llama).encode(["fine", ""])
+    files = [Path(entry.path).name for entry in raised.traceback]
+    assert files[0] == Path(__file__).name and "module.py" not in files and len(files) <= 3, "a short traceback"
     encoder = PoolingEncoder(llama, on_failure="nan")
     found = encoder.encode(["fine", ""])
     assert np.isfinite(found[0]).all() and np.isnan(found[1]).all()
@@ -180,7 +183,8 @@ def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
     ("arguments", "error", "expected"),
     [
         ({"strategy": "A1_meen"}, UnknownStrategyError, "did you mean A1_mean"),
-        ({"strategy": "L1_pos_filtered"}, ConfigError, "give `annotate`"),
+        ({"idf_texts": ["rain"]}, ConfigError, "does not read them here"),
+        ({"strategy": "L5_keyword", "idf_texts": ["rain"], "annotate": annotate}, ConfigError, "does not read them"),
         ({"strategy": "S3_iti_probe"}, (ConfigError, CellError), "is supervised"),
         ({"strategy": "S4_sif"}, (ConfigError, CellError), "train passages of all concepts"),
         ({"strategy": "W2_last_k", "params": {"j": 1}}, ConfigError, "allowed: k"),
@@ -207,3 +211,46 @@ def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> Non
 def test_a_genuine_one_is_not_saved(llama: Decoder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="make it again"):
         PoolingEncoder(llama).as_sentence_transformer().save(str(tmp_path))
+
+
+@pytest.fixture
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry points of the pooler's pyproject.toml, as its installation writes them."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pooler" / "pyproject.toml").read_text("utf-8"))["project"]
+    ((group, points),) = project["entry-points"].items()
+    info = tmp_path / "poolbench_pooler-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+    listed = [f"{name} = {value}" for name, value in points.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *listed, ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return info
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("strategy", ["L3_entity", "L4_clause", "L6_sentence"])
+def test_annotations_come_from_the_pipeline_that_ships(llama: Decoder, texts: list[str], strategy: str) -> None:
+    pytest.importorskip("spacy")
+    vectors = PoolingEncoder(llama, strategy).encode(texts)
+    assert not np.allclose(vectors, PoolingEncoder(llama).encode(texts)), "not all texts have one clause or sentence"
+    again = PoolingEncoder(llama, strategy).encode(texts[::-1], batch_size=1)
+    np.testing.assert_allclose(again[::-1], vectors, **CLOSE)
+
+
+@pytest.mark.usefixtures("registered")
+def test_keywords_need_document_frequencies(llama: Decoder, texts: list[str]) -> None:
+    pytest.importorskip("spacy")
+    with pytest.raises(InputError, match="give idf_texts"):
+        PoolingEncoder(llama, "L5_keyword").encode(texts)
+    encoder = PoolingEncoder(llama, "L5_keyword", idf_texts=texts)
+    np.testing.assert_allclose([encoder.encode(text) for text in texts], encoder.encode(texts), **CLOSE)
+
+
+def test_without_an_annotator_one_line_says_what_to_install(llama: Decoder, registered: Path) -> None:
+    (registered / "entry_points.txt").write_text("[poolbench.annotators]\nannotator = no_such_module:annotator\n")
+    with pytest.raises(ConfigError, match=r"'no_such_module'\): install services/pooler.*or give `annotate`"):
+        PoolingEncoder(llama, "L4_clause")
+    (registered / "entry_points.txt").write_text("")
+    with pytest.raises(ConfigError, match=r"no annotator is installed: install services/pooler") as raised:
+        PoolingEncoder(llama, "L4_clause")
+    assert "\n" not in str(raised.value)

@@ -28,14 +28,14 @@ def compare(
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also what stayed the same.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All changes, and what stayed the same.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 when any cell differs.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
 ) -> int:
     """Tell what changed between two runs, paired by cell, with intervals over concepts."""
     if form not in FORMATS:
         raise UnknownNameError("format", form, FORMATS)
-    from poolbench_driver.comparison import as_markdown, as_tables, compare_runs, read_results
+    from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs, read_results
 
     folders = [find_run(output, name) for name in (first, second)]
     rows = [read_results(folder) for folder in folders]
@@ -43,15 +43,16 @@ def compare(
     for wanted in metric or ():
         _require_measured(wanted, rows)
     changes = compare_runs(*rows, across=names, metrics=metric or None, seed=seed)
-    tables = as_tables(changes, everything=everything)
+    tables, sentence = as_tables(changes, everything=everything), as_sentence(changes, *(each.id for each in folders))
     if as_json or form == "json":
         ids = {"first": folders[0].id, "second": folders[1].id}
         typer.echo(json.dumps({**ids, **asdict(changes)}, indent=1))
     elif form == "markdown":
-        typer.echo(as_markdown(tables, folders[0].id, folders[1].id))
+        typer.echo(as_markdown(tables, sentence))
     else:
         from poolbench_driver.cli.display import print_table
 
+        typer.echo(sentence)
         for title, columns, lines in tables:
             print_table(lines, columns, title)
     return Exit.FAILURES if check and changes.changed() else Exit.DONE

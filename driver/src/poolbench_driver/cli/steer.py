@@ -82,7 +82,7 @@ def steer(
         return
     if (strategy, strength, run) != (None, None, None):
         raise InputError("--strategy, --strength and --run belong to --concept")
-    if edits := [*(parse_edit(spec, unit) for spec in edit or []), *_single_edit(vector, layer, alpha, unit)]:
+    if edits := [parse_edit(spec, unit) for spec in [*(edit or []), *_single_edit(vector, layer, alpha)]]:
         body["steering"] = {"edits": edits, "positions": first}
     services = open_session().services
     obtain(model)
@@ -186,13 +186,13 @@ def _vector(file: Path) -> list[float]:
     return list(array.tolist())
 
 
-def _single_edit(vector: Path | None, layer: int | None, alpha: float, unit: str) -> list[dict[str, Any]]:
-    """Return the edit that separate options describe, if any."""
+def _single_edit(vector: Path | None, layer: int | None, alpha: float) -> list[str]:
+    """Return the `--edit` that separate options stand for, if any."""
     if vector is None:
         return []
     if layer is None:
         raise InputError("--vector needs --layer; or write --edit " + _EDIT)
-    return [{"vector": _vector(vector), "layer": layer, _unit(unit): alpha}]
+    return [f"{vector}:{layer}:{alpha}"]
 
 
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import shorten
 from typing import Any
 
 from poolbench.statuses import Status
@@ -15,45 +16,79 @@ Titled = tuple[str, Sequence[str], list[Row]]
 #: Level of the tests behind a verdict.
 LEVEL = 0.05
 
-_UNPAIRED = ("metric", "strategies", "cells", "why")
 _VALUE = ("metric", "strategy", "first", "second", "difference", "95 % interval", "p", "p (Holm)", "concepts", "")
+_STATUS = ("metric", "strategy", "from", "to", "cells", "reason")
 _RANK = ("metric", "strategy", "first", "second", "change", "95 % interval", "concepts")
+_UNPAIRED = ("run", "metric", "strategies", "cells", "why")
+_AGREEMENT = ("metric", "value", "95 % interval", "num_strategies", "status")
+
+#: Characters of a reason that a screen has room for.
+_REASON = 80
+
+
+def as_sentence(changes: RunChanges, first: str, second: str) -> str:
+    """Return in one sentence how many cells changed."""
+    if not changes.changed():
+        return f"{first} against {second}: nothing changed in {changes.summary['common']} cells"
+    return (
+        "{first} against {second}: of {common} common cells, {changed_value} changed in value and {changed_status} in "
+        "status; {only_first} are only in the first run, {only_second} only in the second"
+    ).format(first=first, second=second, **changes.summary)
 
 
 def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
-    """Return title, columns and rows of every table that is not empty.
+    """Return title, columns and rows of every table that is not empty; together they fit on a screen.
 
     Args:
-        everything: Also lines of values and ranks that stayed the same.
+        everything: Return all rows, in the order of the metrics, also those of values and ranks that stayed the same,
+            and how the ranks agree.
     """
-    values = [row for row in changes.values if everything or _moved(row, "difference")]
-    ranks = [row for row in changes.ranks if everything or row["change"] is None or _moved(row, "change")]
-    agreement = [
-        {**row, "value": _number(row["value"], 3), "95 % interval": _interval(row)} for row in changes.agreement
-    ]
-    tables: list[Titled] = [
-        (
-            "cells",
-            ("what", "cells"),
-            [{"what": name.replace("_", " "), "cells": n} for name, n in changes.summary.items()],
-        ),
-        ("only in the first run", _UNPAIRED, changes.only_first),
-        ("only in the second run", _UNPAIRED, changes.only_second),
-        ("changed status", ("metric", "strategy", "from", "to", "cells", "reason"), changes.statuses),
-        ("values, second minus first, over concepts", _VALUE, [_value(row) for row in values]),
-        ("mean ranks over the common cells, 1 is best", _RANK, [_rank(row) for row in ranks]),
-        (
-            "agreement of mean ranks, Spearman",
-            ("metric", "value", "95 % interval", "num_strategies", "status"),
-            agreement,
-        ),
-    ]
-    return [table for table in tables if table[2]]
+    unpaired = [{"run": "first", **row} for row in changes.only_first]
+    unpaired += [{"run": "second", **row} for row in changes.only_second]
+    if everything:
+        agreement = [
+            {**row, "value": _number(row["value"], 3), "95 % interval": _interval(row)} for row in changes.agreement
+        ]
+        values, statuses, ranks = changes.values, changes.statuses, changes.ranks
+    else:
+        agreement = []
+        values = sorted((row for row in changes.values if _moved(row, "difference")), key=_certainty)
+        ranks = sorted((row for row in changes.ranks if row["change"] and _moved(row, "change")), key=_shift)
+        statuses, unpaired = (
+            sorted(map(_shortened, rows), key=lambda row: -row["cells"]) for rows in (changes.statuses, unpaired)
+        )
+    tables = (
+        ("values, second minus first, over concepts", _VALUE, [_value(row) for row in values], 6),
+        ("changed status", _STATUS, statuses, 3),
+        ("mean ranks over the common cells, 1 is best", _RANK, [_rank(row) for row in ranks], 3),
+        ("cells of one run only", _UNPAIRED, unpaired, 3),
+        ("agreement of mean ranks, Spearman", _AGREEMENT, agreement, 0),
+    )
+    found: list[Titled] = []
+    for title, columns, rows, room in tables:
+        if everything or len(rows) <= room:
+            found.append((title, columns, rows))
+        else:
+            found.append((f"{title}: {room} of {len(rows)} (--all: the rest)", columns, rows[:room]))
+    return [table for table in found if table[2]]
 
 
-def as_markdown(tables: Iterable[Titled], first: str, second: str) -> str:
+def _certainty(row: Row) -> tuple[bool, float, float]:
+    """Return the order of values: those with a verdict first, then by p and by how far they moved."""
+    return not _verdict(row), row["p"] if row["p_holm"] is None else row["p_holm"], -abs(row["difference"])
+
+
+def _shift(row: Row) -> float:
+    return -abs(row["change"])
+
+
+def _shortened(row: Row) -> Row:
+    return {k: shorten(v, _REASON, placeholder="…") if k in ("reason", "why") else v for k, v in row.items()}
+
+
+def as_markdown(tables: Iterable[Titled], heading: str) -> str:
     """Return the tables as Markdown under one heading."""
-    parts = [f"# {first} against {second}"]
+    parts = [f"# {heading}"]
     for title, columns, rows in tables:
         lines = [list(columns), ["---"] * len(columns), *([str(row.get(c, "")) for c in columns] for row in rows)]
         parts.append(f"\n## {title.capitalize()}\n")

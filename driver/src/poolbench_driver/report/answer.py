@@ -139,8 +139,9 @@ def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def summary(view: View) -> str:
     """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
-    board = [[row["strategy"], rank_cell(row["rank"]), *(row[name] for name in _COLUMNS)] for row in view.leaderboard]
-    lines = [["strategy", "mean rank (D1)", *_COLUMNS], *board[:_SHOWN]]
+    columns = [name for name in _COLUMNS if name in view.columns]
+    board = [[row["strategy"], rank_cell(row["rank"]), *(row[name] for name in columns)] for row in view.leaderboard]
+    lines = [["strategy", "mean rank (D1)", *columns], *board[:_SHOWN]]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join(["", view.headline, "", *table, "", *view.problems])

@@ -33,12 +33,13 @@ def leaderboard_markdown(folder: RunFolder) -> str:
         )
     parts += cosines_markdown(view.cosines)
     parts += means_markdown("Published definitions, never ranked, beside the corrected means", view.published)
-    parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], _verdicts(view.scorers))]
+    if verdicts := _verdicts(view.scorers):
+        parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], verdicts)]
     if view.sinks:
         lines = [[str(row["layer"]), f"{row['passages']:.0%}", str(row["left_out"])] for row in view.sinks]
         parts += ["\n## Attention sinks\n", _table(["layer", "passages with a sink", "tokens left out"], lines)]
-    nulls = [[row["family"], row["status"], str(row["count"])] for row in view.nulls]
-    parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], nulls)]
+    if nulls := [[row["family"], row["status"], str(row["count"])] for row in view.nulls]:
+        parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], nulls)]
     return "\n".join(parts)
 
 

@@ -21,6 +21,7 @@ from poolbench_driver.rundir import RunFolder
 
 Row = dict[str, Any]
 
+#: Columns of the board, as far as a run measured them.
 LEADERBOARD = (
     "d1.auroc", "d1.auroc_test", "d1.excess_over_confound", "d2.best_gain", "d2.scp", "d3.robust_ld", "d3.robust_lc",
 )  # fmt: skip
@@ -40,6 +41,7 @@ class View:
     board: Board
     audit: AuditView
     columns: Sequence[str]
+    steered: bool
     heat_maps: list[HeatMap]
     checks: list[Row]
     coverage: list[Row]
@@ -62,7 +64,7 @@ def build_view(folder: RunFolder) -> View:
     details = {row["cell_id"]: json.loads(row["details"]) for row in folder.read_table("details").to_pylist()}
     rows = [{**row, "details": details.get(row["cell_id"], {})} for row in table.to_pylist()]
     first = rows[0]
-    order = _order(rows)
+    order, measured = _order(rows), {row["metric"] for row in rows}
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
     best = best_of(rows)
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
@@ -76,7 +78,8 @@ def build_view(folder: RunFolder) -> View:
         answers=list(answers(best)),
         problems=list(problems(verdicts, rows)),
         audit=verdicts,
-        columns=LEADERBOARD,
+        columns=[metric for metric in LEADERBOARD if metric in measured],
+        steered=any(metric.startswith("d2.") for metric in measured),
         heat_maps=[each for each in maps if each.rows],
         checks=concept_checks(rows),
         coverage=coverage(rows, order),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import Any, Literal, cast
 
 import torch
@@ -11,9 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util.decorators import deprecated_kwargs
 
 from poolbench.config import resolve_model
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import ConfigError, InputError, PoolbenchError
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench.settings import ExtractorSettings
+from poolbench.steps.pooler import SHIPPED_PIPELINE
 from poolbench_extractor.embedding.module import Annotate, PoolingModule
 from poolbench_extractor.embedding.texts import unsupervised
 from poolbench_extractor.models.decoder import Decoder
@@ -38,7 +40,8 @@ class PoolingEncoder(SentenceTransformer):
         max_seq_length: Positions of a text, special tokens included; by default and at most the model's window.
         include_bos: Whether a special token at position 0 counts as a real token.
         sinks: Which tokens are attention sinks, and whether they are left out.
-        annotate: Annotates texts, for strategies that read annotations.
+        annotate: Annotates texts, for strategies that read annotations; by default the shipped spaCy pipeline does.
+        idf_texts: Texts that the default of `annotate` takes document frequencies from (`L5_keyword`).
         prompts: Texts put before every sentence, by name.
         default_prompt_name: The prompt of calls that name none.
         similarity_fn_name: `cosine`, `dot`, `euclidean` or `manhattan`.
@@ -61,6 +64,7 @@ class PoolingEncoder(SentenceTransformer):
         include_bos: bool = False,
         sinks: SinkRule = LEAVE_OUT,
         annotate: Annotate | None = None,
+        idf_texts: Sequence[str] | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt_name: str | None = None,
         similarity_fn_name: Any = "cosine",
@@ -68,6 +72,10 @@ class PoolingEncoder(SentenceTransformer):
     ) -> None:
         pooling = unsupervised(strategy, params)
         _require_prompt(default_prompt_name, prompts or {})
+        if idf_texts is not None and (annotate is not None or not pooling.strategy.reads_annotations):
+            raise ConfigError(f"idf_texts: strategy {pooling.id} does not read them here; leave them out")
+        if pooling.strategy.reads_annotations and annotate is None:
+            annotate = _installed_annotator(pooling.id, idf_texts)
         if not isinstance(model, Decoder):
             reference = resolve_model(model, revision=revision, dtype=dtype)
             model = load_decoder(reference, ExtractorSettings.load())
@@ -123,7 +131,10 @@ class PoolingEncoder(SentenceTransformer):
             _require_text(index, text)
         _require_prompt(prompt_name, self.prompts)
         cut_before = self.num_truncated
-        found = super().encode(inputs, prompt_name, *args, **options)
+        try:
+            found = super().encode(inputs, prompt_name, *args, **options)
+        except PoolbenchError as error:
+            raise error.with_traceback(None) from None  # the frames between are the library's, and say nothing
         num_cut = self.num_truncated - cut_before
         if num_cut:
             message = f"{num_cut} of {len(texts)} texts were cut to {self.max_seq_length} tokens"
@@ -137,6 +148,20 @@ class PoolingEncoder(SentenceTransformer):
     def as_sentence_transformer(self) -> SentenceTransformer:
         """Return this object, which is a `SentenceTransformer`."""
         return self
+
+
+def _installed_annotator(strategy: str, idf_texts: Sequence[str] | None) -> Annotate:
+    """Return the annotator that the package of the pooler registers. Services do not import one another."""
+    try:
+        (point,) = entry_points(group="poolbench.annotators", name=SHIPPED_PIPELINE)
+        annotate: Annotate = point.load()(idf_texts)
+    except (ValueError, ImportError) as error:
+        why = f" ({error})" if isinstance(error, ImportError) else ""
+        raise ConfigError(
+            f"strategy {strategy} reads annotations, and no annotator is installed{why}: install services/pooler and "
+            "spaCy (`make install` does), or give `annotate`, from texts to rows of `POST /pooler/annotate`"
+        ) from None
+    return annotate
 
 
 def _require_prompt(name: str | None, prompts: Mapping[str, Any]) -> None:

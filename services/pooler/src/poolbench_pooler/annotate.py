@@ -188,15 +188,16 @@ def annotate_texts(
     pipeline: Pipeline,
     names: Sequence[str],
     texts: Sequence[str],
-    frequencies: DocumentFrequencies,
+    frequencies: DocumentFrequencies | None,
     num_keywords: int,
     parser: Parser | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield one ANNOTATIONS row per text, in order.
 
     Args:
-        parser: What parses the texts that are not in the cache; by default `parse`.
         texts: As many texts; an empty one gives a row without words. Texts in the cache are not parsed again.
+        frequencies: Where keywords come from; without them the column `keyword` is null.
+        parser: What parses the texts that are not in the cache; by default `parse`.
     """
     known = {text: columns for text in texts if (columns := pipeline.cache.get(text)) is not None}
     fresh = {text: f"passage {name!r}" for name, text in zip(names, texts, strict=True) if text not in known}
@@ -207,7 +208,8 @@ def annotate_texts(
             pipeline.cache.put(text, known[text])
         columns = known[text]
         words = [text[start:end] for start, end in zip(columns["word_start"], columns["word_end"], strict=True)]
-        yield {"passage_id": name, **columns, "keyword": flag_keywords(words, frequencies, num_keywords)}
+        keyword = None if frequencies is None else flag_keywords(words, frequencies, num_keywords)
+        yield {"passage_id": name, **columns, "keyword": keyword}
 
 
 def parse(

@@ -14,7 +14,7 @@ from poolbench.errors import InputError
 from poolbench.pooling.states import KeptPassage, states_table
 from poolbench.steps.pooler import AnnotateParams
 from poolbench_pooler import config
-from poolbench_pooler.annotate import Pipeline, annotate_texts, tokenize
+from poolbench_pooler.annotate import Pipeline, annotate_texts, load_pipeline, tokenize
 from poolbench_pooler.keywords import DocumentFrequencies
 from poolbench_pooler.parallel import parse_together
 
@@ -79,6 +79,24 @@ def annotate_rows(
     names = [str(index) for index in range(len(texts))]
     frequencies = frequencies_of(pipeline, train_texts)
     return list(annotate_texts(pipeline, names, texts, frequencies, num_keywords))
+
+
+def annotator(idf_texts: Sequence[str] | None = None) -> Callable[[Sequence[str]], list[dict[str, Any]]]:
+    """Return a function from texts to their annotation rows, for a process without a cluster (`PoolingEncoder`).
+
+    Args:
+        idf_texts: Texts that document frequencies come from. Without them the rows have no keywords: those of the
+            texts themselves would make a vector depend on the other texts of its batch.
+    """
+    params = AnnotateParams()
+    pipeline = load_pipeline(params.pipeline)
+    frequencies = None if idf_texts is None else frequencies_of(pipeline, idf_texts)
+
+    def annotate(texts: Sequence[str]) -> list[dict[str, Any]]:
+        names = [str(index) for index in range(len(texts))]
+        return list(annotate_texts(pipeline, names, texts, frequencies, params.num_keywords))
+
+    return annotate
 
 
 def _require_characters(what: str, texts: Sequence[str | None], limit: int) -> None:

@@ -55,7 +55,7 @@ class Words:
     entity: Sequence[str]
     sentence: np.ndarray
     clause: np.ndarray
-    keyword: np.ndarray
+    keyword: np.ndarray | None  # None if the annotation was made without document frequencies
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Words:
@@ -73,7 +73,7 @@ class Words:
             entity=row["entity"],
             sentence=np.asarray(row["sentence"], dtype=np.int64),
             clause=np.asarray(row["clause"], dtype=np.int64),
-            keyword=np.asarray(row["keyword"], dtype=bool),
+            keyword=None if row["keyword"] is None else np.asarray(row["keyword"], dtype=bool),
         )
 
 

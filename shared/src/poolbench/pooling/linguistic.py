@@ -75,7 +75,10 @@ def clause(context: TokenContext) -> Weights:
 )
 def keyword(context: TokenContext) -> Weights:
     """Average the tokens of keywords (document frequencies come from train texts only)."""
-    return context.mean_of(context.real_tokens_of(context.annotation().keyword))
+    chosen = context.annotation().keyword
+    if chosen is None:
+        raise CellError(Status.FAILED, "keywords need document frequencies: give idf_texts")
+    return context.mean_of(context.real_tokens_of(chosen))
 
 
 @STRATEGIES.register(

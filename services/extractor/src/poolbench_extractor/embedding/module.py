@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Module
 from torch import Tensor
 
 from poolbench.contracts.tables import vector_matrix
-from poolbench.errors import ConfigError, InputError
+from poolbench.errors import ConfigError, InputError, shown
 from poolbench.pooling.batch import Request
 from poolbench.pooling.sinks import LEAVE_OUT, SinkRule
 from poolbench_extractor.config import BatchLimits
@@ -49,11 +49,6 @@ class PoolingModule(Module):
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        if pooling.strategy.reads_annotations and annotate is None:
-            raise ConfigError(
-                f"strategy {pooling.id} reads annotations: give `annotate`, a function from texts to the rows "
-                "of `POST /pooler/annotate`"
-            )
         if on_failure not in ("raise", "nan"):
             raise ConfigError(f"on_failure is {on_failure!r}; allowed: raise, nan")
         self.model = decoder.model  # a submodule, so that `to` moves it and `device` finds it
@@ -90,7 +85,8 @@ class PoolingModule(Module):
         texts = [(prompt or "") + text for text in inputs]
         ids = [text_id(text) for text in texts]
         encoded = encode(self.decoder, ids, texts, self._words(ids, texts), include_bos=self.include_bos)
-        return {"passages": encoded if self._max_length is None else [self._cut(each) for each in encoded]}
+        passages = encoded if self._max_length is None else [self._cut(each) for each in encoded]
+        return {"passages": passages, "texts": texts}
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add `sentence_embedding`, float32 [B, D]; raise InputError for a failed text if `on_failure` is `raise`."""
@@ -101,10 +97,11 @@ class PoolingModule(Module):
                 self.decoder, passages, {self.layer: [self.pooling]}, limits=limits, sinks=self.sinks
             )
         (table,) = tables.values()
-        reasons = [reason for reason in table["reason"].to_pylist() if reason is not None]
-        if reasons and self.on_failure == "raise":
+        rows = zip(features["texts"], table["reason"].to_pylist(), strict=True)
+        failed = [f"{shown(text)}: {reason}" for text, reason in rows if reason is not None]
+        if failed and self.on_failure == "raise":
             raise InputError(
-                f"{len(reasons)} of {len(passages)} texts failed in one batch, the first one: {reasons[0]}; "
+                f"{len(failed)} of {len(passages)} texts failed in one batch, the first one {failed[0]}; "
                 'on_failure="nan" makes them rows of NaN'
             )
         vectors_BD: Tensor = torch.tensor(vector_matrix(table["vector"]))  # a copy: Arrow's memory is read-only

@@ -76,10 +76,11 @@ def passages_of(request: EmbedRequest, pooling: Request) -> PassageTexts:
 def words_of(rows: Sequence[Mapping[str, Any]]) -> list[Words]:
     """Return the words of annotation rows from the pooler; raise InputError with the number of a malformed row."""
     for number, row in enumerate(rows):
-        absent = [name for name in _PER_WORD if not isinstance(row.get(name), list)]
+        columns = [name for name in _PER_WORD if name != "keyword" or row.get(name) is not None]
+        absent = [name for name in columns if not isinstance(row.get(name), list)]
         if absent:
             raise InputError(f"annotation {number} lacks the list {absent[0]!r}; needed: {', '.join(_PER_WORD)}")
-        if len({len(row[name]) for name in _PER_WORD}) > 1:
+        if len({len(row[name]) for name in columns}) > 1:
             raise InputError(f"annotation {number}: its lists differ in length; each has one entry a word")
         if any(isinstance(head, int) and not 0 <= head < len(row["head"]) for head in row["head"]):
             raise InputError(f"annotation {number}: a head is the index of a word, from 0 to {len(row['head']) - 1}")
