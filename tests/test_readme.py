@@ -7,11 +7,13 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import typer
 import yaml
@@ -22,12 +24,13 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, load_run_config, resolve_layers, resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
+from poolbench.runtime.settings import ClusterSettings
 from poolbench_driver.cli import app
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120
 #: Concepts and strategies that a page itself adds.
-OF_EXAMPLES = ("gratitude", "politeness", "Y1_verbs")
+OF_EXAMPLES = ("gratitude", "money", "apology", "politeness", "Y1_verbs")
 _INLINE = re.compile(r"`([^`\n]+)`")
 _TARGET = re.compile(r"(?:^|\s)make ((?:[a-z_%<>-]+|[A-Z_]+=\S+)(?: (?:[a-z_-]+|[A-Z_]+=\S+))*)")
 
@@ -174,11 +177,26 @@ def test_readme_starts_and_stops_a_cluster() -> None:
     assert commands[0] == "make cluster-up" and commands[-1] == "make cluster-down"
 
 
+#: Pages of single questions, and what their commands print after a demo, in this order.
+QUESTIONS = {
+    "docs/queries.md": (
+        r'"vectors":',
+        r'"metric":"d1\.auroc","value":1\.0',
+        r'"scores":\[0\.[89]',  # of contrast, for a sentence with "but"
+        r" Therefore,",
+        r"Paris",
+        r"d1\.auroc",
+        r'"direction":',
+    ),
+    "docs/embedding.md": (r"\(1, 256\)",),
+}
+
+
 @pytest.mark.cluster
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_commands_of_readme_and_tutorial_work_as_typed(tmp_path: Path) -> None:
-    """Run them in the checkout, in order, with a cluster of their own: the tutorial's before the cluster stops.
+def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
+    """Run them with a cluster of their own: those of README and tutorial in the checkout, then the questions.
 
     README_STATE names the state folder of a stopped cluster that has run the demo before: `.ci/run` does
     not run it a second time.
@@ -200,14 +218,40 @@ def test_commands_of_readme_and_tutorial_work_as_typed(tmp_path: Path) -> None:
         for command in [*commands, *commands_of("docs/own-concepts.md"), stop]:
             done = _run(command, environment)
             assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"
+            if command == commands[-1]:
+                for page, expected in QUESTIONS.items():
+                    _ask(page, expected, tmp_path / Path(page).stem, environment)
     finally:
         _run("make cluster-down", environment)
 
 
-def _run(command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def _ask(page: str, expected: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run a page in one shell, in a folder with the files that its reader brings."""
+    folder.mkdir()
+    (folder / ".venv").symlink_to(REPOSITORY / ".venv")
+    (folder / ".poolbench").symlink_to(environment["POOLBENCH_STATE"])
+    texts = ["It rained, although the sun shone.", "We stayed because of the rain."]
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    labels = np.repeat([1, 0], 20)
+    vectors = np.random.default_rng(0).normal(size=(40, 8)) + labels[:, None]
+    for name, array in {"vectors": vectors, "labels": labels, "documents": np.arange(40)}.items():
+        np.save(folder / f"{name}.npy", array)
+    for name, word in {"with": "although", "without": "and"}.items():
+        (folder / f"{name}.txt").write_text("".join(f"It rained {word} {n} boats left.\n" for n in range(6)))
+    with patch.dict(os.environ, environment):
+        address = ClusterSettings.load().http_address
+    commands = [command.replace("http://127.0.0.1:8000", address) for command in commands_of(page)]
+    blocks = [code for language, code in BLOCK.findall((REPOSITORY / page).read_text("utf-8")) if language == "python"]
+    commands += [f".venv/bin/python - <<'EOF'\n{code}\nprint(vectors.shape)\nEOF" for code in blocks]
+    done = _run("\n".join(["set -e", *commands]), environment, folder)
+    assert done.returncode == 0 and '{"error"' not in done.stdout, f"{page}: {done.stdout[-3000:]}"
+    assert re.search(".*".join(expected), done.stdout, re.DOTALL), f"{page}: {done.stdout[-6000:]}"
+
+
+def _run(command: str, environment: dict[str, str], folder: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", command],
-        cwd=REPOSITORY,
+        cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
