@@ -45,15 +45,16 @@ def random_half(name: str, text: str, label: int) -> np.ndarray:
     return np.asarray(weights.values @ states_TD)
 
 
+def pooled(passages: Passages) -> PooledVectors:
+    rows = zip(passages.ids, passages.texts, passages.labels.tolist(), strict=True)
+    return PooledVectors.from_matrix(np.stack([random_half(*row) for row in rows]))
+
+
 def d1(name: str) -> list[Measure]:
     made = make_concept(ConceptSettings(id=name), TextFiles(positives=texts(1), negatives=texts(2)))
-    splits = [split_of(made, split) for split in ("train", "test")]
-    vectors = [
-        PooledVectors.from_matrix(np.stack([random_half(*row) for row in zip(p.ids, p.texts, p.labels, strict=True)]))
-        for p in splits
-    ]
+    train, test = (split_of(made, split) for split in ("train", "test"))
     params = ProbeParams(num_bootstrap=50, num_permutations=2, fold_seeds=(1,), min_domain_class=5)
-    return probe_cell(Design.build(*splits, params), *vectors, params).measures
+    return probe_cell(Design.build(train, test, params), pooled(train), pooled(test), params).measures
 
 
 def test_the_same_texts_under_another_name_have_the_same_d1() -> None:
