@@ -47,7 +47,7 @@ def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
     assert all(said.endswith(" of 5 over 4 concepts and a mean d1.auroc of 0.885.") for said in [*answers(found)][:1])
     assert headline(found) == (
         "To steer, L3_entity comes first. To separate, A1_mean comes first. With 4 concepts no two strategies can be "
-        "told apart: a paired test of two strategies cannot give a p below 0.125."
+        "distinguished: a paired test of two strategies cannot give a p below 0.125."
     )
     (said,) = answers(one := best_of([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
     assert said == "For probing, A1_mean has the best d1.auroc of 5 on hedging: 0.880."

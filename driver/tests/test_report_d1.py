@@ -178,5 +178,5 @@ def test_a_page_has_the_columns_that_so_many_concepts_can_fill(
     tests, standings, pairs, *_ = map(widths_of, re.findall(r"<table.*?</table>", ranks, re.DOTALL))
     more = num_p + (num_p > 0)  # tie groups, and Nemenyi's p of a pair
     assert (tests, standings, pairs) == ((8, {8}), (6 + more, {6 + more}), (6 + more, {6 + more}))
-    assert ("With 4 concepts no two strategies can be told apart" in ranks) == (num_p == 0)
+    assert ("With 4 concepts no two strategies can be distinguished" in ranks) == (num_p == 0)
     assert ("after Holm" in ranks) == (num_p == 2) and ("p (Holm)" in ranks) == (num_p == 3)

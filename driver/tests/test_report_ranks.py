@@ -80,8 +80,8 @@ def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
 
 def test_four_concepts_say_what_they_cannot_show_and_leave_out_tests(rows: list[dict[str, Any]]) -> None:
     view = build_ranks([line for line in rows if line["concept"] in (*CONCEPTS[:4], "")])
-    said = "With 4 concepts no two strategies can be told apart: a paired test of two strategies cannot give a p below"
-    assert view.limit == f"{said} 0.125."
+    said = "With 4 concepts no two strategies can be distinguished: a paired test of two strategies cannot give"
+    assert view.limit == f"{said} a p below 0.125."
     assert min(pair["p"] for pair in view.pairs) == 0.125, "which the data reach: all concepts agree"
     shown = "\n".join(ranks_markdown(view))
     assert shown.count(said) == 1 and "## Ranks on d1.auroc: 4 concepts\n" in shown

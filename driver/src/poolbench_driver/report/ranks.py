@@ -37,7 +37,7 @@ class RanksView:
     """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`.
 
     Attributes:
-        limit: What its concepts cannot show, whatever the values; empty where two strategies can be told apart.
+        limit: What its concepts cannot show, whatever the values; empty where two strategies can be distinguished.
         one_concept: The only concept, which has no board of ranks: `standings` are its values then, best first.
         shows_holm: Whether a p after Holm's correction over all pairs can reach the level.
     """
@@ -123,13 +123,13 @@ def limit_of(board: suites.RankBoard) -> str:
     if len(board.blocks) == 1:
         return "One concept has no board of ranks, because strategies are compared over concepts."
     return (
-        f"With {len(board.blocks)} concepts no two strategies can be told apart: a paired test of two strategies "
+        f"With {len(board.blocks)} concepts no two strategies can be distinguished: a paired test of two strategies "
         f"cannot give a p below {board.least_p:.3g}."
     )
 
 
 def _tested(board: suites.RankBoard) -> Row:
-    """Return the summary of a board, without the critical difference where no two strategies can be told apart."""
+    """Return the summary of a board, without the critical difference where no two strategies can be distinguished."""
     return board.summary if tells_apart(board) else {**board.summary, "critical_difference": None, "tie_groups": []}
 
 
