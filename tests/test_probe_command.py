@@ -141,7 +141,6 @@ VECTORS, CODES = planted()
     [
         (VECTORS, CODES[:9], {}, (), "labels has 9 entries for 90 vectors"),
         (VECTORS, CODES * 0, {}, (), "all 90 passages have the label"),
-        (VECTORS, CODES, {"groups": CODES * 0}, (), "1 groups"),
         (VECTORS[0], CODES, {}, (), "2 dimensions are needed"),
         (VECTORS[:0], CODES[:0], {}, (), "at least 2 items"),
         (VECTORS.astype(complex), CODES, {}, (), "vectors.npy holds complex128"),
@@ -164,6 +163,22 @@ def test_mistakes_are_one_line(
     code, out, err = probe(vectors, labels, *arguments, **columns)
     assert code == 2 and expected in err and not out
     assert err.count("\n") == 1 and TOKEN not in err
+
+
+def test_too_few_rows_are_null_with_the_reason(probe: Probe) -> None:
+    """Four rows separate by chance; so would the rows of one document."""
+    four = np.array([[0.1, 1.0], [0.9, 0.0], [0.2, 1.0], [1.1, 0.0]])
+    for vectors, labels, groups, reason in (
+        (four, np.array([0, 1, 0, 1]), {}, "a class has 2 groups (pairs and documents) for 5 folds; 5 are needed"),
+        (VECTORS, CODES, {"groups": np.zeros(ROWS, int)}, "a class has 1 groups (pairs and documents) for 5 folds"),
+    ):
+        code, out, err = probe(vectors, labels, **groups)
+        answer = json.loads(out)
+        assert code == 0, err
+        found = {row["metric"]: (row["value"], row["ci_low"], row["status"]) for row in answer["measures"]}
+        assert set(found.values()) == {(None, None, "too_few")} and "d1.auroc" in found
+        assert all(row["reason"].startswith(reason) for row in answer["measures"])
+        assert answer["folds"] == [] and set(answer["scores"]) == {None}
 
 
 def embedded(file: str, matrix: np.ndarray, failed: int, layer: str = "15") -> None:

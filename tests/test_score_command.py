@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 from poolbench.runtime.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.storage.scorers import record_gate
 from poolbench_driver.cli import main
 from poolbench_scorer.service import ScorerService
 
@@ -94,6 +95,18 @@ def test_a_published_folder_is_imported_and_scores(driver: Driver, published: Pa
     assert [one["concept"] for one in by_file["scorers"]] == ["contrast", "hedging"]
     code, out, _ = driver("score", TEXTS[0], "--scorer", "contrast")
     assert code == 0 and f"{by_line['scorers'][0]['scores'][0]:.3f}" in out and TEXTS[0] in out
+    assert "gate" not in out and by_line["scorers"][0]["gate"] is None, "no run judged it"
+
+
+def test_a_scorer_whose_gate_failed_says_so_and_why(driver: Driver, published: Path, store: Path) -> None:
+    driver("import", "scorers", str(published), "--concepts", "contrast", "--positive-label", "1")
+    (one,) = json.loads(driver("score", TEXTS[0], "--scorer", "contrast", "--json")[1])["scorers"]
+    why = "part a: lower bound 0.438 of the AUROC misses 0.75"
+    record_gate(FolderStore(store), "contrast", one["scorer"], "scorer.gate.1", passed=False, reason=why)
+    code, out, _ = driver("score", TEXTS[0], "--scorer", "contrast")
+    assert code == 0 and f"contrast: this scorer failed its gate, so its scores say little: {why}" in out
+    (found,) = json.loads(driver("score", TEXTS[0], "--scorer", "contrast", "--json")[1])["scorers"]
+    assert found["gate"] == {"passed": False, "reason": why}
 
 
 def test_more_texts_than_a_request_takes_come_back_in_order(driver: Driver, published: Path, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ BODIES: Mapping[str, dict[str, Any]] = {
     "pooler/annotate": {"texts": ["The harbour was quiet, although ships came."]},
     "pooler/pool": {"hidden_states": [[0.5, 1.0], [1.5, -1.0]], "strategies": ["A1_mean"]},
     "prober/probe": {
-        "vectors": [[0.1, 1], [0.9, 0], [0.2, 1], [1.1, 0]],
-        "labels": [0, 1, 0, 1],
+        "vectors": [[0.1, 1], [0.9, 0], [0.2, 1], [1.1, 0], [0.3, 1], [0.8, 0], [0.4, 1], [0.7, 0], [0, 1], [1, 0]],
+        "labels": [0, 1] * 5,
         "params": {"folds": 2, "num_bootstrap": 100, "num_permutations": 1},
     },
     "prober/direction": {"vectors": [[0.1, 1], [0.9, 0], [0.2, 1], [1.1, 0]], "labels": [0, 1, 0, 1]},

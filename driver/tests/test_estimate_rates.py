@@ -104,6 +104,22 @@ def test_stages_name_their_source_and_what_is_unknown_is_null_with_a_reason(reco
     assert nothing["total"]["elapsed_hours"] is None and "extractor.extract" in nothing["total"]["reason"]
 
 
+def test_notes_say_where_the_times_come_from(recorded: Recorded) -> None:
+    plan = plan_of(DEMO, metrics=["d1"])
+    extracted = amounts(plan, "extractor.extract")[0].work
+    assert extracted is not None
+    recorded.add(done(1, kind="extractor.extract"), 7.2, 200.0, "passages", extracted.variant)
+    said = "\n".join(notes(estimated(plan, recorded.rates("extractor.extract"))))
+    assert "recorded: times that tasks of the same kind took on this cluster, on CPUs" in said
+    assert "model: computed from figures of other machines (docs" in said and "no time for extract" not in said
+
+    assert "recorded: " not in "\n".join(notes(estimated(plan)))
+    recorded.add(done(2, kind="extractor.calibrate"), 1.0, 50.0, "passages", "another@r1/float32")
+    said = "\n".join(notes(estimated(plan_of(DEMO), recorded.rates("extractor.calibrate"))))
+    assert "of other work (another@r1/float32 on CPUs), and the model has figures for GPUs only: give --gpus" in said
+    assert "this cluster has no timings of this work, and the model has figures for GPUs only: give --gpus" in said
+
+
 def test_a_reason_is_said_once_for_all_its_stages() -> None:
     (said,) = [line for line in notes(estimated(plan_of(DEMO))) if "give --gpus" in line]
     assert said.startswith("no time for ") and "extract and pool" in said and "steer (D2, D3)" in said

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from poolbench.steps import SERVICE_STEPS, scorer, steerer
 from poolbench.steps.work import Shape
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, read_rates
 from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.estimate.estimate import estimate_tasks
@@ -83,15 +85,16 @@ def table_of(role: str, shape: Shape) -> pa.Table:
     return pa.table({"x": list(range(shape.rows))})
 
 
+def numbered(step: LocalStep) -> pa.Table:
+    return pa.table({"x": list(range(step.count()))})
+
+
 def small_plan(seed: int) -> Plan:
     settings = {"concepts": ["contrast"], "layers": [2], "seed": seed, "corpus": {"seed": seed}, "limit": 60}
     config = load_run_config(None, {"preset": "demo", **settings})
     specs = tuple(STRATEGIES.get(name) for name in ("A1_mean", "L5_keyword", "S2_gradient", "S4_sif"))
     plan = make_plan(Scope(config, DEMO, specs))
-    local = {
-        key: replace(step, build=lambda rows=step.num_rows: pa.table({"x": list(range(rows))}))
-        for key, step in plan.local.items()
-    }
+    local = {key: replace(step, build=partial(numbered, step)) for key, step in plan.local.items()}
     return replace(plan, work=PlannedWork(plan.tasks, local))
 
 

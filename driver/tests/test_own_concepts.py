@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from driver.tests.test_estimate import DEMO, plan_of, work_of
 from typer.testing import CliRunner
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import CorpusConfig, RunConfig
+from poolbench.corpora.io import CorpusManifest, write_corpus
+from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, CorpusError, UnknownConceptError, UnknownNameError
 from poolbench.library import Library, attach
 from poolbench.storage import open_store
@@ -115,6 +118,24 @@ def test_a_run_reads_the_passages_of_the_store(files: dict[str, str], library: L
     assert run_id(config).startswith("demo-own-")
     other = replace(one.concept, corpus="0" * 16)
     assert passages_step(config, other, "train").key != step.key, "other passages have other keys"
+
+
+@pytest.mark.parametrize("limit", [None, 60])
+def test_a_dry_run_counts_the_passages_that_there_are(
+    files: dict[str, str], library: Library, tmp_path: Path, limit: int | None
+) -> None:
+    one = made(files)
+    library.add(one.concept, one.passages)
+    asked = {"num_train": 40, "num_test": 20} if limit else {"num_train": 60, "num_test": 30}  # the budget: 200 and 200
+    plan = plan_of(DEMO, preset="demo", corpus={"source": "planted"}, concepts=["mine"], limit=limit)
+    assert work_of(plan, "pooler.annotate") == work_of(plan, "extractor.extract") == sum(asked.values())
+    assert work_of(plan, "prober.probe") == sum(asked.values()) * len(plan.scope.strategies) * len(plan.scope.layers)
+    folder = tmp_path / "corpus"
+    few = build_planted("contrast", seed=0, num_train=120, num_test=60, num_scorer=30)
+    write_corpus(few, folder, CorpusManifest(revision="r", tokenizer="words", window=(90, 140)))
+    of_folder = {"corpus": {"source": str(folder)}, "concepts": ["contrast"], "metrics": ["d1"]}
+    plan = plan_of(DEMO, preset="demo", limit=limit, **of_folder)
+    assert work_of(plan, "extractor.extract") == (sum(asked.values()) if limit else 180)
 
 
 def test_keys_of_the_built_in_concepts_do_not_depend_on_own_ones(files: dict[str, str], library: Library) -> None:

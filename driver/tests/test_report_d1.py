@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from poolbench_driver.report import write_page, write_report
 from poolbench_driver.report.answer import summary
 from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.report.means import build_d1, build_published
+from poolbench_driver.report.ranks import build_ranks
 from poolbench_driver.report.views import build_view
 from poolbench_driver.rundir import RunFolder
 
@@ -147,3 +149,44 @@ def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, di
     end = markdown.index("\n## Nulls")
     assert "| L5_keyword | 0.600 | 0.800 |\n| A1_mean | 0.400 | 0.900 |" in markdown[start:end]
     assert markdown[:start] + markdown[end:] == before  # nothing else changes
+
+
+def widths_of(table: str) -> tuple[int, set[int]]:
+    """The number of columns of a table's head, and of its lines."""
+    cells = r'<t[dh](?:>| [^>]*?(?:colspan="(\d+)")?[^>]*>)'
+    lines = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    head, *rest = (sum(int(span or 1) for span in re.findall(cells, line)) for line in lines)
+    return head, set(rest)
+
+
+def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> None:
+    folder = finished[0]
+    page, markdown, said = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder), build_view(folder)
+    why = "One concept has no board of ranks, because strategies are compared over concepts."
+    for text in (page[page.index("<h1>") :], markdown, summary(said)):
+        assert not any(word in text for word in ("mean rank", "Nemenyi", "p (Holm)", "critical difference"))
+        assert why in text
+    assert markdown.count(why) == summary(said).count(why) == 1
+    assert summary(said).splitlines()[3].split() == ["strategy", "d1.auroc", "d2.best_gain", "d3.robust_ld"]
+
+
+@pytest.mark.parametrize(("num_concepts", "num_p"), [(4, 0), (6, 2), (9, 3)])
+def test_a_page_has_the_columns_that_so_many_concepts_can_fill(
+    finished: tuple[RunFolder, Any], num_concepts: int, num_p: int
+) -> None:
+    shared = {"metric": "d1.auroc", "model": "m", "layer": 1, "params": "{}", "status": "ok"}
+    rows = [
+        {**shared, "strategy": name, "concept": f"c{n}", "value": 0.9 - 0.1 * place - 0.01 * n}
+        for n in range(num_concepts)
+        for place, name in enumerate(("A1_mean", "A2_max", "L5_keyword"))
+    ]
+    of = json.dumps({"of": "d1.auroc", "board": "all"})
+    rows.append({**shared, "strategy": "A1_mean", "concept": "", "value": 1.0, "metric": "rank.mean", "params": of})
+    view = replace(build_view(finished[0]), ranks=build_ranks(rows))
+    page = write_page(finished[0], view).read_text("utf-8")
+    ranks = page[page.index('<h2 id="ranks">') : page.index('<h2 id="maps">')]
+    tests, standings, pairs, *_ = map(widths_of, re.findall(r"<table.*?</table>", ranks, re.DOTALL))
+    more = num_p + (num_p > 0)  # tie groups, and Nemenyi's p of a pair
+    assert (tests, standings, pairs) == ((8, {8}), (6 + more, {6 + more}), (6 + more, {6 + more}))
+    assert ("With 4 concepts no two strategies can be distinguished" in ranks) == (num_p == 0)
+    assert ("after Holm" in ranks) == (num_p == 2) and ("p (Holm)" in ranks) == (num_p == 3)

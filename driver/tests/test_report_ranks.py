@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from poolbench_driver.report.charts import rank_diagrams
+from poolbench_driver.report.markdown import ranks_markdown
 from poolbench_driver.report.ranks import build_ranks, letters, rank_text
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
@@ -64,7 +65,38 @@ def test_families_models_and_layers(rows: list[dict[str, Any]]) -> None:
 def test_one_model_and_one_family_need_no_table_of_their_own() -> None:
     view = build_ranks([*(row(s, "causation", v) for s, v in GOODNESS.items()), ranked()])
     assert view.models is None and view.concept_families is None and view.layers == []
-    assert view.standings[0]["rank"] == "1.00"  # one concept: no interval
+
+
+def test_one_concept_has_a_list_of_values_and_a_line_that_says_why() -> None:
+    view = build_ranks([*(row(s, "causation", v) for s, v in [*GOODNESS.items(), ("T9", None)]), ranked()])
+    assert view.pairs == [] and {test["critical_difference"] for test in view.tests} == {None}
+    title, why, table = ranks_markdown(view)
+    assert title == "\n## d1.auroc on causation\n" and why.startswith("One concept has no board of ranks, because")
+    head, _, *lines = table.splitlines()
+    assert head == "| strategy | d1.auroc |"
+    assert lines == [*(f"| {name} | {value:.3f} |" for name, value in GOODNESS.items()), "| T9 |  |"]
+    assert rank_diagrams(view.boards) == {}
+
+
+def test_four_concepts_say_what_they_cannot_show_and_leave_out_tests(rows: list[dict[str, Any]]) -> None:
+    view = build_ranks([line for line in rows if line["concept"] in (*CONCEPTS[:4], "")])
+    said = "With 4 concepts no two strategies can be distinguished: a paired test of two strategies cannot give"
+    assert view.limit == f"{said} a p below 0.125."
+    assert min(pair["p"] for pair in view.pairs) == 0.125, "which the data reach: all concepts agree"
+    shown = "\n".join(ranks_markdown(view))
+    assert shown.count(said) == 1 and "## Ranks on d1.auroc: 4 concepts\n" in shown
+    assert "| strategy | mean rank |\n" in shown
+    assert not any(word in shown for word in ("p (Holm)", "critical difference", "tie groups"))
+    assert {test["critical_difference"] for test in view.tests} == {None} and rank_diagrams(view.boards) == {}
+    assert {line["groups"] for line in view.standings} == {""}
+
+
+def test_a_correction_that_no_p_can_survive_is_left_out(rows: list[dict[str, Any]]) -> None:
+    view = build_ranks(rows)  # six pairs on six concepts: 6 / 32
+    shown = "\n".join(ranks_markdown(view))
+    assert not view.limit and not view.shows_holm and "p (Holm)" not in shown and "critical difference" in shown
+    two = build_ranks([line for line in rows if line["strategy"] in ("A1_mean", "W1_first_k")])
+    assert two.shows_holm and "effect and p (Holm) of the best against it" in "\n".join(ranks_markdown(two))
 
 
 def test_nothing_ranked_leaves_an_empty_view() -> None:

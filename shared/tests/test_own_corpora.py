@@ -106,7 +106,7 @@ def test_splits_hold_whole_documents_in_the_declared_shares() -> None:
 def test_pairs_stay_in_one_split_and_unequal_documents_are_balanced() -> None:
     pairs = [(a, b) for a, b in zip(texts(60, 1), texts(60, 2), strict=True)]
     rows = build_own("mine", OwnTexts(pairs=pairs)).to_pylist()
-    assert all(len({row["split"] for row in rows if row["pair_id"] == f"mine-{n}"}) == 1 for n in range(60))
+    assert all(len({row["split"] for row in rows if row["pair_id"] == f"pair-{n}"}) == 1 for n in range(60))
     sizes = [30, 20, 10, 10, 5, 5, *[1] * 40]
     uneven = [text for n, size in enumerate(sizes) for text in texts(size, 100 + n, document=f"d{n}")]
     counts = Counter(row["split"] for row in build_own("mine", OwnTexts(uneven, texts(120, 3))).to_pylist())
@@ -119,6 +119,12 @@ def test_the_split_depends_on_texts_and_seed_alone() -> None:
     assert build_own("mine", own).equals(build_own("mine", own))
     assert not build_own("mine", own, seed=1).equals(build_own("mine", own))
     assert revision_of(build_own("mine", own)) != revision_of(build_own("mine", own, seed=1))
+
+
+def test_the_name_of_the_concept_is_in_no_id_that_something_is_drawn_by() -> None:
+    own = OwnTexts(texts(50, 1), texts(50, 2), [*zip(texts(20, 3), texts(20, 4), strict=True)])
+    one, other = (build_own(name, own).drop_columns(["concept", "doc_id"]) for name in ("mine", "another_name"))
+    assert one.equals(other)
 
 
 def test_repeated_texts_are_left_out_with_their_pair() -> None:

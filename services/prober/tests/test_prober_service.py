@@ -184,6 +184,15 @@ def test_http_probe(client):
     assert folds[0::2] == folds[1::2]
 
 
+@pytest.mark.parametrize(("num_rows", "status"), [(4, "too_few"), (9, "too_few"), (10, "ok")])
+def test_http_probe_needs_five_groups_of_each_class_however_few_the_folds(client, num_rows, status):
+    answer = client.post("/probe", json=body(num_rows=num_rows, params={"folds": 2}), headers=HEADERS)
+    found = {row["metric"]: row for row in answer.json()["measures"]}["d1.auroc"]
+    assert (answer.status_code, found["status"]) == (200, status)
+    if status != "ok":
+        assert found["value"] is None and "for 2 folds; 5 are needed" in found["reason"]
+
+
 @pytest.mark.parametrize(
     ("labels", "task", "metric"),
     [

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.errors import NotFoundError
+from poolbench.errors import IntegrityError, NotFoundError
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.storage.scorers import name_scorer
+from poolbench.storage.scorers import name_scorer, record_gate
 from poolbench_scorer.models.shelf import ScorerShelf
 
 
@@ -60,3 +60,17 @@ def test_no_run_changes_what_a_name_means_and_a_request_does(tmp_path: Path) -> 
     listed = shelf.listing()
     assert {entry["scorer"] for entry in listed if entry["default"]} == {"scorer.train.3"}
     assert len(listed) == 4 and all(shelf.resolve(entry["id"]) == entry["scorer"] for entry in listed)
+
+
+def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    shelf = ScorerShelf(Artifacts(store))
+    record_gate(store, "contrast", "scorer.train.1", "scorer.gate.1", passed=True, reason="")
+    assert shelf.gate("scorer.train.1", "contrast") == {"passed": True, "reason": None}
+    assert shelf.gate("scorer.train.2", "contrast") is None and shelf.gate("scorer.train.1", "hedging") is None
+    record_gate(store, "toxicity", "scorer.train.1", "scorer.gate.1", passed=False, reason="sensitive")
+    assert not list(store.list("scorers/toxicity/"))
+    (record,) = store.list("scorers/contrast/gates/")
+    store.put(record.path, b"[]")
+    with pytest.raises(IntegrityError, match=r"contrast/gates/.* is damaged; remove it"):
+        shelf.gate("scorer.train.1", "contrast")

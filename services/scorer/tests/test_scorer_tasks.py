@@ -11,7 +11,8 @@ import pytest
 from poolbench.contracts.tables import PROMPTS, TEXTS, table_from_rows
 from poolbench.errors import InputError
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.scorers import named_scorers
+from poolbench.storage.scorers import named_scorers, record_gate
+from poolbench_scorer.http.requests import ScoreRequest
 from poolbench_scorer.service import ScorerService, create
 from poolbench_scorer.tasks import _KEPT, KEPT_SCORERS, read_scorer
 from poolbench_scorer.training.train import Trained
@@ -63,7 +64,12 @@ def test_train_gate_and_score_as_tasks(
     run(service, artifacts, "scorer.gate", inputs=inputs, outputs={"measures": "g"}, params={"num_tokens": 40})
     rows = artifacts.read_table("g").to_pylist()
     assert json.loads(rows[-1]["params"]) == {"part": "verdict"}
-    assert rows[-1]["metric"] == "scorer.gate" and rows[-1]["value"] in (0.0, 1.0)
+    assert rows[-1]["metric"] == "scorer.gate" and rows[-1]["value"] == 0.0, "a random base separates nothing"
+    assert [one.key for one in named_scorers(artifacts.store)] == ["scorer.train.a"], "a verdict is no scorer"
+    asked = ScoreRequest(texts=["However."], scorer="contrast")
+    assert service.score(asked)["gate"] == {"passed": False, "reason": rows[-1]["reason"]}
+    record_gate(artifacts.store, "contrast", "scorer.train.a", "of.another.model", passed=True, reason="")
+    assert service.score(asked)["gate"] == {"passed": False, "reason": f"1 of 2 gates failed: {rows[-1]['reason']}"}
 
     inputs = {"scorer/contrast": "scorer.train.a", "texts/one": "t.one", "texts/two": "t.two"}
     outputs = {"scores/one": "s.one", "scores/two": "s.two"}

@@ -199,6 +199,9 @@ def _print(scorers: Sequence[dict[str, Any]], lines: Sequence[TextLine]) -> None
         for index, line in enumerate(lines)
     ]
     print_table(rows, ("id", *columns, "text"))
+    for one in scorers:
+        if (gate := one["gate"]) is not None and not gate["passed"]:
+            typer.echo(f"{one['name']}: this scorer failed its gate, so its scores say little: {gate['reason']}")
 
 
 def _name(line: TextLine) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,7 @@ class LocalStep:
     key: str
     label: str
     build: Callable[[], pa.Table | dict[str, bytes]]
-    num_rows: int = 0  # at most so many, for estimates; 0 where there are none or the number is not known before
+    count: Callable[[], int] = lambda: 0  # how many rows it has, for estimates; 0 where they are not known before
 
 
 def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
@@ -208,7 +208,16 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
             _require_disjoint(table, concept_table(config, concept.id), concept.id)
         return at_most(table.filter(pc.equal(table["split"], split)), sizes[f"num_{split}"])
 
-    return LocalStep(key, f"passages {concept.id}/{split}", build, sizes[f"num_{split}"])
+    def count() -> int:
+        """Return the passages that there are; the grammar and the archives give as many as the budget asks for."""
+        if source.corpus.source in NO_FOLDER and not concept.corpus:
+            return sizes[f"num_{split}"]
+        try:
+            return build().num_rows
+        except CorpusError:  # a dry run names what is missing, and counts as if it were there
+            return sizes[f"num_{split}"]
+
+    return LocalStep(key, f"passages {concept.id}/{split}", build, cache(count))
 
 
 def other_scorer_texts(config: RunConfig, concept: Concept) -> str | None:
@@ -244,10 +253,10 @@ def at_most(passages: pa.Table, size: int) -> pa.Table:
 def openings_step(name: str, count: int) -> LocalStep:
     """Return the first `count` openings of a named set; raise UnknownNameError or CorpusError if it has fewer."""
     key, table = PROMPTS.key(TABLE(), PromptsParams(openings=name, count=count), {}), load_openings(name, count)
-    return LocalStep(key, f"openings {name}", lambda: table, table.num_rows)
+    return LocalStep(key, f"openings {name}", lambda: table, lambda: table.num_rows)
 
 
 def calibration_step() -> LocalStep:
     """Return the fixed texts whose residual norm is the unit of strength."""
     key = PROMPTS.key(TABLE(), PromptsParams(calibration=CALIBRATION_SET), {})
-    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration, load_calibration().num_rows)
+    return LocalStep(key, f"calibration texts {CALIBRATION_SET}", load_calibration, lambda: load_calibration().num_rows)

@@ -1,4 +1,4 @@
-"""The amount of work and of bytes of every task of a plan, from the sizes that the configuration names."""
+"""The amount of work and of bytes of every task of a plan, from the sizes of its passages and openings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def passage_tokens(scope: Scope) -> float:
 
 def amounts_of(plan: Plan) -> dict[str, Amount]:
     """Return the amount of each task by id. A task is planned after those that make its inputs."""
-    known: dict[str, Shape] = {key: Shape(step.num_rows) for key, step in plan.local.items()}
+    known: dict[str, Shape] = {key: Shape(step.count()) for key, step in plan.local.items()}
     found: dict[str, Amount] = {}
     sizes = _Sizes(plan.scope)
     for task in plan.tasks.values():
@@ -69,7 +69,7 @@ def amounts_of(plan: Plan) -> dict[str, Amount]:
 
 def local_bytes(scope: Scope, step: LocalStep) -> Range:
     """Return the bytes that the driver writes for a local step."""
-    return Range.around(_TABLE_BYTES + step.num_rows * passage_tokens(scope) * _TEXT_TOKEN_BYTES, _LOW, _HIGH)
+    return Range.around(_TABLE_BYTES + step.count() * passage_tokens(scope) * _TEXT_TOKEN_BYTES, _LOW, _HIGH)
 
 
 @dataclass(frozen=True)

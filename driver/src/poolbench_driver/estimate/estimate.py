@@ -20,6 +20,8 @@ from poolbench_driver.plan import Plan
 
 Source = Literal["recorded", "model", "both", "none"]
 HOUR_S = 3600.0
+#: Other work that a reason names.
+_NAMED = 2
 #: The stage of what the driver builds itself.
 LOCAL = "driver"
 
@@ -146,7 +148,18 @@ def _task(amount: Amount, rates: Rates, model: Model) -> TaskEstimate:
     try:
         return TaskEstimate(amount, model.seconds(amount), amount.num_bytes, "model")
     except NoEstimateError as error:
-        return TaskEstimate(amount, None, amount.num_bytes, "none", str(error))
+        reason = f"{_timed(amount, rates)}, and {error}"
+        return TaskEstimate(amount, None, amount.num_bytes, "none", reason)
+
+
+def _timed(amount: Amount, rates: Rates) -> str:
+    """Return that a cluster has no timings of a task, and of which other work of its kind it has some."""
+    found = rates.of(amount.task.kind)
+    if not found:
+        return "this cluster has no timings of this work"
+    others = sorted({f"{each.variant or each.unit} on {'GPUs' if each.on_gpu else 'CPUs'}" for each in found})
+    more = f" and {len(others) - _NAMED} others" if len(others) > _NAMED else ""
+    return f"this cluster's timings are of other work ({', '.join(others[:_NAMED])}{more})"
 
 
 def _stage(kind: str, tasks: list[TaskEstimate], cluster: Cluster) -> StageEstimate:
@@ -171,7 +184,7 @@ def _stage(kind: str, tasks: list[TaskEstimate], cluster: Cluster) -> StageEstim
 
 
 def _local(plan: Plan, steps: list[LocalStep]) -> StageEstimate:
-    rows = sum(step.num_rows for step in steps)
+    rows = sum(step.count() for step in steps)
     num_bytes = total(local_bytes(plan.scope, step) for step in steps)
     reason = "the driver builds passages and openings itself, before it sends tasks; this is not timed"
     return StageEstimate(LOCAL, len(steps), rows, "passages", "none", reason, None, None, num_bytes, None)

@@ -66,7 +66,7 @@ class Model:
         if rule is None:
             raise NoEstimateError(f"the model has no formula for {amount.task.kind}")
         if amount.task.service in hw.GPU_SERVICES and self.gpu is None:
-            raise NoEstimateError("no recorded timings, and the model is for GPUs: give --gpus")
+            raise NoEstimateError("the model has figures for GPUs only: give --gpus")
         try:
             return rule(self, amount)
         except KeyError:

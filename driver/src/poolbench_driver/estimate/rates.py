@@ -98,6 +98,10 @@ class Rates:
         """Return the rate of a group; None if this cluster has executed no task of it."""
         return self.found.get(Group(kind, unit, variant, on_gpu))
 
+    def of(self, kind: str) -> list[Group]:
+        """Return the groups of one kind of task that this cluster has executed."""
+        return [group for group in self.found if group.kind == kind]
+
 
 def read_rates(artifacts: Artifacts, committed: Iterable[str], kinds: Iterable[str]) -> Rates:
     """Return rates of tasks of these kinds, from the committed artifacts; with many artifacts, from a sample."""

@@ -35,7 +35,18 @@ def notes(found: Estimate) -> list[str]:
     if found.money is not None:
         price = f"{cluster.price_per_gpu_hour:g} per GPU hour"
         lines.append(f"money for all GPUs from start to end, at {price}: {_shown(found.money, _amount)}")
-    return lines + list(_reasons(found))
+    return [*lines, *_sources(found), *_reasons(found)]
+
+
+def _sources(found: Estimate) -> Iterator[str]:
+    """Yield what the column `from` means, for the sources that occur."""
+    sources = {stage.source for stage in found.stages}
+    if {"recorded", "both"} & sources:
+        machines = "GPUs, where a service has them, and CPUs" if found.cluster.gpus else "CPUs"
+        yield f"recorded: times that tasks of the same kind took on this cluster, on {machines}"
+    if {"model", "both"} & sources:
+        gpu = f", for {found.cluster.gpu.name}" if found.cluster.gpu else ""
+        yield f"model: computed from figures of other machines{gpu} (docs/operations/sizing.md)"
 
 
 def _reasons(found: Estimate) -> Iterator[str]:

@@ -13,7 +13,7 @@ from poolbench.statuses import Status
 from poolbench.suites import RankBoard, rank_board
 from poolbench_driver.audit import Verdict
 from poolbench_driver.report.audit import NOT_AUDITED, AuditView
-from poolbench_driver.report.ranks import rank_cell, rank_text
+from poolbench_driver.report.ranks import limit_of, rank_cell, rank_text
 
 if TYPE_CHECKING:
     from poolbench_driver.report.views import View
@@ -39,6 +39,7 @@ class Best:
         tied: Strategies that Nemenyi's test cannot tell from it, best first.
         num_others: Strategies that it was compared with.
         unsure: Why nothing was tested; empty where the test was made.
+        limit: What so few concepts cannot show, as `limit_of` says it, which the headline repeats; empty if enough.
         lead: The sentence with its mean rank and mean value.
     """
 
@@ -47,10 +48,13 @@ class Best:
     tied: tuple[str, ...]
     num_others: int
     unsure: str
+    limit: str
     lead: str
 
     def sentence(self) -> str:
         """Return the answer with its figures."""
+        if self.limit:
+            return self.lead
         if self.unsure:
             return f"{self.lead} How sure that is cannot be said: {self.unsure}."
         if not self.tied:
@@ -64,6 +68,8 @@ class Best:
     def short(self) -> str:
         """Return the answer as one says it, with how sure it is."""
         verb = _VERBS[self.purpose]
+        if self.limit:
+            return f"To {verb}, {self.strategy} comes first."
         if self.unsure:
             return f"To {verb}, {self.strategy} comes first; how sure that is cannot be said."
         if not self.tied:
@@ -96,7 +102,8 @@ def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
 
 def headline(found: Mapping[str, Best | None]) -> str:
     """Return the answer in one line; steering first, which is what most readers came for."""
-    said = [best.short() for purpose in _VERBS if (best := found.get(purpose)) is not None]
+    known = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
+    said = [best.short() for best in known] + [limit for limit in dict.fromkeys(best.limit for best in known) if limit]
     return " ".join(said) or "No two strategies have a value to compare."
 
 
@@ -104,14 +111,17 @@ def _best(purpose: str, board: RankBoard) -> Best:
     best, measure, summary = board.strategies[0], board.measures[0], board.summary
     values = [value for value in board.values_NK[:, 0] if isfinite(value)]
     figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
+    limit = limit_of(board)
     lead = (
-        f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
+        f"{best} has the best {board.metric} of {len(board.strategies)} on {board.blocks[0]}: {fmean(values):.3f}."
+        if len(board.blocks) == 1
+        else f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
         f"{len(board.strategies)} over {_counted(len(board.blocks), 'concept')}{figure}."
     )
     unsure = summary["reason"] if summary["critical_difference"] is None else ""
-    group = () if unsure else _group(summary["tie_groups"], best)
+    group = () if unsure or limit else _group(summary["tie_groups"], best)
     tied = tuple(name for name in board.strategies if name != best and name in group)
-    return Best(purpose, best, tied, len(board.strategies) - 1, unsure, lead)
+    return Best(purpose, best, tied, len(board.strategies) - 1, unsure, limit, lead)
 
 
 def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -139,12 +149,20 @@ def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def summary(view: View) -> str:
     """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
-    columns = [name for name in _COLUMNS if name in view.columns]
-    board = [[row["strategy"], rank_cell(row["rank"]), *(row[name] for name in columns)] for row in view.leaderboard]
-    lines = [["strategy", "mean rank (D1)", *columns], *board[:_SHOWN]]
+    lines = leaderboard(view, [name for name in _COLUMNS if name in view.columns])[: _SHOWN + 1]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     return "\n".join(["", view.headline, "", *table, "", *view.problems])
+
+
+def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
+    """Return head and lines of the leaderboard; one concept has no column of ranks."""
+    head = [] if view.ranks.one_concept else ["mean rank (D1)"]
+    lines = [
+        [row["strategy"], *([rank_cell(row["rank"])] if head else []), *(row[name] for name in columns)]
+        for row in view.leaderboard
+    ]
+    return [["strategy", *head, *columns], *lines]
 
 
 def _counted(number: int, noun: str) -> str:

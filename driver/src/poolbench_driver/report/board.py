@@ -76,7 +76,7 @@ def build_board(rows: Iterable[Row], order: Sequence[str], found: Mapping[str, B
     cells, families = by_strategy(row for row in rows if row["metric"] in QUESTIONS), strategy_families(order)
     best = {metric: of for metric, purpose in QUESTIONS.items() if (of := found.get(purpose)) is not None}
     leading = best.get(SEPARATION)
-    tied = set() if leading is None or leading.unsure else {leading.strategy, *leading.tied}
+    tied = set() if leading is None or leading.unsure or leading.limit else {leading.strategy, *leading.tied}
     entrants = []
     for name in order:
         figures = {

@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 from poolbench.suites import RankBoard
 from poolbench_driver.report.answer import GAIN, SEPARATION
 from poolbench_driver.report.board import Board, Entrant
+from poolbench_driver.report.ranks import tells_apart
 from poolbench_driver.report.views import View
 
 Row = dict[str, Any]
@@ -157,11 +158,11 @@ _LINE = 0.34  # inches a strategy or bar takes
 
 
 def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Markup]:
-    """Return one diagram for each metric whose board has a critical difference.
+    """Return one diagram for each metric whose board has a critical difference and enough concepts for it.
 
     Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", figure 1.
     """
-    drawable = {m: b for m, b in boards.items() if b.summary["critical_difference"] is not None}
+    drawable = {m: b for m, b in boards.items() if b.summary["critical_difference"] is not None and tells_apart(b)}
     return {metric: rank_diagram(board) for metric, board in drawable.items()}
 
 

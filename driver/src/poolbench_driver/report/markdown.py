@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from poolbench_driver.report.answer import leaderboard
 from poolbench_driver.report.audit import AuditView
 from poolbench_driver.report.cosines import CosinesView
 from poolbench_driver.report.means import MeansTable
-from poolbench_driver.report.ranks import RanksView, rank_cell, rank_text
+from poolbench_driver.report.ranks import RanksView, rank_text
 from poolbench_driver.report.views import Row, build_view
 from poolbench_driver.rundir import RunFolder
 
@@ -15,17 +16,15 @@ from poolbench_driver.rundir import RunFolder
 def leaderboard_markdown(folder: RunFolder) -> str:
     """Return facts, leaderboard, concept-by-strategy tables, checks and scorers of a run."""
     view = build_view(folder)
-    board = [
-        [row["strategy"], rank_cell(row["rank"]), *(row[name] for name in view.columns)] for row in view.leaderboard
-    ]
+    head, *board = leaderboard(view, view.columns)
     parts = [
         "\n".join(f"- {name}: {value}" for name, value in view.facts),
         "## Leaderboard\n",
-        _table(["strategy", "mean rank (D1)", *view.columns], board),
+        _table(head, board),
     ]
     parts += audit_markdown(view.audit)
     parts += means_markdown("D1 in detail, means over concepts and layers", view.d1)
-    parts += ranks_markdown(view.ranks)
+    parts += ["\n## Ranks\n", view.ranks.limit] if view.ranks.one_concept else ranks_markdown(view.ranks)
     for heat_map in view.heat_maps:
         parts.append(f"\n## {heat_map.metric}: {heat_map.summary}\n")
         parts.append(
@@ -54,15 +53,23 @@ def audit_markdown(audit: AuditView) -> list[str]:
 
 
 def ranks_markdown(ranks: RanksView) -> list[str]:
-    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked."""
+    """Return ranks with what ties them, by family, concept family and model; nothing where nothing was ranked.
+
+    The figures that so few concepts cannot give are left out, and a line says so. One concept has a list of values.
+    """
     if not ranks.standings:
         return []
+    if ranks.one_concept:
+        values = [[row["strategy"], "" if row["value"] is None else f"{row['value']:.3f}"] for row in ranks.standings]
+        title = f"\n## {ranks.primary} on {ranks.one_concept}\n"
+        return [title, f"{ranks.limit}\n", _table(["strategy", ranks.primary], values)]
     board = ranks.boards[ranks.primary]
-    difference = board.summary["critical_difference"]
+    difference = None if ranks.limit else board.summary["critical_difference"]
     note = "" if difference is None else f", critical difference {difference:.2f}"
     parts = [
         f"\n## Ranks on {ranks.primary}: {len(board.blocks)} concepts{note}\n",
-        _table(["strategy", "mean rank", "tie groups", "effect and p (Holm) of the best against it"], _against(ranks)),
+        *([f"{ranks.limit}\n"] if ranks.limit else []),
+        _standings(ranks),
         "\n## Ranks by strategy family\n",
         _table(
             ["family", "mean rank", "best"],
@@ -96,13 +103,17 @@ def means_markdown(title: str, table: MeansTable | None) -> list[str]:
     return [f"\n## {title}\n", _table(["strategy", *table.full_heads], [[n, *c] for n, c in table.lines]), *notes]
 
 
-def _against(ranks: RanksView) -> list[list[str]]:
+def _standings(ranks: RanksView) -> str:
+    """Return the table of standings, with the columns that so many concepts and pairs can fill."""
+    if ranks.limit:
+        return _table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
     lines = []
     for row in ranks.standings:
-        best = row["best"]
-        shown = f"{best['effect']:.2f}, {best['p_holm']:.2g}" if best and best["p"] is not None else ""
-        lines.append([row["strategy"], row["rank"], row["groups"], shown])
-    return lines
+        best = row["best"] if row["best"] and row["best"]["p"] is not None else None
+        holm = f", {best['p_holm']:.2g}" if best and ranks.shows_holm else ""
+        lines.append([row["strategy"], row["rank"], row["groups"], f"{best['effect']:.2f}{holm}" if best else ""])
+    of = "effect and p (Holm)" if ranks.shows_holm else "effect"
+    return _table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
 
 
 def _verdicts(rows: Iterable[Row]) -> list[list[str]]:

@@ -18,6 +18,8 @@ Row = dict[str, Any]
 
 #: The metric whose ranks are shown in full.
 PRIMARY = "d1.auroc"
+#: Level of the tests of a board.
+LEVEL = 0.05
 #: The family of strategies that are no longer registered.
 UNREGISTERED = "not registered"
 
@@ -32,9 +34,18 @@ class PartTable:
 
 @dataclass(frozen=True)
 class RanksView:
-    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`."""
+    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`.
+
+    Attributes:
+        limit: What its concepts cannot show, whatever the values; empty where two strategies can be distinguished.
+        one_concept: The only concept, which has no board of ranks: `standings` are its values then, best first.
+        shows_holm: Whether a p after Holm's correction over all pairs can reach the level.
+    """
 
     primary: str = PRIMARY
+    limit: str = ""
+    one_concept: str = ""
+    shows_holm: bool = True
     boards: dict[str, suites.RankBoard] = field(default_factory=dict)
     tests: list[Row] = field(default_factory=list)
     standings: list[Row] = field(default_factory=list)
@@ -57,7 +68,7 @@ class RanksView:
 
 
 #: Fields of a view that are JSON values as they are.
-_PLAIN = ("primary", "tests", "standings", "pairs", "concepts", "resolution")
+_PLAIN = ("primary", "limit", "one_concept", "tests", "standings", "pairs", "concepts", "resolution")
 
 
 def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
@@ -67,7 +78,7 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
         for metric in ranked_metrics(rows)
     }
     tests = [
-        {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **board.summary}
+        {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **_tested(board)}
         for found in boards.values()
         for board in found.values()
         if board is not None
@@ -75,10 +86,18 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
     main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
     board = main.get(primary)
     if board is None:
-        return RanksView(primary, main, tests)
+        return RanksView(primary, boards=main, tests=tests)
+    if len(board.blocks) == 1:
+        values = [
+            {"strategy": name, "value": value if math.isfinite(value) else None}
+            for name, value in zip(board.strategies, board.values_NK[0].tolist(), strict=True)
+        ]
+        return RanksView(primary, limit_of(board), board.blocks[0], boards=main, tests=tests, standings=values)
     parts = partial(_boards_by, rows, primary)
     return RanksView(
         primary=primary,
+        limit=limit_of(board),
+        shows_holm=board.least_p * len(board.pairwise) <= LEVEL,
         boards=main,
         tests=tests,
         standings=_standings(board),
@@ -92,10 +111,32 @@ def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
     )
 
 
+def tells_apart(board: suites.RankBoard) -> bool:
+    """Return whether a paired test can tell two strategies apart over so many concepts."""
+    return board.least_p <= LEVEL
+
+
+def limit_of(board: suites.RankBoard) -> str:
+    """Return what the concepts of a board cannot show, whatever the values; empty where two strategies can differ."""
+    if tells_apart(board):
+        return ""
+    if len(board.blocks) == 1:
+        return "One concept has no board of ranks, because strategies are compared over concepts."
+    return (
+        f"With {len(board.blocks)} concepts no two strategies can be distinguished: a paired test of two strategies "
+        f"cannot give a p below {board.least_p:.3g}."
+    )
+
+
+def _tested(board: suites.RankBoard) -> Row:
+    """Return the summary of a board, without the critical difference where no two strategies can be distinguished."""
+    return board.summary if tells_apart(board) else {**board.summary, "critical_difference": None, "tie_groups": []}
+
+
 def letters(board: suites.RankBoard) -> dict[str, str]:
-    """Return letters by strategy: strategies that share one lie within the critical difference."""
+    """Return letters by strategy: strategies that share one lie within the critical difference; none without one."""
     found: dict[str, str] = {}
-    for number, group in enumerate(board.summary["tie_groups"]):
+    for number, group in enumerate(_tested(board)["tie_groups"]):
         for name in group:
             found[name] = found.get(name, "") + chr(ord("a") + number % 26)
     return found

@@ -12,6 +12,7 @@ from poolbench.contracts.tables import PROBE_TARGETS
 from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
+from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
 from poolbench.suites import Measure
 from poolbench_prober import cost
@@ -40,15 +41,16 @@ def answer_probe(request: ProbeRequest) -> ProbeAnswer:
     _require_own_params(request)
     cost.of_concept(len(passages.ids), vectors.width, passages.domains, request.params).require(cost.REQUEST)
     design = Design.build(passages, None, request.params)
-    if design.error is not None:
+    if design.error is not None and design.error.status != Status.TOO_FEW:  # too few are nulls with the reason
         raise design.error
     result = probe_cell(design, vectors, None, request.params)
     score_of = {row["passage_id"]: row["score"] for row in result.scores}
     scores = [score_of.get(passage_id) for passage_id in passages.ids]
-    measures = [
-        _without_texts(measure) if measure.metric == "d1.selectivity" else measure for measure in result.measures
-    ]
-    return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=design.folds.tolist())
+    measures = result.measures
+    if design.error is None:
+        measures = [_without_texts(each) if each.metric == "d1.selectivity" else each for each in measures]
+    folds = [] if design.error is not None else design.folds.tolist()
+    return ProbeAnswer(task="concept", measures=_shown(measures), scores=scores, folds=folds)
 
 
 def _without_texts(selectivity: Measure) -> Measure:

@@ -103,7 +103,7 @@ class ProbeAnswer(BaseModel):
     task: Task
     measures: list[MeasureAnswer]
     scores: list[float | None]
-    folds: list[int]
+    folds: list[int] = Field(description="empty for other tasks, and where there are too few groups for D1")
 
 
 class DirectionRequest(_Vectors):

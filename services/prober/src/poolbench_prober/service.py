@@ -147,7 +147,8 @@ class ProberService:
     def routes(self, router: APIRouter) -> None:
         """Add `POST /probe` and `POST /direction`."""
         vectors = [[1.0, 0.5], [0.0, 0.4], [0.9, 0.1], [0.2, 0.3], [1.1, 0.2], [0.1, 0.6], [1.2, 0.1], [0.3, 0.2]]
-        labelled = {"vectors": vectors, "labels": [1, 0] * 4}
+        vectors += [[0.4, 0.3], [0.6, 0.2]]
+        labelled = {"vectors": vectors, "labels": [1, 0] * 5}
         probed = labelled | {"params": {"folds": 2, "num_bootstrap": 100, "num_permutations": 1}}
 
         @router.post("/probe", responses=errors(), openapi_extra=example(probed))

@@ -101,7 +101,13 @@ class ScorerService:
         scores = score_texts(scorers, request.texts)
         self._served["texts_scored"] += len(request.texts) * len(scores)
         made = [
-            {"scorer": key, "concept": scorers[key].concept, "scores": scores[key].tolist()} for key in keys.values()
+            {
+                "scorer": key,
+                "concept": scorers[key].concept,
+                "gate": self.shelf.gate(key, scorers[key].concept),
+                "scores": scores[key].tolist(),
+            }
+            for key in keys.values()
         ]
         return made[0] if request.scorers is None else {"scorers": made}
 
@@ -140,11 +146,11 @@ class ScorerService:
 
         with self._turns.task():
             wait_for_room(self.name, ROOM_BYTES)
-            if verb == "train":
-                tasks.handle_train(task, io, self.shelf.artifacts.store)
-                self._served["scorers_trained"] += 1
+            if verb == "score":
+                tasks.handle_score(task, io)
             else:
-                {"gate": tasks.handle_gate, "score": tasks.handle_score}[verb](task, io)
+                {"train": tasks.handle_train, "gate": tasks.handle_gate}[verb](task, io, self.shelf.artifacts.store)
+                self._served["scorers_trained"] += verb == "train"
 
 
 def create() -> ScorerService:

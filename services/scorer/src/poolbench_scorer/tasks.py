@@ -8,10 +8,12 @@ from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
 from poolbench.runtime.taskio import TaskIO
+from poolbench.statuses import Status
 from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
-from poolbench.storage.scorers import name_scorer
+from poolbench.storage.scorers import name_scorer, record_gate
+from poolbench.suites import GatedScorer
 from poolbench_scorer import cost
 from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
@@ -37,12 +39,15 @@ def handle_train(task: Task, io: TaskIO, store: ObjectStore) -> None:
     name_scorer(store, task.outputs[steps.SCORER()], params.concept, params.base, requested=False)
 
 
-def handle_gate(task: Task, io: TaskIO) -> None:
-    """Judge a scorer on test passages and continuations, and write the measures."""
+def handle_gate(task: Task, io: TaskIO, store: ObjectStore) -> None:
+    """Judge a scorer on test passages and continuations, write the measures, and record the verdict for requests."""
     params = steps.GATE.params_of(task)
     scorer = read_scorer(io, steps.SCORER())
     measures = judge_scorer(scorer, io.table(steps.TEST_PASSAGES()), io.table(steps.CONTINUATIONS()), params)
     io.write_table(steps.MEASURES(), measures)
+    found = GatedScorer.from_gate(scorer.concept, measures.to_pylist())
+    keys = task.inputs[steps.SCORER()], task.outputs[steps.MEASURES()]
+    record_gate(store, scorer.concept, *keys, passed=found.status == Status.OK, reason=found.reason)
 
 
 def handle_score(task: Task, io: TaskIO) -> None:

@@ -3,7 +3,7 @@
 from poolbench.statistics.auroc import auroc, auroc_resamples
 from poolbench.statistics.bootstrap import group_mean_interval, group_mean_resamples, t_interval
 from poolbench.statistics.correlation import spearman
-from poolbench.statistics.folds import grouped_folds
+from poolbench.statistics.folds import MIN_GROUPS, grouped_folds
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.mcnemar import mcnemar_power
 from poolbench.statistics.multiple import holm
@@ -15,6 +15,7 @@ from poolbench.statistics.training_size import recommend_training_size
 from poolbench.statistics.winning_rate import rank_resolution
 
 __all__ = [
+    "MIN_GROUPS",
     "StatisticError",
     "auroc",
     "auroc_resamples",

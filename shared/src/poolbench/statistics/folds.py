@@ -5,15 +5,22 @@ import numpy as np
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statuses import Status
 
+#: Groups (pairs or documents) that D1 needs of each class, one for each of its five folds. With fewer, probes of any
+#: vectors separate the classes, and an interval over groups says nothing.
+MIN_GROUPS = 5
 
-def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int) -> np.ndarray:
+
+def grouped_folds(
+    groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: int, *, min_groups: int = 0
+) -> np.ndarray:
     """Return the fold of each passage, int [n]: whole groups, with the classes spread as evenly as groups allow.
 
     Groups are placed largest first (equal ones in random order), each into the fold where it raises the sum
     of squared class shares least.
 
     Raises:
-        StatisticError: `one_class`; `too_few` where a class has fewer groups than folds, or is absent from a fold.
+        StatisticError: `one_class`; `too_few` where a class has fewer groups than folds or than `min_groups`, or is
+            absent from a fold.
     """
     present = np.unique(labels)
     if len(present) < 2:
@@ -21,8 +28,9 @@ def grouped_folds(groups: np.ndarray, labels: np.ndarray, num_folds: int, seed: 
     counts_GC = np.zeros((int(groups.max()) + 1, 2))
     np.add.at(counts_GC, (groups, labels.astype(int)), 1)
     fewest = int((counts_GC > 0).sum(axis=0).min())
-    if fewest < num_folds:
-        raise StatisticError(Status.TOO_FEW, f"a class has {fewest} groups (pairs and documents) for {num_folds} folds")
+    if fewest < (needed := max(num_folds, min_groups)):
+        reason = f"a class has {fewest} groups (pairs and documents) for {num_folds} folds; {needed} are needed"
+        raise StatisticError(Status.TOO_FEW, reason)
     shares_GC = counts_GC / counts_GC.sum(axis=0)
     order = np.random.default_rng(seed).permutation(len(shares_GC))
     order = order[np.argsort(-shares_GC[order].sum(axis=1), kind="stable")]

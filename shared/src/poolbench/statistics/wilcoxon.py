@@ -59,6 +59,11 @@ def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> Wilcoxo
     return WilcoxonResult(p_value, effect, len(ranks))
 
 
+def least_p(num_blocks: int) -> float:
+    """Return the least p that a two-sided test by signs can reach: this one, the sign test, the permutation test."""
+    return min(1.0, 2.0 ** (1 - num_blocks))
+
+
 def _exact_p(ranks: np.ndarray, positive: float) -> float:
     """Return the two-sided p of the positive ranks' sum over all sign patterns.
 

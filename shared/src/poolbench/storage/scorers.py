@@ -1,7 +1,8 @@
-"""The names by which ad-hoc requests find the scorers of an object store.
+"""The names by which ad-hoc requests find the scorers of an object store, and what their gates found.
 
 A record in `scorers/<concept>/` names each scorer that was made. A name that fits several means the one that a request
 made last (training or import), and without one the one that a run made first: no run changes what a name means.
+Each gate that judges a scorer leaves a record in `scorers/<concept>/gates/`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import scorers_path
 from poolbench.errors import IntegrityError
 from poolbench.storage.base import ObjectInfo, ObjectStore
+
+#: Folder of a concept's records with the verdicts of gates.
+_GATES = "gates/"
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ def named_scorers(
     """
     found = []
     for info in store.list(scorers_path(concept)):
+        if f"/{_GATES}" in info.path:
+            continue
         try:
             found.append(_read(info, store.get(info.path)))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -77,6 +83,37 @@ def named_scorers(
                 raise IntegrityError(f"{info.path} in {store.uri} is damaged; {remedy}") from None
             damaged(info.path)
     return sorted(found, key=lambda one: one.id)
+
+
+def record_gate(store: ObjectStore, concept: str, key: str, gate: str, *, passed: bool, reason: str) -> None:
+    """Record what the gate at the artifact `gate` found about the scorer `key`, unless its concept is sensitive."""
+    if not CONCEPTS.get(concept).sensitive:
+        body = {"gate": gate, "passed": passed, "reason": reason}
+        store.put(f"{_gates_path(concept, key)}{digest(gate, 6)}.json", json.dumps(body).encode())
+
+
+def gate_of(store: ObjectStore, concept: str, key: str) -> tuple[bool, str | None] | None:
+    """Return whether a scorer passed every gate that judged it, and the reasons why not; None where none did.
+
+    Raises:
+        IntegrityError: A record cannot be read.
+    """
+    reasons: list[str] = []
+    infos = list(store.list(_gates_path(concept, key)))
+    for info in infos:
+        try:
+            body = json.loads(store.get(info.path))
+            reasons += [] if body["passed"] else [str(body["reason"])]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise IntegrityError(f"{info.path} in {store.uri} is damaged; remove it") from None
+    if not infos:
+        return None
+    among = f"{len(reasons)} of {len(infos)} gates failed: " if len(infos) > 1 else ""
+    return not reasons, f"{among}{'; '.join(dict.fromkeys(reasons))}" if reasons else None
+
+
+def _gates_path(concept: str, key: str) -> str:
+    return f"{scorers_path(concept)}{_GATES}{digest(key)}/"
 
 
 def meant(found: Iterable[NamedScorer]) -> NamedScorer:

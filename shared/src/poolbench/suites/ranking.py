@@ -9,6 +9,7 @@ import numpy as np
 from poolbench.statistics.inputs import StatisticError
 from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference, tie_groups
 from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
+from poolbench.statistics.wilcoxon import least_p
 from poolbench.statuses import Status
 from poolbench.suites.cell_table import cell_table, require_one_quantity
 from poolbench.suites.measure import Measure
@@ -42,6 +43,11 @@ class RankBoard:
     measures: list[Measure] = field(default_factory=list)
     pairwise: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def least_p(self) -> float:
+        """Return the least p that a paired test of two strategies can reach over the blocks."""
+        return least_p(len(self.blocks))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return rows for the results: the measure's columns and `strategy`."""

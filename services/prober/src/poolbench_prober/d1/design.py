@@ -9,7 +9,7 @@ import numpy as np
 
 from poolbench.directions import permuted_labels
 from poolbench.errors import CellError
-from poolbench.statistics import group_weights, grouped_folds
+from poolbench.statistics import MIN_GROUPS, group_weights, grouped_folds
 from poolbench.steps.prober import ProbeParams
 from poolbench_prober.inputs.corpus import Passages, control_labels
 
@@ -59,7 +59,7 @@ class Design:
         error = None
         try:
             folds, *others = (
-                grouped_folds(train.groups, train.labels, params.folds, seed)
+                grouped_folds(train.groups, train.labels, params.folds, seed, min_groups=MIN_GROUPS)
                 for seed in (params.seed, *params.fold_seeds)
             )
         except CellError as caught:

@@ -114,11 +114,19 @@ def request_passages(concept: str, rows: list[dict[str, Any]]) -> tuple[str, pa.
     return key, table_from_rows(filled, PASSAGES)
 
 
+class GateVerdict(StrictModel):
+    """What the gates found that judged a scorer: one for each model whose continuations it was tried on."""
+
+    passed: bool = Field(description="false where one of them failed; D2 and D3 are null then")
+    reason: str | None = Field(description="why it failed")
+
+
 class ScoredTexts(StrictModel):
     """P(concept) of each text, by one scorer."""
 
     scorer: str = Field(description="artifact key of the scorer")
     concept: str
+    gate: GateVerdict | None = Field(description="null for a scorer that no run has judged")
     scores: list[float]
 
 

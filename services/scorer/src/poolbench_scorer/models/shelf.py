@@ -18,7 +18,7 @@ from poolbench.errors import DamagedError, NotFoundError, RestrictedError, Unkno
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage.artifacts import Artifacts
-from poolbench.storage.scorers import NamedScorer, defaults, meant, named_scorers
+from poolbench.storage.scorers import NamedScorer, defaults, gate_of, meant, named_scorers
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device
 
 _LOG = logging.getLogger("poolbench.scorer")
@@ -44,6 +44,11 @@ class ScorerShelf:
     def concept(self, key: str) -> str:
         """Return the concept that a stored scorer scores, read without loading it."""
         return str(json.loads(self.artifacts.read(key, CONFIG))["concept"])
+
+    def gate(self, key: str, concept: str) -> dict[str, Any] | None:
+        """Return the verdict of the gates that judged a scorer, with the reason; None where none did."""
+        found = gate_of(self.artifacts.store, concept, key)
+        return None if found is None else dict(zip(("passed", "reason"), found, strict=True))
 
     def resolve(self, name: str) -> str:
         """Return the artifact key that a name means: one of `NamedScorer.names`, or a key.

@@ -38,7 +38,8 @@ def build_own(concept: str, texts: OwnTexts, *, seed: int = 0) -> pa.Table:
     """Return PASSAGES of one concept, split by document, in the order of the files.
 
     A text that occurs twice in a class is kept once. Texts of one document, and both members of a pair, are in one
-    split. Documents that the files do not name are inferred from shared 8-grams.
+    split. Documents that the files do not name are inferred from shared 8-grams. Ids of passages and pairs do not hold
+    the concept's name: splits, budgets and strategies draw by them, and a name must not move a figure.
 
     Raises:
         CorpusError: A class is empty, or a text is both positive and negative.
@@ -74,14 +75,14 @@ def revision_of(passages: pa.Table) -> str:
 def _rows(concept: str, texts: OwnTexts) -> Iterable[dict[str, Any]]:
     single = [(text, 1, None) for text in texts.positives] + [(text, 0, None) for text in texts.negatives]
     paired = [
-        (text, label, f"{concept}-{number}")
+        (text, label, f"pair-{number}")
         for number, pair in enumerate(texts.pairs)
         for text, label in zip(pair, (1, 0), strict=True)
     ]
     seen: Counter[str] = Counter()
     for number, (text, label, pair_id) in enumerate([*single, *paired]):
         name = text.id and f"{text.id}-{'pos' if label else 'neg'}" if pair_id else text.id
-        name = name or f"{concept}-{number}"
+        name = name or f"text-{number}"
         seen[name] += 1
         source = text.source or DEFAULT_SOURCE
         yield {

@@ -13,9 +13,8 @@ from poolbench.concepts import Concept
 from poolbench.corpora.checks.rules import seed_pattern
 from poolbench.corpora.groups import connected_groups, has_inferred_documents
 from poolbench.corpora.text import MAX_PAIR_DIFFERENCE, token_difference
+from poolbench.statistics import MIN_GROUPS
 
-#: D1 has five folds and needs a group (pair or document) of each class in each of them.
-MIN_GROUPS = 5
 #: Fewer passages of a class train no scorer, and without a scorer D2 and D3 are null.
 MIN_SCORER = 10
 #: With fewer groups of a class the intervals are so wide that strategies can hardly be distinguished.
