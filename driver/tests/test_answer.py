@@ -69,7 +69,7 @@ def test_each_problem_is_one_line() -> None:
     assert list(problems(audit, rows)) == [
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
-        "d2.best_gain is null in 3 of 25 cells, not_fluent: the texts are not fluent",
+        "d2.best_gain is null in 3 of 30 cells, not_fluent: the texts are not fluent",
     ]
 
 

@@ -1,5 +1,6 @@
 """D3: does steering move its own concept and leave the neighbour alone?"""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -166,14 +167,15 @@ def _robust_excess(
     """Return dA - |dB| minus its mean over the null directions, at the null strengths on the same openings."""
     flat = align_openings([*pair, *(grid for null_pair in null_pairs for grid in null_pair)])
     cut = [grid.at_strengths(rules.null_strengths) for grid in flat]
+
+    def robust(at: int) -> np.ndarray:
+        return Shifts(cut[at], cut[at + 1], units, rules).robust()
+
     try:
         own = Shifts(cut[0], cut[1], units, rules)
     except CellError as error:
         return Measure.failed(metric, error, **fields)
-    others = [
-        or_zeros(lambda at=at: Shifts(cut[at], cut[at + 1], units, rules).robust(), rules.num_bootstrap + 1)
-        for at in range(2, len(cut), 2)
-    ]
+    others = [or_zeros(partial(robust, at), rules.num_bootstrap + 1) for at in range(2, len(cut), 2)]
     nulls_NR = np.array(others)
     excess = own.robust() - nulls_NR.mean(axis=0)
     spread = with_direction_spread(excess, nulls_NR, own.num_read, 1, rules.seed, rules.level)
