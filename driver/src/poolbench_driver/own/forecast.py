@@ -58,8 +58,8 @@ def _power(passages: pa.Table, groups: np.ndarray) -> Remark:
     around = 1.96 * auroc_error(_EXAMPLE, *units)
     return Remark(
         "note",
-        f"D1: with {units[0]} and {units[1]} documents or pairs for training, an AUROC of {least:.2f} or more is told "
-        f"from chance, and the interval of {_EXAMPLE} is about {_EXAMPLE - around:.2f} to {_EXAMPLE + around:.2f}",
+        f"D1: with {units[0]} and {units[1]} documents or pairs for training, an AUROC of {least:.2f} or more can be "
+        f"distinguished from chance, and the interval of {_EXAMPLE} is about {_EXAMPLE - around:.2f} to {_EXAMPLE + around:.2f}",
     )
 
 
