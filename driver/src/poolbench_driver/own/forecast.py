@@ -56,10 +56,11 @@ def _power(passages: pa.Table, groups: np.ndarray) -> Remark:
     units = [len(set(groups[(splits == "train") & (labels == label)])) for label in (1, 0)]
     least = 0.5 + _FOUND * auroc_error(0.5, *units)
     around = 1.96 * auroc_error(_EXAMPLE, *units)
+    interval = f"{_EXAMPLE - around:.2f} to {_EXAMPLE + around:.2f}"
     return Remark(
         "note",
         f"D1: with {units[0]} and {units[1]} documents or pairs for training, an AUROC of {least:.2f} or more can be "
-        f"distinguished from chance, and the interval of {_EXAMPLE} is about {_EXAMPLE - around:.2f} to {_EXAMPLE + around:.2f}",
+        f"distinguished from chance, and the interval of {_EXAMPLE} is about {interval}",
     )
 
 
