@@ -46,8 +46,8 @@ def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
     found = best_of([row for row in rows if row["concept"] in CONCEPTS[:4]])
     assert all(said.endswith(" of 5 over 4 concepts and a mean d1.auroc of 0.885.") for said in [*answers(found)][:1])
     assert headline(found) == (
-        "To steer, L3_entity comes first. To separate, A1_mean comes first. With 4 concepts no two strategies can be "
-        "distinguished: a paired test of two strategies cannot give a p below 0.125."
+        "To steer, L3_entity comes first. To separate, A1_mean comes first. Four concepts are too few "
+        "to tell strategies apart."
     )
     (said,) = answers(one := best_of([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
     assert said == "For probing, A1_mean has the best d1.auroc of 5 on hedging: 0.880."
@@ -69,7 +69,7 @@ def test_each_problem_is_one_line() -> None:
     assert list(problems(audit, rows)) == [
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
-        "d2.best_gain is null in 3 of 30 cells, not_fluent: the texts are not fluent",
+        "d2.best_gain of A1_mean, A2_max, P1_last_token on causation are null, not_fluent: the texts are not fluent",
     ]
 
 

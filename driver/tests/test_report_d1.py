@@ -165,8 +165,8 @@ def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> 
     why = "One concept has no board of ranks, because strategies are compared over concepts."
     for text in (page[page.index("<h1>") :], markdown, summary(said)):
         assert not any(word in text for word in ("mean rank", "Nemenyi", "p (Holm)", "critical difference"))
-        assert why in text
-    assert markdown.count(why) == summary(said).count(why) == 1
+        assert (why if text != summary(said) else "One concept is too few to tell strategies apart.") in text
+    assert markdown.count(why) == 1
     assert summary(said).splitlines()[3].split() == ["strategy", "d1.auroc"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -13,7 +12,7 @@ from poolbench.statuses import Status
 from poolbench.suites import RankBoard, rank_board
 from poolbench_driver.audit import Verdict
 from poolbench_driver.report.audit import NOT_AUDITED, AuditView
-from poolbench_driver.report.ranks import limit_of, rank_cell, rank_text
+from poolbench_driver.report.ranks import rank_cell, rank_text, tells_apart
 
 if TYPE_CHECKING:
     from poolbench_driver.report.views import View
@@ -39,7 +38,7 @@ class Best:
         tied: Strategies that Nemenyi's test cannot tell from it, best first.
         num_others: Strategies that it was compared with.
         unsure: Why nothing was tested; empty where the test was made.
-        limit: What so few concepts cannot show, as `limit_of` says it, which the headline repeats; empty if enough.
+        limit: That there are too few concepts to tell any two strategies apart; empty if there are enough.
         lead: The sentence with its mean rank and mean value.
     """
 
@@ -111,7 +110,8 @@ def _best(purpose: str, board: RankBoard) -> Best:
     best, measure, summary = board.strategies[0], board.measures[0], board.summary
     values = [value for value in board.values_NK[:, 0] if isfinite(value)]
     figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
-    limit = limit_of(board)
+    few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
+    limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
     lead = (
         f"{best} has the best {board.metric} of {len(board.strategies)} on {board.blocks[0]}: {fmean(values):.3f}."
         if len(board.blocks) == 1
@@ -138,13 +138,26 @@ def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[st
 
 
 def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line per main metric and status of nulls, most frequent first; failed gates have lines of their own."""
+    """Yield one line per status of the main figures that are null; scorers that failed have lines of their own."""
     cells = [row for row in rows if row["metric"] in _MAIN and row["strategy"]]
-    number = Counter(row["metric"] for row in cells)
-    nulls = [row for row in cells if row["status"] not in (Status.OK, Status.SCORER_INVALID)]
-    first = {(row["metric"], row["status"]): row["reason"] for row in reversed(nulls)}
-    for (metric, status), count in Counter((row["metric"], row["status"]) for row in nulls).most_common():
-        yield f"{metric} is null in {count} of {number[metric]} cells, {status}: {first[metric, status]}"
+    concepts = {row["concept"] for row in cells}
+    nulls: dict[str, list[Mapping[str, Any]]] = {}
+    for row in cells:
+        if row["status"] not in (Status.OK, Status.SCORER_INVALID):
+            nulls.setdefault(row["status"], []).append(row)
+    for status, found in nulls.items():
+        metrics, strategies, where = (
+            list(dict.fromkeys(row[n] for row in found)) for n in ("metric", "strategy", "concept")
+        )
+        places = "" if set(where) == concepts else f" on {_some(where, 'concepts')}"
+        yield (
+            f"{', '.join(metrics)} of {_some(strategies, 'strategies')}{places} "
+            f"{'is' if len(found) == 1 else 'are'} null, {status}: {found[0]['reason']}"
+        )
+
+
+def _some(names: Sequence[str], kind: str) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
 
 
 def summary(view: View) -> str:
