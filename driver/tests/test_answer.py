@@ -51,10 +51,7 @@ def test_few_concepts_tell_no_strategies_apart_which_is_said_once() -> None:
     )
     (said,) = answers(one := best_of([row for row in cells("d1.auroc", STRATEGIES) if row["concept"] == "hedging"]))
     assert said == "For probing, A1_mean has the best d1.auroc of 5 on hedging: 0.880."
-    assert headline(one) == (
-        "To separate, A1_mean comes first. One concept has no board of ranks, because strategies are compared over "
-        "concepts."
-    )
+    assert headline(one) == "To separate, A1_mean comes first. One concept is too few to tell strategies apart."
     assert {each.tied for each in [*found.values(), *one.values()] if each} == {()}
 
 
