@@ -230,7 +230,8 @@ def test_commands_of_the_pages_work_as_typed(tmp_path: Path) -> None:
     try:
         *commands, stop = commands_of("README.md")
         (REPOSITORY / "runs/my_concept.yaml").unlink(missing_ok=True)
-        for command in [*commands, *commands_of("docs/own-concepts.md"), stop]:
+        tutorial = typed_commands((REPOSITORY / "docs/own-concepts.md").read_text("utf-8"))
+        for command in [*commands, *tutorial, stop]:
             done = _run(command, environment)
             assert done.returncode == 0, f"`{command}` ended with {done.returncode}: {done.stdout[-3000:]}"
             if command == commands[-1]:
