@@ -63,9 +63,20 @@ def test_each_problem_is_one_line() -> None:
     broken = {"value": None, "status": "not_fluent", "reason": "the texts are not fluent"}
     invalid = {"value": None, "status": "scorer_invalid", "reason": "its gate"}
     rows += [*(row | broken for row in gains[:3]), gains[3] | invalid, *gains[4:]]
-    assert list(problems(audit, rows)) == [
+    rows += [gate | {"scorer": "politeness", "value": 0.0}, *cells("d1.auroc", STRATEGIES[:1])]
+    rows += [
+        {"metric": "d1.saturation", "concept": "planning", "strategy": None, "reason": "saturated", "params": "{}"}
+    ]
+    curves = [
+        {"concept": "narrative", "strength": 0.0, "score": 0.87},
+        {"concept": "planning", "strength": 0.0, "score": 0.1},
+    ]
+    assert list(problems(audit, rows, curves)) == [
         "contrast: the verdict on its passages is confounded",
         "hedging: its scorer failed the gate, so that D2 and D3 are null",
+        "politeness: its scorer failed the gate, so that D3 against it is null",
+        "planning: most strategies reach a D1 of 0.99, so that their order says little",
+        "narrative: unsteered texts have a score of 0.87 already, so that D2 and D3 say little",
         "d2.best_gain of A1_mean, A2_max, P1_last_token on causation are null, not_fluent: the texts are not fluent",
     ]
 

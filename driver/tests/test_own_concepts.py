@@ -23,6 +23,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
 from poolbench_driver.own.forecast import auroc_error
+from poolbench_driver.plan.scope import neighbours_of
 from poolbench_driver.release import releasable_concepts
 from poolbench_driver.rundir import RunFolder, run_id
 
@@ -188,10 +189,21 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "messages"
 def test_a_forecast_of_the_example_finds_no_confound_and_a_scorer_that_should_pass() -> None:
     files = {"positives": str(EXAMPLE / "gratitude.jsonl"), "negatives": str(EXAMPLE / "neutral.jsonl")}
     power, gate, neighbours = forecast(made(files, "gratitude"))
-    assert power.message.startswith("D1: with 84 and 82 documents or pairs for training, an AUROC of 0.63 or more")
-    assert "0.73 to 0.87" in power.message
+    assert power.message.startswith("D1: with 99 and 111 documents or pairs for training, an AUROC of 0.61 or more")
+    assert "0.74 to 0.86" in power.message
     assert gate.level == "note" and "1.00 to 1.00: the scorer should pass part (a)" in gate.message
     assert neighbours.message.startswith("D3: no distant and no close neighbour")
+
+
+def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: Library) -> None:
+    other = made(files, "other")
+    library.add(other.concept, other.passages)
+    mine = made(files, neighbours=("other", "hedging"))
+    library.add(mine.concept, mine.passages)
+    library.remove("other")
+    with pytest.raises(ConfigError, match="concept mine has the neighbour other, which is not registered"):
+        neighbours_of(RunConfig(concepts=("mine",)))
+    assert neighbours_of(RunConfig(concepts=("mine",), metrics=("d1",))) == []
 
 
 def test_a_forecast_warns_of_confounds_and_of_words_that_say_nothing(files: dict[str, str], tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def confounds(figures: Sequence[Figure], copies: Copies) -> Iterator[str]:
             low, high = figure.interval
             yield (
                 f"{figure.name} alone separates the classes with an AUROC of {figure.auroc:.2f} "
-                f"({low:.2f} to {high:.2f}); the lower limit may be at most {MAX_CONFOUND:.2f}"
+                f"({low:.2f} to {high:.2f}), whose lower limit may be at most {MAX_CONFOUND:.2f}"
             )
     if copies.num_copied:
         yield (

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from poolbench.concepts import CONCEPTS, Concept
 from poolbench.config import RunConfig
 from poolbench.directions import CONSTRUCTIONS, available_directions
-from poolbench.errors import ConfigError
+from poolbench.errors import ConfigError, UnknownConceptError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategies, strategies_of
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
@@ -141,7 +141,13 @@ def neighbours_of(config: RunConfig) -> list[str]:
     """Return the concepts of which only a scorer and a direction are needed."""
     if not {"d2", "d3"} & set(config.metrics):
         return []
-    wanted = dict.fromkeys(name for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c)))
+    wanted = {name: c for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c))}
+    for name, concept in wanted.items():
+        try:
+            CONCEPTS.get(name)
+        except UnknownConceptError:
+            reason = f"concept {concept} has the neighbour {name}, which is not registered: add it"
+            raise ConfigError(f"{reason}, or add {concept} again without it") from None
     return [name for name in wanted if name not in config.concepts]
 
 

@@ -8,8 +8,11 @@ from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from poolbench.statuses import Status
 from poolbench.suites import RankBoard, rank_board
+from poolbench.suites.concept_checks import CEILING
 from poolbench_driver.audit import Verdict
 from poolbench_driver.report.audit import NOT_AUDITED, AuditView
 from poolbench_driver.report.ranks import rank_cell, rank_text, tells_apart
@@ -26,6 +29,8 @@ _SHOWN = 6
 _VERBS = {"steering": "steer", "probing": "separate"}
 _NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
+#: A mean score of unsteered texts above which steering has little left to raise.
+_HIGH = 0.5
 #: Figures whose nulls are named at the end of a run.
 _MAIN = (*_COLUMNS, "d3.robust_lc")
 
@@ -113,7 +118,8 @@ def _best(purpose: str, board: RankBoard) -> Best:
     few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
     limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
     lead = (
-        f"{best} has the best {board.metric} of {len(board.strategies)} on {board.blocks[0]}: {fmean(values):.3f}."
+        f"{best} has the best {board.metric} of {np.isfinite(board.values_NK).sum()} on {board.blocks[0]}: "
+        f"{fmean(values):.3f}."
         if len(board.blocks) == 1
         else f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
         f"{len(board.strategies)} over {_counted(len(board.blocks), 'concept')}{figure}."
@@ -124,8 +130,10 @@ def _best(purpose: str, board: RankBoard) -> Best:
     return Best(purpose, best, tied, len(board.strategies) - 1, unsure, limit, lead)
 
 
-def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line per problem: verdicts other than `pass` on corpora, scorers that failed the gate, other nulls."""
+def problems(
+    audit: AuditView, rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[str]:
+    """Yield one line per problem: of corpora, scorers and saturated figures, and of other nulls."""
     for line in audit.lines:
         if line["verdict"] == NOT_AUDITED:
             yield f"{line['concept']}: its passages were not audited"
@@ -133,7 +141,16 @@ def problems(audit: AuditView, rows: Sequence[Mapping[str, Any]]) -> Iterator[st
             yield f"{line['concept']}: the verdict on its passages is {line['verdict']}"
     verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
     failed = {row["scorer"] for row in verdicts if row["value"] != 1}
-    yield from (f"{name}: its scorer failed the gate, so that D2 and D3 are null" for name in sorted(failed))
+    measured = {row["concept"] for row in rows if row["metric"] == SEPARATION}
+    for name in sorted(failed):
+        what = "D2 and D3 are" if name in measured else "D3 against it is"
+        yield f"{name}: its scorer failed the gate, so that {what} null"
+    for name in dict.fromkeys(row["concept"] for row in rows if row["metric"] == "d1.saturation" and row["reason"]):
+        yield f"{name}: most strategies reach a D1 of {CEILING}, so that their order says little"
+    unsteered = {row["concept"]: row["score"] for row in curves if row["strength"] == 0}
+    for name, score in unsteered.items():
+        if score > _HIGH:
+            yield f"{name}: unsteered texts have a score of {score:.2f} already, so that D2 and D3 say little"
     yield from _nulls(rows)
 
 

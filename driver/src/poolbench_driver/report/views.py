@@ -66,7 +66,7 @@ def build_view(folder: RunFolder) -> View:
     first = rows[0]
     order, measured = _order(rows), {row["metric"] for row in rows}
     maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
-    best = best_of(rows)
+    best, curves = best_of(rows), folder.read_table("curves").to_pylist()
     verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
     return View(
         title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
@@ -76,7 +76,7 @@ def build_view(folder: RunFolder) -> View:
         board=build_board(rows, order, best),
         headline=headline(best),
         answers=list(answers(best)),
-        problems=list(problems(verdicts, rows)),
+        problems=list(problems(verdicts, rows, curves)),
         audit=verdicts,
         columns=[metric for metric in LEADERBOARD if metric in measured],
         steered=any(metric.startswith("d2.") for metric in measured),
@@ -87,7 +87,7 @@ def build_view(folder: RunFolder) -> View:
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
         nulls=null_reasons(rows),
         failures=folder.read_table("failures").to_pylist(),
-        curves=folder.read_table("curves").to_pylist(),
+        curves=curves,
         ranks=build_ranks(rows),
         cosines=_cosines(folder, rows),
         d1=build_d1(rows, order),
