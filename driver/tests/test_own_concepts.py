@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from driver.tests.test_estimate import DEMO, plan_of, work_of
 from typer.testing import CliRunner
@@ -191,7 +192,7 @@ def test_a_forecast_of_the_example_finds_no_confound_and_a_scorer_that_should_pa
     power, gate, neighbours = forecast(made(files, "gratitude"))
     assert power.message.startswith("D1: with 99 and 111 documents or pairs for training, an AUROC of 0.61 or more")
     assert "0.74 to 0.86" in power.message
-    assert gate.level == "note" and "1.00 to 1.00: the scorer should pass part (a)" in gate.message
+    assert gate.level == "note" and "1.00 to 1.00): the scorer should pass part (a)" in gate.message
     assert neighbours.message.startswith("D3: no distant and no close neighbour")
 
 
@@ -213,6 +214,13 @@ def test_a_forecast_warns_of_confounds_and_of_words_that_say_nothing(files: dict
     longer = write_texts(tmp_path / "longer.jsonl", 60, 0, "more words than the other class has")
     messages = [remark.message for remark in forecast(made({**files, "positives": longer}))]
     assert any(message.startswith("D1: length alone separates the classes") for message in messages)
+
+
+def test_a_forecast_without_test_texts_tries_no_scorer(files: dict[str, str]) -> None:
+    found = made(files, neighbours=("hedging", "narrative"))
+    kept = found.passages.filter(pc.not_equal(found.passages["split"], "test"))
+    messages = [remark.message for remark in forecast(replace(found, passages=kept))]
+    assert messages[1:] == ["D2: no scorer could be tried: a class has 0 test texts; 10 are needed"]
 
 
 def test_the_standard_error_of_an_auroc() -> None:

@@ -173,7 +173,7 @@ def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
     found = encoder.encode(["fine", ""])
     assert np.isfinite(found[0]).all() and np.isnan(found[1]).all()
     assert np.isnan(encoder.as_sentence_transformer().encode(["fine", ""])[1]).all()
-    with pytest.raises(InputError, match="sentence 1 is no valid Unicode"):
+    with pytest.raises(InputError, match="sentence 1 is not valid Unicode"):
         encoder.encode(["fine", "\ud800"])
     with pytest.raises(InputError, match="sentence 0 is a int"):
         encoder.encode([3])  # type: ignore[list-item]

@@ -163,7 +163,7 @@ def test_several_processes_give_the_same_columns(pipeline: Pipeline, monkeypatch
     expected = list(parse(pipeline, texts, names))
     monkeypatch.setenv(PoolerSettings.variable("processes"), "2")
     assert list(parse_together(pipeline, texts, names)) == expected
-    with pytest.raises(InputError, match="text 69 is no valid Unicode"):
+    with pytest.raises(InputError, match="text 69 is not valid Unicode"):
         next(parse_together(pipeline, [*texts[:-1], "\ud800"], names))
 
 

@@ -65,7 +65,7 @@ def test_train_gate_and_score_as_tasks(
     rows = artifacts.read_table("g").to_pylist()
     assert json.loads(rows[-1]["params"]) == {"part": "verdict"}
     assert rows[-1]["metric"] == "scorer.gate" and rows[-1]["value"] == 0.0, "a random base separates nothing"
-    assert [one.key for one in named_scorers(artifacts.store)] == ["scorer.train.a"], "a verdict is no scorer"
+    assert [one.key for one in named_scorers(artifacts.store)] == ["scorer.train.a"], "a verdict is not a scorer"
     asked = ScoreRequest(texts=["However."], scorer="contrast")
     assert service.score(asked)["gate"] == {"passed": False, "reason": rows[-1]["reason"]}
     record_gate(artifacts.store, "contrast", "scorer.train.a", "of.another.model", passed=True, reason="")

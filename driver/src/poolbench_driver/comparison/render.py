@@ -109,7 +109,7 @@ def _value(row: Row) -> Row:
 def _verdict(row: Row) -> str:
     """Return better or worse where the metric has a direction, the interval excludes 0 and the corrected test agrees.
 
-    The interval alone is no verdict: over a handful of concepts it is too narrow, and the strategies are many.
+    The interval alone is not a verdict: over a handful of concepts it is too narrow, and the strategies are many.
     """
     better, low, high = row["higher_is_better"], row["ci_low"], row["ci_high"]
     p = row["p"] if row["p_holm"] is None else row["p_holm"]

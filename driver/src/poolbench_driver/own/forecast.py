@@ -13,7 +13,9 @@ from poolbench.concepts import Concept
 from poolbench.corpora.groups import connected_groups
 from poolbench.corpora.own import Made, Remark
 from poolbench.corpora.own.review import MIN_SCORER
+from poolbench.errors import CellError
 from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
+from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
 from poolbench_driver.audit import audit
 from poolbench_driver.audit.probes import word_scores
@@ -70,14 +72,25 @@ def _gate(passages: pa.Table, groups: np.ndarray) -> Iterator[Remark]:
     own, groups = passages.filter(used), groups[used.to_numpy()]
     labels = np.array(own["label"].to_pylist(), dtype=np.int8)
     tested = np.array([split == "test" for split in own["split"].to_pylist()])
-    if min(np.bincount(labels[side], minlength=2).min() for side in (tested, ~tested)) < MIN_SCORER:
+    learned, judged = (np.bincount(labels[side], minlength=2).min() for side in (~tested, tested))
+    if learned < MIN_SCORER:
         return  # `review` has said so
-    scores = word_scores(own["text"].to_pylist(), labels, tested.astype(int))[tested]
+    try:
+        if judged < MIN_SCORER:
+            raise CellError(Status.TOO_FEW, f"a class has {judged} test texts; {MIN_SCORER} are needed")
+        scores = word_scores(own["text"].to_pylist(), labels, tested.astype(int))[tested]
+    except CellError as error:
+        yield Remark("warning", f"D2: no scorer could be tried: {error}")
+        return
     groups = np.unique(groups[tested], return_inverse=True)[1]
     weights_Rn = group_weights(groups, 1000, 0)
-    low, high = percentile_interval(auroc_resamples(labels[tested], scores, weights_Rn, groups=groups)) or (0.0, 1.0)
+    interval = percentile_interval(auroc_resamples(labels[tested], scores, weights_Rn, groups=groups))
+    if interval is None:
+        yield Remark("warning", "D2: no scorer could be tried: the test texts are of too few documents")
+        return
+    low, high = interval
     bound = GateParams().min_corpus_auroc
-    said = f"words alone, learned from the scorer's texts, separate the test texts with {low:.2f} to {high:.2f}"
+    said = f"words alone, learned from the scorer's texts, separate the test texts (AUROC {low:.2f} to {high:.2f})"
     if low < bound:
         yield Remark(
             "warning",

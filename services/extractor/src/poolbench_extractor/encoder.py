@@ -124,7 +124,7 @@ class PoolingEncoder(SentenceTransformer):
 
         Raises:
             ConfigError: If there is no prompt of that name.
-            InputError: If an input is no valid text, or cannot be computed and `on_failure` is `raise`.
+            InputError: If an input is not valid text, or cannot be computed and `on_failure` is `raise`.
         """
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         for index, text in enumerate(texts):
@@ -175,4 +175,4 @@ def _require_text(index: int, text: object) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"sentence {index} is no valid Unicode: {error.reason} at character {error.start}") from None
+        raise InputError(f"sentence {index} is not valid Unicode: {error.reason} at character {error.start}") from None

@@ -148,23 +148,23 @@ class TokenizedText:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise InputError if the text is too long or is no valid Unicode."""
+    """Raise InputError if the text is too long or is not valid Unicode."""
     if len(text) > MAX_CHARACTERS:
         raise InputError(f"{what} has {len(text)} characters; the limit is {MAX_CHARACTERS}: split it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} is no valid Unicode: {error.reason} at character {error.start}") from None
+        raise InputError(f"{what} is not valid Unicode: {error.reason} at character {error.start}") from None
 
 
 def tokenize(nlp: Language, text: str, what: str = "the text") -> TokenizedText:
-    """Split a text into words; line breaks and runs of spaces are no words.
+    """Split a text into words; line breaks and runs of spaces are not words.
 
     The pipeline's training data has no white-space tokens, so they are removed before it runs, and a blank
     line is passed to the parser as a sentence boundary.
 
     Raises:
-        InputError: If the text is too long or is no valid Unicode.
+        InputError: If the text is too long or is not valid Unicode.
     """
     from spacy.tokens import Doc
 

@@ -57,13 +57,9 @@ def _held_out_domain(cell: ProbedCell, domain: str) -> Measure:
     fields |= {"n": len(held), "num_groups": len(np.unique(groups[held]))}
     fewest = min(np.bincount(labels[rows], minlength=2).min() for rows in (held, fitted))
     if fewest < cell.params.min_domain_class:
-        needed = f"; {cell.params.min_domain_class} needed"
-        alone = len(held) == len(labels)
-        reason = (
-            "all passages are of one domain"
-            if alone
-            else f"{fewest} passages of a class in {domain} or outside it{needed}"
-        )
+        reason = f"{fewest} passages of a class in {domain} or outside it; {cell.params.min_domain_class} needed"
+        if len(held) == len(labels):
+            reason = "all passages are of one domain"
         return Measure.null("d1.auroc_domain", Status.TOO_FEW, reason, **fields)
     try:
         view, fit = cell.fit_concept(fitted)

@@ -111,7 +111,7 @@ def generator_kept() -> Iterator[None]:
 def _key(name: str) -> str:
     """Return the name if it is an artifact key, which becomes a path; raise NotFoundError otherwise."""
     if re.fullmatch(KEY_PATTERN, name, re.ASCII) is None:
-        raise NotFoundError(f"{shown(name)} is no artifact key; GET /scorer/scorers lists the scorers")
+        raise NotFoundError(f"{shown(name)} is not an artifact key; GET /scorer/scorers lists the scorers")
     return name
 
 

@@ -197,7 +197,7 @@ def _text(values: dict[str, Any], names: Sequence[str], where: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise CorpusError(f"{where}: a lone surrogate, which is no valid Unicode; correct the text") from None
+        raise CorpusError(f"{where}: a lone surrogate, which is not valid Unicode; correct the text") from None
     return text.replace("\r\n", "\n").strip()
 
 
