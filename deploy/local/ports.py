@@ -30,6 +30,8 @@ NAMED = (
     NamedPorts("ray::ServeReplica:", 2, "requests from the proxy; calls between Ray's processes"),
     NamedPorts("ray::IDLE", 1, "calls between Ray's processes, of a worker without work"),
     NamedPorts("VLLM::", 16, "process groups of the steerer's engine"),
+    # setproctitle finds its place from the first variable of the environment, and gives up where that was changed.
+    NamedPorts("multiprocessing.spawn", 16, "the same engine, where it could not give itself its name"),
 )
 
 

@@ -28,7 +28,9 @@ def replica(nodes: Nodes, rng: random.Random) -> Collection[str]:
 
 def engine(nodes: Nodes, _: random.Random) -> Collection[str]:
     """Kill the process of vLLM's engine."""
-    nodes.machines["second"].kill_processes("VLLM::EngineCor")
+    machine = nodes.machines["second"]
+    # By the command that started it where it could not name itself (`deploy.local.ports`).
+    machine.kill_processes("VLLM::EngineCor") or machine.kill_processes("multiprocessing.spawn")
     return ["steerer"]
 
 
