@@ -126,8 +126,9 @@ def of_tables(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def table_digest(table: pa.Table) -> str:
-    """The digest of a table's rows in their order, floats rounded as in the digest of results."""
-    names = [name for name in table.column_names if name not in VOLATILE]
+    """The digest of a table's rows in their order, floats rounded as in the digest of results, without empty columns."""
+    filled = [name for name in table.column_names if table[name].null_count < len(table)]
+    names = [name for name in filled if name not in VOLATILE]
     rows = [[rounded(row[name]) for name in names] for row in table.to_pylist()]
     return digest([names, rows], 16)
 
