@@ -69,7 +69,6 @@ def test_figures_of_a_known_repository(tool: ModuleType, repository: Path) -> No
     assert found["documented_modules"] == 1.0 and found["documented_classes"] == 0.0
     assert found["documented_functions"] == round(2 / 3, 4)
     assert found["not_imperative"] == 1 and found["imperative_functions"] == 0.5
-    assert found["imports"]["house"] == {"floors": 3, "modules": 5, "in_cycles": ["house.left", "house.right"]}
 
 
 def test_too_long_functions_and_files_are_named(tool: ModuleType) -> None:
@@ -85,5 +84,5 @@ def test_the_command_writes_json(tmp_path: Path) -> None:
     file = tmp_path / "measures.json"
     command = [sys.executable, str(TOOLS / "measure_code.py"), "--json", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "floors of imports" in done.stdout
+    assert "of tests" in done.stdout
     assert json.loads(file.read_text())["lines"] > 1000

@@ -1,4 +1,4 @@
-"""Measure the Python code of this repository: sizes, types, docstrings, comments, imports.
+"""Measure the Python code of this repository: sizes, types, docstrings, comments.
 
 Run `.venv/bin/python tools/measure_code.py` for a table, `--json FILE` for the same figures in a file,
 `--against REV` for the change of the number of lines since a revision, and `--check` for exit code 1
@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from import_floors import measure_imports
 from sources import Definition, Function, SourceFile, count_lines_at, is_test, outer_functions, read_sources
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -134,7 +133,6 @@ def measure(repository: Path, against: str | None = None) -> Measures:
         "functions": measure_functions(sources),
         **measure_types(sources),
         **measure_docstrings(sources, repository),
-        "imports": measure_imports({source.path: source.tree for source in sources}),
         "too_long": find_too_long(sources),
     }
     if against:
@@ -165,9 +163,6 @@ def print_measures(measures: Measures) -> None:
     for name, value in measures.items():
         if isinstance(value, float):
             print(f"{name.replace('_', ' '):24} {value:6.1%}")
-    for package, imports in measures["imports"].items():
-        cycles = f", {len(imports['in_cycles'])} in import cycles" if imports["in_cycles"] else ""
-        print(f"{package:24} {imports['floors']:6} floors of imports, {imports['modules']} modules{cycles}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
