@@ -32,7 +32,7 @@ from common import Parser, write_report
 from safetensors.numpy import save
 
 from poolbench.config import resolve_model
-from poolbench.runtime.http import build_api
+from poolbench.http.api import build_api
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import GenerationRequest, SteeringEngine
 from poolbench_steerer.host import EngineHost

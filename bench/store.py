@@ -23,13 +23,13 @@ from common import Clock, Parser, turns, write_report
 from ratios import RATIOS
 
 from poolbench.contracts.tasks import Task
-from poolbench.runtime import TaskIO
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
 from poolbench.storage.s3.connections import Connections
+from poolbench.worker.taskio import TaskIO
 
 SMALL = pa.table({"passage_id": [f"p{number:04d}" for number in range(100)], "score": [0.5] * 100})
 BUCKET = "poolbench-bench"

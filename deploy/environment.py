@@ -1,6 +1,6 @@
 """The environment of every process of a cluster, on one machine or on many."""
 
-from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
+from poolbench.http.gate import CALLBACK, CALLBACK_VARIABLE
 
 #: Set unless the caller's environment says otherwise.
 DEFAULTS = {

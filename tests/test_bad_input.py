@@ -18,9 +18,9 @@ from tests.servers.meddler import Fault, meddling
 from tests.servers.services import cluster_environment, serving
 
 from poolbench.contracts.wire import SERVICES
+from poolbench.machine import about
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.owner import FILE, KEY, Owner, require_owner
-from poolbench.runtime import about
 from poolbench.settings import S3Settings
 from poolbench.storage import Artifacts, open_store, store_id
 from poolbench.storage.folder import FolderStore

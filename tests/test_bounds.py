@@ -19,14 +19,14 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
+from poolbench.http.api import build_api
 from poolbench.library import Library
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.http import build_api
-from poolbench.runtime.service import Service
-from poolbench.runtime.worker import RefusedTaskError, Worker
 from poolbench.settings import SteererSettings
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Service
+from poolbench.worker.worker import RefusedTaskError, Worker
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import PoolerService
 from poolbench_prober.service import create as prober

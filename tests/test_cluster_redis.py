@@ -23,9 +23,9 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.contracts.tables import PASSAGES, table_from_rows
 from poolbench.contracts.tasks import Task
+from poolbench.http.tls import client_context
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.tls import client_context
+from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 from poolbench.config import asset_path, load_run_config
 from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan

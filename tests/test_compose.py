@@ -18,7 +18,7 @@ from deploy.docker import compose, keys, s3_setup
 from deploy.docker.sbom import IMAGES, bill
 
 from poolbench.contracts.wire import SERVICES
-from poolbench.runtime.tokens import Tokens
+from poolbench.http.tokens import Tokens
 
 FILE = Path(compose.FOLDER) / "compose.yaml"
 DOCKERFILE = (compose.FOLDER / "Dockerfile").read_text("utf-8")
@@ -103,7 +103,7 @@ def test_a_token_is_replaced_in_the_mounted_files(state: Path, monkeypatch: pyte
     keys.prepare()
     monkeypatch.setenv("POOLBENCH_SECRETS", str(mounted(state)))
     monkeypatch.setenv("POOLBENCH_STORE", "s3://poolbench")
-    monkeypatch.setattr("poolbench.runtime.tokens.REREAD_S", 0.0)
+    monkeypatch.setattr("poolbench.http.tokens.REREAD_S", 0.0)
     tokens, old = Tokens.of_cluster(), keys.read("POOLBENCH_TOKEN")
     assert tokens.valid() == (old,)
     (keys.folder() / "POOLBENCH_TOKEN_NEXT").write_text("new")

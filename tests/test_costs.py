@@ -14,11 +14,11 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.tables import PROBE_TARGETS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
+from poolbench.http.api import build_api
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.http import build_api
-from poolbench.runtime.worker import Worker
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.worker import Worker
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import create as pooler
 from poolbench_prober.service import create as prober

@@ -13,9 +13,9 @@ from tests.waiting import PATIENCE_S
 from poolbench.config import load_run_config
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.service import load_service
-from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.service import load_service
+from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import prepare
 from poolbench_driver.rundir import RunFolder

@@ -14,7 +14,8 @@ from fastapi import APIRouter
 from tests.servers.services import cluster_environment, serving
 
 from poolbench.contracts.wire import SERVICES
-from poolbench.runtime import about, http
+from poolbench.http import api as http
+from poolbench.machine import about
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli import main
 from poolbench_driver.cluster.session import Services

@@ -22,7 +22,7 @@ from tests.servers.services import TOKEN, cluster_environment, serving
 from tests.waiting import PATIENCE_S
 
 from poolbench.contracts.tables import vector_matrix
-from poolbench.runtime.service import load_service
+from poolbench.worker.service import load_service
 from poolbench_driver.cli import main
 
 TEXTS = [

@@ -38,8 +38,8 @@ from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
 from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
-from poolbench.runtime.bases import find_base
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.models.bases import find_base
+from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 
 LONG_S = 1200  # a guard against hanging

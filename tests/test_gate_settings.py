@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from poolbench.errors import ConfigError
-from poolbench.runtime.gate.clients import address_of
+from poolbench.http.gate.clients import address_of
 from poolbench.settings import GateSettings
 
 OPERATIONS = Path(__file__).resolve().parents[1] / "docs" / "operations" / "settings.md"

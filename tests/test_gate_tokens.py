@@ -11,10 +11,10 @@ from tests.servers.door import TOKEN, Door, request, serving
 from tests.waiting import wait_until
 
 from poolbench.errors import ConfigError
-from poolbench.runtime import tokens as tokens_module
-from poolbench.runtime.gate.rates import Rates
-from poolbench.runtime.gate.refusal import RefusalError
-from poolbench.runtime.tokens import Tokens
+from poolbench.http import tokens as tokens_module
+from poolbench.http.gate.rates import Rates
+from poolbench.http.gate.refusal import RefusalError
+from poolbench.http.tokens import Tokens
 from poolbench.settings import GateSettings
 
 OLD, NEW = "the-first-token", "the-second-token"

@@ -8,10 +8,10 @@ import pytest
 from tests.servers.door import TOKEN, Door, request, serving
 
 from poolbench.contracts.wire import HEALTH_PATH
-from poolbench.runtime.http import build_api
-from poolbench.runtime.service import Service
+from poolbench.http.api import build_api
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Service
 from poolbench_extractor.service import create as extractor
 from poolbench_pooler.service import create as pooler
 from poolbench_prober.service import create as prober

@@ -22,9 +22,9 @@ from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.pooling.states import read_states
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.imports.activation_files import ActivationReader
 from poolbench_driver.imports.activations import Importer

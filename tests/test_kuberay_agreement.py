@@ -27,7 +27,7 @@ from tests.kuberay import (
 )
 
 from poolbench.contracts.wire import SERVICES
-from poolbench.runtime.gate import CALLBACK, CALLBACK_VARIABLE
+from poolbench.http.gate import CALLBACK, CALLBACK_VARIABLE
 from poolbench.runtime.serve import AppOptions
 from poolbench.settings import Settings
 

@@ -12,15 +12,15 @@ import pytest
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
-from poolbench.runtime.memory import SHARES, is_out_of_memory, memory_limit, neighbours
+from poolbench.machine.memory import SHARES, is_out_of_memory, memory_limit, neighbours
 from poolbench.settings import MemorySettings
 
 GIB = 2**30
 
 PROBER = """
 from fastapi.testclient import TestClient
-from poolbench.runtime.http import build_api
-from poolbench.runtime.memory import limit_memory
+from poolbench.http.api import build_api
+from poolbench.machine.memory import limit_memory
 from poolbench_prober.service import create
 
 client = TestClient(build_api(create(), "t"), headers={"Authorization": "Bearer t"}, raise_server_exceptions=False)
@@ -35,7 +35,7 @@ print(ask(40, 100), ask(2000, 24_000), ask(40, 100))
 
 CHILD = """
 import subprocess, sys, time
-from poolbench.runtime.memory import limit_memory
+from poolbench.machine.memory import limit_memory
 
 limit_memory("steerer", ["steerer"], 1)
 child = subprocess.Popen([sys.executable, "-c", "import time; kept = bytearray(600 * 2**20); time.sleep(500)"])
@@ -44,7 +44,7 @@ print(child.wait(450))
 
 ITSELF = """
 import time
-from poolbench.runtime.memory import limit_memory
+from poolbench.machine.memory import limit_memory
 
 limit_memory("steerer", ["steerer"], 1)
 kept = bytearray(600 * 2**20)

@@ -20,7 +20,7 @@ import poolbench_extractor.service
 import poolbench_prober.service
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.library import Library
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_pooler.service import PoolerService

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.servers.services import TOKEN, cluster_environment, serving
 
-from poolbench.runtime.service import load_service
+from poolbench.worker.service import load_service
 from poolbench_driver.cli import main
 
 ROWS = 90

@@ -24,7 +24,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, load_run_config, resolve_layers, resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
 
 DRIVER = ".venv/bin/poolbench-driver"

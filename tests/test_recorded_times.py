@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from poolbench.config import load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
-from poolbench.runtime.worker import Worker
 from poolbench.statuses import TaskOutcome
 from poolbench.steps.pooler import ANNOTATE
+from poolbench.worker.worker import Worker
 from poolbench_driver.cli import app
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.estimate.amounts import amounts_of

@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import CellError, RestrictedError
+from poolbench.http.api import build_api
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.states import KeptPassage, read_states, states_table
-from poolbench.runtime.http import build_api
-from poolbench.runtime.service import load_service
-from poolbench.runtime.worker import Failure
 from poolbench.storage import Artifacts, open_store
 from poolbench.suites import Measure
 from poolbench.suites.cosines import direction_vector
+from poolbench.worker.service import load_service
+from poolbench.worker.worker import Failure
 from poolbench_driver.assemble.rows import opaque, redacted
 from poolbench_driver.cli import app
 from poolbench_prober.inputs.corpus import Passages
@@ -168,7 +168,7 @@ def test_a_run_without_access_is_refused_before_anything_is_sent(
 
 
 def test_secrets_of_the_store_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.settings import ClusterSettings
 
     secret = {"POOLBENCH_RESTRICTED_S3_ACCESS_KEY": "own-key", "POOLBENCH_RESTRICTED_S3_SECRET_KEY": "own-secret"}
     environment = {**secret, "POOLBENCH_STORE": "/s", "POOLBENCH_BROKER": "filesystem:///q"}

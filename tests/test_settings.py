@@ -12,7 +12,7 @@ import pytest
 
 from poolbench.contracts.wire import Exit
 from poolbench.errors import ConfigError
-from poolbench.runtime.gate.serve import middlewares
+from poolbench.http.gate.serve import middlewares
 from poolbench.runtime.replica import Replica
 from poolbench.settings import (
     ExtractorSettings,

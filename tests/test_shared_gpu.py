@@ -15,8 +15,9 @@ from tests.waiting import wait_until
 from poolbench.cancellation import Work, WorkCancelledError, working
 from poolbench.config import resolve_model
 from poolbench.contracts.tasks import Task
-from poolbench.runtime import gpu, replica
-from poolbench.runtime.gpu import MARGIN_BYTES, DeviceMemory, GpuBusyError, SharedGpu, engine_share
+from poolbench.machine import gpu
+from poolbench.machine.gpu import MARGIN_BYTES, DeviceMemory, GpuBusyError, SharedGpu, engine_share
+from poolbench.runtime import replica
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine.memory import fitted, needed_bytes
 
@@ -26,14 +27,14 @@ TOTAL = 80 * GIB
 WAITS = """
 import sys, time
 from pathlib import Path
-from poolbench.runtime.gpu import DeviceMemory, SharedGpu
+from poolbench.machine.gpu import DeviceMemory, SharedGpu
 SharedGpu("extractor", Path(sys.argv[1]), lambda: DeviceMemory(80 * 2**30, 0)).wait_for(int(sys.argv[2]))
 """
 
 WORKS = """
 import sys, time
 from pathlib import Path
-from poolbench.runtime.gpu import DeviceMemory, SharedGpu
+from poolbench.machine.gpu import DeviceMemory, SharedGpu
 with SharedGpu("extractor", Path(sys.argv[1]), lambda: DeviceMemory(80 * 2**30, 0)).working():
     time.sleep(3600)
 """

@@ -20,9 +20,9 @@ from tests.servers.door import TOKEN, Door, read_reply, request, serving
 from tests.waiting import PATIENCE_S, wait_until
 
 from poolbench.errors import BrokerError, ConfigError, EndpointError
+from poolbench.http.tls import client_context, server_files
 from poolbench.queue import Broker, TaskQueue, open_leases
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.tls import client_context, server_files
+from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.cluster.session import Services
 

@@ -13,10 +13,10 @@ from ray.serve.schema import TaskProcessorConfig
 
 from poolbench.contracts.tasks import Task
 from poolbench.queue.envelope import TASK_NAME, queue_name
-from poolbench.runtime.consumer import QueueConsumer
 from poolbench.runtime.replica import Replica
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
+from poolbench.worker.consumer import QueueConsumer
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
 
 SERVICE, KIND, OUTPUT = "prober", "prober.start", "start"
 

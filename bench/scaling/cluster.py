@@ -14,11 +14,11 @@ from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, LeaseStore, TaskQueue
 from poolbench.queue.affinity import LOOK_AGAIN_S, Affinity
 from poolbench.queue.envelope import queue_name
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.steps import SERVICE_STEPS, scorer, steerer
 from poolbench.storage import Artifacts
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 from poolbench_driver.estimate.hardware import GPU_SERVICES
 from scaling.clock import Actor, SimulatedClock
 

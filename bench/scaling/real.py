@@ -59,7 +59,7 @@ def create() -> Sleeper:
 def drive(number: int) -> dict[str, Any]:
     """Do one of the runs as soon as a line can be read; return its figures."""
     from poolbench.queue import Broker, TaskQueue, open_leases
-    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.settings import ClusterSettings
     from poolbench.storage import Artifacts, open_store
     from poolbench_driver.estimate.schedule import chains
     from poolbench_driver.run import RunLoop

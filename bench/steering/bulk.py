@@ -24,10 +24,10 @@ from poolbench.contracts.tables import CALIBRATION, directions_schema, table_fro
 from poolbench.contracts.tasks import Task
 from poolbench.corpora.openings import load_openings
 from poolbench.pooling.registry import card_ids
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import GatedScorer, SteeredTables, d2_measures
+from poolbench.worker.taskio import TaskIO
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import SteererService
 from steering.batches import unit_vectors
@@ -136,7 +136,7 @@ def _write_inputs(artifacts: Artifacts, bulk: Bulk, median_norm: float, width: i
 
 def _files(head: torch.nn.Module, name: str) -> dict[str, bytes]:
     """Return a scorer as it is stored: its trained tensors and its configuration."""
-    from poolbench.runtime.bases import find_base
+    from poolbench.models.bases import find_base
     from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, WEIGHTS
 
     base = find_base("minilm")

@@ -9,7 +9,7 @@ import torch
 from common import turns
 from transformers.utils import logging as transformers_logging
 
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import Head, Scorer, load_tokens, pick_device, shared_encoder
 from poolbench_scorer.models.scoring import score_texts

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from poolbench.contracts.wire import HEALTH_PATH, SERVICES, bearer
 from poolbench.errors import ConfigError, EndpointError
-from poolbench.runtime.tls import client_context, server_files
+from poolbench.http.tls import client_context, server_files
 from poolbench.settings import ScalingSettings, SteererSettings
 from poolbench.telemetry.logs import serve_logging
 
@@ -164,7 +164,7 @@ def _gpu_shares(num_gpus: float) -> dict[str, float]:
     """Return GPUs by service: a whole one for each of the three that use one, or places on those available.
 
     A share only tells Ray where a replica fits. Services on one GPU divide its memory by what is free and who has work
-    (`poolbench.runtime.gpu`).
+    (`poolbench.machine.gpu`).
     """
     if num_gpus >= 3:
         return dict.fromkeys(("extractor", "steerer", "scorer"), 1.0)

@@ -16,9 +16,9 @@ import psutil
 
 from poolbench.contracts.wire import METRICS_PORT
 from poolbench.errors import ConfigError
-from poolbench.runtime.settings import CLUSTER_FILE, read_cluster
-from poolbench.runtime.tls import server_files
+from poolbench.http.tls import server_files
 from poolbench.settings import STATE_FOLDER, PlaceSettings, ProcessSettings
+from poolbench.settings.access import CLUSTER_FILE, read_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 #: Ray's default; it refuses to start with another port among them.

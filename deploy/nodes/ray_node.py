@@ -13,8 +13,7 @@ from typing import NoReturn
 from deploy.environment import DEFAULTS, FIXED
 from poolbench.contracts.wire import METRICS_PORT, SERVICES, Exit
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.settings import PlaceSettings, refuse_unknown
+from poolbench.settings import ClusterSettings, PlaceSettings, refuse_unknown
 
 RAY_PORT = 6379
 READY_PORT = 6380

@@ -20,10 +20,10 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import Measure
+from poolbench.worker.taskio import TaskIO
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, UNSTEERED, PoolBenchPlan, Scope, make_plan
 from poolbench_driver.plan.probes import ConceptProbes

@@ -21,11 +21,11 @@ from poolbench.errors import CellError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import Message, queue_name, understand
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import RetryTaskError, Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import RetryTaskError, Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.job import Job

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster import connection
 from poolbench_driver.cluster.connection import WAIT_AT_MOST_S, PatientTransport, TokenAuth
 from poolbench_driver.cluster.session import ServiceError, Services, TokenRefusedError

@@ -24,11 +24,11 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import queue_name
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench.storage.erasure import erase_texts
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import NULLS, PoolBenchPlan, Scope, make_plan

@@ -23,13 +23,13 @@ from poolbench.contracts.wire import SERVICES
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.steps import SERVICE_STEPS, scorer, steerer
 from poolbench.steps.work import Shape
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, read_rates
 from poolbench_driver.estimate.amounts import amounts_of

@@ -15,9 +15,9 @@ from tests.waiting import wait_until
 
 from poolbench.contracts.wire import cancel_path, failure_path
 from poolbench.errors import CellError, StoreError
-from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.run import Pace, TooManyFailuresError
 

@@ -17,7 +17,7 @@ from driver.tests.loop_bench import Bench, Notes, job_of
 from poolbench.config import ModelRef, asset_path, load_run_config
 from poolbench.errors import EndpointError, InputError, LayerError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo

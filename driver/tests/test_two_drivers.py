@@ -23,11 +23,11 @@ from tests.waiting import PATIENCE_S, wait_until
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench.queue import Broker, TaskQueue, open_leases
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
 from poolbench_driver.plan import PoolBenchPlan

@@ -26,7 +26,7 @@ from poolbench.config import resolve_model
 from poolbench.config.load import FORWARD_STRATEGIES
 from poolbench.corpora.real import ARCHIVES_VARIABLE
 from poolbench.errors import ConfigError
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.records import find_run

@@ -11,12 +11,12 @@ import pytest
 from poolbench.contracts.tables import vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.steps.work import Shape, Work, work_of
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 
 MODEL = {"model": "demo", "model_revision": "r1", "dtype": "float32"}
 

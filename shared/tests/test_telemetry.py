@@ -16,9 +16,7 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import AccessDeniedError, BrokerError, NotFoundError, StoreError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.queues import QueueMonitor
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import RefusedTaskError, RetryTaskError, Worker
+from poolbench.queue.monitor import QueueMonitor
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import Artifacts, open_store
 from poolbench.telemetry import Instrument, record_to
@@ -26,6 +24,8 @@ from poolbench.telemetry.catalog import INSTRUMENTS, QUEUE_MESSAGES, STORE_SECON
 from poolbench.telemetry.gpu import gpu_use
 from poolbench.telemetry.instruments import MAX_VALUES, OTHER, Histogram, Label
 from poolbench.telemetry.ray_sink import RaySink
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
 
 KIND = "prober.double"
 IDS = ("run", "run_id", "task_id", "request", "request_id", "key", "path", "text", "concept", "host", "pid", "address")

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from poolbench.errors import ConfigError
-from poolbench.runtime.border import Border, BorderLimits
-from poolbench.runtime.gate.request_ids import RequestIds
+from poolbench.http.border import Border, BorderLimits
+from poolbench.http.gate.request_ids import RequestIds
 from poolbench.telemetry.ids import current_ids, engine_request_id, identified, sent_request_id
 from poolbench.telemetry.logs import JsonFormatter, configure_logging, serve_logging
 

@@ -17,12 +17,12 @@ from poolbench.errors import ConfigError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.envelope import Message, queue_name, understand
 from poolbench.queue.leases import FolderLeases
-from poolbench.runtime.taskio import TaskIO
-from poolbench.runtime.worker import Worker
 from poolbench.settings import TraceSettings
 from poolbench.storage import Artifacts, open_store
 from poolbench.telemetry.ids import current_ids
 from poolbench.telemetry.traces import continued, is_traceparent, span, start_tracing, stop_tracing, trace_headers
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import Worker
 
 KIND, SECRET = "prober.double", "SECRET-PASSAGE"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -19,7 +19,7 @@ from poolbench.contracts.wire import failure_path, run_path, scorers_path
 from poolbench.corpora.io import read_concept, read_manifest
 from poolbench.directions.sae_files import architecture_of, k_of, read_config
 from poolbench.errors import PoolbenchError
-from poolbench.runtime.settings import CLUSTER_FILE, read_cluster
+from poolbench.settings.access import CLUSTER_FILE, read_cluster
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.manifest import FileEntry, Manifest, folder_of, manifest_path, seal

@@ -14,10 +14,10 @@ from typing import Any
 import uvicorn
 from tests.waiting import PATIENCE_S
 
-from poolbench.runtime.gate.clients import Connections
-from poolbench.runtime.gate.gate import Gate
-from poolbench.runtime.gate.protocol import protocol_class
-from poolbench.runtime.tokens import Tokens
+from poolbench.http.gate.clients import Connections
+from poolbench.http.gate.gate import Gate
+from poolbench.http.gate.protocol import protocol_class
+from poolbench.http.tokens import Tokens
 from poolbench.settings import GateSettings
 
 TOKEN = "only-for-this-test"

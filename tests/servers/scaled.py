@@ -15,8 +15,8 @@ from deploy.local import head
 from tests.servers.gated import start
 
 from poolbench.contracts.tasks import Task
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
 
 #: Far below what Serve takes to notice that a task is in work, so that a replica is ended in the middle of a long one.
 IDLE_S = 3.0

@@ -11,8 +11,8 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from poolbench.runtime.http import build_api
-from poolbench.runtime.service import Service
+from poolbench.http.api import build_api
+from poolbench.worker.service import Service
 
 TOKEN = "only-for-this-test"
 

@@ -22,7 +22,7 @@ from poolbench.config import (
 )
 from poolbench.corpora.io import concept_folder
 from poolbench.errors import ConfigError, PoolbenchError
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench.suites.grids import MIN_OPENINGS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.hub import PREFIX

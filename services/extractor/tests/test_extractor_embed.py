@@ -12,9 +12,9 @@ from fastapi.testclient import TestClient
 
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows, vector_matrix
 from poolbench.contracts.wire import ARROW_STREAM
+from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
-from poolbench.runtime.http import build_api
 from poolbench_extractor.core import PassageTexts, extract
 from poolbench_extractor.embedding.texts import text_id
 from poolbench_extractor.models.decoder import Decoder

@@ -16,9 +16,9 @@ from sentence_transformers.util import SimilarityFunction
 
 from poolbench.contracts.tables import vector_matrix
 from poolbench.errors import CellError, ConfigError, InputError, LayerError, UnknownStrategyError
+from poolbench.http.api import build_api
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import TokenContext
-from poolbench.runtime.http import build_api
 from poolbench_extractor.core import PassageTexts, extract
 from poolbench_extractor.embedding.module import truncated
 from poolbench_extractor.embedding.texts import text_id

@@ -14,9 +14,9 @@ from transformers import AutoTokenizer, ByT5Tokenizer
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, table_from_rows, vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, LayerError, ModelError, UnknownStrategyError
-from poolbench.runtime.http import build_api
-from poolbench.runtime.taskio import TaskIO
+from poolbench.http.api import build_api
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
 from poolbench_extractor.service import ExtractorService, create
 
 TOKEN = "only-for-this-test"

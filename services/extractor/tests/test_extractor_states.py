@@ -17,9 +17,9 @@ from poolbench.pooling import STRATEGIES
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import pool_kept, words_by_passage
 from poolbench.pooling.states import read_states
-from poolbench.runtime.taskio import TaskIO
 from poolbench.settings import ExtractorSettings
 from poolbench.storage import Artifacts, open_store
+from poolbench.worker.taskio import TaskIO
 from poolbench_extractor import core, states
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.core import PassageTexts, Reading, extract

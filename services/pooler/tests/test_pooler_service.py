@@ -15,11 +15,11 @@ from poolbench.cancellation import between_steps
 from poolbench.contracts.tables import ANNOTATIONS, PASSAGES, require_columns, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, InputError
+from poolbench.http.api import build_api
 from poolbench.pooling.states import KeptPassage, states_table
-from poolbench.runtime.http import build_api
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.taskio import TaskIO
 from poolbench_pooler.annotate import Pipeline
 from poolbench_pooler.config import AnnotateRequest
 from poolbench_pooler.service import create

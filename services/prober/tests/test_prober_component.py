@@ -6,9 +6,9 @@ import pytest
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.taskio import TaskIO
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import COMPONENT, PooledVectors, common_component, without_component
 from poolbench_prober.service import create

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from poolbench.contracts.tables import MEASURES, PROBE_TARGETS, vector_matrix, vectors_schema
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
-from poolbench.runtime.http import build_api
-from poolbench.runtime.taskio import TaskIO
+from poolbench.http.api import build_api
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench.worker.taskio import TaskIO
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.service import create
 

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from poolbench.errors import InputError, ModelError
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench.settings import ScorerSettings
 from poolbench.steps.scorer import TrainParams
 from poolbench_scorer.models.scorer import Scorer, load_scorer

@@ -16,7 +16,7 @@ from safetensors.torch import load as load_tensors
 from scipy.special import expit
 from transformers import AutoTokenizer, BertForSequenceClassification
 
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench.steps.scorer import ScoreParams, TrainParams
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import Encoder, Head, Scorer, load_scorer

@@ -14,7 +14,7 @@ from safetensors.torch import load as load_tensors
 from transformers import AutoTokenizer
 
 from poolbench.errors import CellError, ConfigError, InputError, ModelError, UnknownModelError
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench.steps.scorer import TRAIN, TrainParams
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import Scorer, cut_model, load_scorer, load_tokens

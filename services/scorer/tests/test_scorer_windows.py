@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from poolbench.runtime.bases import find_base
+from poolbench.models.bases import find_base
 from poolbench_scorer.models.scorer import load_tokens
 from poolbench_scorer.models.windows import (
     BaseTokenizer,

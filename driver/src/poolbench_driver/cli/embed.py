@@ -46,7 +46,7 @@ def embed(
 ) -> int:
     """Embed texts by a model, layer and pooling strategy; a text that fails is a row without vector."""
     from poolbench.corpora.own import parse_columns
-    from poolbench.runtime.folders import list_folder
+    from poolbench.models.folders import list_folder
     from poolbench_driver.adhoc.embedding import replacing, writer_of
     from poolbench_driver.models import obtain
 

@@ -60,7 +60,7 @@ def scorers(
     ] = None,
 ) -> int:
     """Take published classifiers as scorers, so that `score --scorer CONCEPT` answers with them."""
-    from poolbench.runtime.folders import list_folder
+    from poolbench.models.folders import list_folder
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.scorers import concepts_at, import_scorers
 

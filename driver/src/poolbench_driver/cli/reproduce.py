@@ -18,7 +18,7 @@ from poolbench_driver.cli.tables import Show, show_tables
 
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
-    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.settings import ClusterSettings
     from poolbench.suites.official import OfficialModel, OfficialTable
     from poolbench_driver.needs import Need
     from poolbench_driver.reproduction import ComparedCell
@@ -208,7 +208,7 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
 
 
 def _cluster() -> ClusterSettings | None:
-    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.settings import ClusterSettings
 
     try:
         return ClusterSettings.load()

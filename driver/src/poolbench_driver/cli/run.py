@@ -127,7 +127,7 @@ def _require_concepts(configs: list[RunConfig]) -> None:
     if asked <= {concept.id for concept in CONCEPTS.all()}:
         return
     from poolbench.library import attach
-    from poolbench.runtime.settings import ClusterSettings
+    from poolbench.settings import ClusterSettings
     from poolbench.storage import open_store
 
     cluster = ClusterSettings.load()

@@ -57,7 +57,7 @@ def steer(
     as_json: Annotated[bool, typer.Option("--json", help="Texts and receipts as JSON, at the end.")] = False,
 ) -> None:
     """Continue prompts under steering vectors, with a receipt for every text."""
-    from poolbench.runtime.folders import list_folder
+    from poolbench.models.folders import list_folder
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.models import obtain
 

@@ -10,9 +10,8 @@ import httpx
 
 from poolbench.contracts.wire import bearer
 from poolbench.errors import ConfigError
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.tls import client_context
-from poolbench.settings import HttpSettings
+from poolbench.http.tls import client_context
+from poolbench.settings import ClusterSettings, HttpSettings
 
 CONNECT_TIMEOUT_S = 5.0
 WAIT_AT_MOST_S = 60.0

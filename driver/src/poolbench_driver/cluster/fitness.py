@@ -10,9 +10,9 @@ from typing import Any
 from poolbench import __version__
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import ConfigError
+from poolbench.machine.sharing import require_shared
 from poolbench.queue.owner import Owner, require_owner
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.sharing import require_shared
+from poolbench.settings import ClusterSettings
 from poolbench.statuses import ServiceState
 from poolbench.steps import steps_version
 from poolbench.storage import Artifacts, require_conditional_writes, store_id

@@ -14,7 +14,7 @@ from poolbench.contracts.wire import ARROW_STREAM, END_OF_STREAM, REQUEST_ID_HEA
 from poolbench.errors import EndpointError, InputError, PoolbenchError, shown
 from poolbench.library import attach
 from poolbench.queue import Broker, LeaseStore, TaskQueue, open_leases
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench.statuses import Code, ServiceState
 from poolbench.storage import Artifacts, open_store, store_id
 from poolbench.telemetry.ids import new_request_id

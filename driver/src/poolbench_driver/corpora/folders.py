@@ -13,7 +13,7 @@ from poolbench.corpora.groups import has_inferred_documents
 from poolbench.corpora.io import CorpusManifest, concept_folder, joined_manifest, read_concept, write_corpus
 from poolbench.corpora.own import OwnTexts, build_own, revision_of
 from poolbench.errors import CorpusError, RestrictedError
-from poolbench.settings.cluster import PlaceSettings
+from poolbench.settings import PlaceSettings
 from poolbench.storage.guarded import NO_ACCESS
 from poolbench_driver.corpora.building import window_of
 from poolbench_driver.corpora.sources import folder_digest

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from poolbench.errors import PoolbenchError
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench.storage import open_store
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.doctor import machine, parts, services

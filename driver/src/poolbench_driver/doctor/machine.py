@@ -11,8 +11,8 @@ from typing import Any
 from poolbench.config import asset_path
 from poolbench.errors import ConfigError
 from poolbench.queue import Broker
-from poolbench.runtime.settings import ClusterSettings, read_cluster, state_folder
-from poolbench.settings import PlaceSettings
+from poolbench.settings import ClusterSettings, PlaceSettings, state_folder
+from poolbench.settings.access import read_cluster
 from poolbench_driver.doctor.finding import Finding, Level, checked, free_space_at
 
 _USUAL_PORT = 8000

@@ -12,7 +12,7 @@ from poolbench.contracts.wire import RESTRICTED_FOLDER
 from poolbench.errors import PoolbenchError, RestrictedError
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.owner import require_owner
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 from poolbench.storage import Artifacts, open_store, require_conditional_writes
 from poolbench.storage.damage import described_damage
 from poolbench_driver.cluster.fitness import owner_of

@@ -9,7 +9,7 @@ from typing import Any
 
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import PoolbenchError
-from poolbench.runtime.folders import list_folder
+from poolbench.models.folders import list_folder
 from poolbench_driver.cluster.fitness import other_version
 from poolbench_driver.cluster.session import Services
 from poolbench_driver.doctor.finding import Finding, Level, checked, clock, free_space

@@ -14,8 +14,8 @@ from typing import Any
 
 from poolbench.config import CONVERSION_FILE, MODEL_PRESETS, ModelRef, files_revision, folder_revision, made_folder
 from poolbench.errors import ConfigError, ModelError, UnknownNameError
-from poolbench.runtime.settings import ClusterSettings, read_cluster
-from poolbench.settings import state_folder
+from poolbench.settings import ClusterSettings, state_folder
+from poolbench.settings.access import read_cluster
 from poolbench_driver.dataset_folder import replacing
 from poolbench_driver.models.convert import convert
 from poolbench_driver.models.wheel import Wheel

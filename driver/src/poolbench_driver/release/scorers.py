@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import load, load_file, save_file
 
 from poolbench.errors import InputError, ModelError, NotFoundError
-from poolbench.runtime.bases import Base, find_base, weight_files
+from poolbench.models.bases import Base, find_base, weight_files
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, REPORT, WEIGHTS, WINDOW_TOKENS
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
 from poolbench_driver.release.source import Export, require_public

@@ -18,10 +18,10 @@ from poolbench.contracts.bounds import ModelName, Revision, require_at_most
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import ARROW_STREAM
 from poolbench.errors import ConfigError, InputError, shown
+from poolbench.http.openapi import BINARY, Responses, errors, example
+from poolbench.models.folders import requested_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.kept import words_by_passage
-from poolbench.runtime.folders import requested_model
-from poolbench.runtime.openapi import BINARY, Responses, errors, example
 from poolbench.settings import ExtractorSettings
 from poolbench.steps.extractor import (
     ANNOTATIONS,
@@ -46,7 +46,7 @@ from poolbench_extractor.models.load import DecoderCache, describe, tokenizer_of
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
-    from poolbench.runtime.taskio import TaskIO
+    from poolbench.worker.taskio import TaskIO
 
 
 class ExtractorService:

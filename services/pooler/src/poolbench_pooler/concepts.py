@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from poolbench.config import ConceptSettings, StrictModel
 from poolbench.contracts.bounds import CONCEPT_PATTERN, require_at_most
 from poolbench.errors import CorpusError, RestrictedError
-from poolbench.runtime.openapi import errors, example
+from poolbench.http.openapi import errors, example
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

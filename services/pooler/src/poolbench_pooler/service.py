@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from poolbench.contracts.tables import ANNOTATIONS, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
+from poolbench.http.openapi import errors, example
 from poolbench.library import Library
-from poolbench.runtime import ClusterSettings
-from poolbench.runtime.openapi import errors, example
-from poolbench.runtime.turns import Turns
+from poolbench.settings import ClusterSettings
 from poolbench.steps.common import StrategyParam
 from poolbench.steps.extractor import ANNOTATIONS as ANNOTATIONS_ROLE
 from poolbench.steps.extractor import PASSAGES, STATES, VECTORS
 from poolbench.steps.pooler import ANNOTATE, IDF_PASSAGES, POOL
 from poolbench.storage import NO_ACCESS, open_store
+from poolbench.worker.turns import Turns
 from poolbench_pooler import core
 from poolbench_pooler.annotate import load_pipeline
 from poolbench_pooler.concepts import ConceptVerbs
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench.pooling.batch import Request
-    from poolbench.runtime import TaskIO
+    from poolbench.worker.taskio import TaskIO
 
 
 class PoolerService:

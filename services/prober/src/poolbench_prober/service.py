@@ -13,12 +13,12 @@ from poolbench.contracts.tasks import Task
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
 from poolbench.errors import CellError, InputError
+from poolbench.http.openapi import errors, example
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.runtime.openapi import errors, example
-from poolbench.runtime.service import Handler
-from poolbench.runtime.taskio import TaskIO
 from poolbench.steps import prober as steps
 from poolbench.steps.roles import SplitCell
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
 from poolbench_prober import cost
 from poolbench_prober.answers import answer_direction, answer_probe
 from poolbench_prober.d1.core import direction_cell, null_cell, probe_cell

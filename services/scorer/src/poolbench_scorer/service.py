@@ -7,13 +7,14 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from poolbench.contracts.tasks import Task
-from poolbench.runtime import ClusterSettings, TaskIO
-from poolbench.runtime.gpu import wait_for_room
-from poolbench.runtime.openapi import errors, example
-from poolbench.runtime.turns import Turns
+from poolbench.http.openapi import errors, example
+from poolbench.machine.gpu import wait_for_room
+from poolbench.settings import ClusterSettings
 from poolbench.steps.scorer import SCORER_STEPS
 from poolbench.storage import NO_ACCESS, open_store
 from poolbench.storage.artifacts import Artifacts
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.turns import Turns
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import (
     ImportRequest,

@@ -7,13 +7,13 @@ from cachetools import LRUCache
 from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
-from poolbench.runtime.taskio import TaskIO
 from poolbench.statuses import Status
 from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.scorers import name_scorer, record_gate
 from poolbench.suites import GatedScorer
+from poolbench.worker.taskio import TaskIO
 from poolbench_scorer import cost
 from poolbench_scorer.gate import judge_scorer
 from poolbench_scorer.models.scorer import Scorer, load_scorer, pick_device

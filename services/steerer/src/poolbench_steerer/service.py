@@ -6,8 +6,7 @@ import atexit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.settings import SteererSettings
+from poolbench.settings import ClusterSettings, SteererSettings
 from poolbench.storage import NO_ACCESS, Artifacts, open_store
 from poolbench_steerer import tasks
 from poolbench_steerer.host import EngineHost
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from poolbench.contracts.tasks import Task
-    from poolbench.runtime.taskio import TaskIO
+    from poolbench.worker.taskio import TaskIO
 
 
 def _public_artifacts() -> Artifacts:

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from poolbench.config import ModelRef
 from poolbench.errors import InputError
-from poolbench.runtime.unreadable import unreadable
+from poolbench.models.unreadable import unreadable
 from poolbench.settings import SteererSettings
 from poolbench.steps.common import bos_to_add
 

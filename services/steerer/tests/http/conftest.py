@@ -18,7 +18,7 @@ def serving(host: Any) -> Iterator[str]:
     """The steerer's HTTP face on ``host``, behind a real server; yields its address."""
     import uvicorn
 
-    from poolbench.runtime.http import build_api
+    from poolbench.http.api import build_api
     from poolbench_steerer.service import SteererService
 
     config = uvicorn.Config(build_api(SteererService(host), TOKEN), port=0, log_level="warning", timeout_keep_alive=600)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from poolbench.runtime.http import build_api
+from poolbench.http.api import build_api
 from poolbench.settings import SteererSettings
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.service import SteererService

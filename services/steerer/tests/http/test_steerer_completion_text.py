@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from poolbench.errors import TooLargeError
-from poolbench.runtime.error_form import openai_error
+from poolbench.http.error_form import openai_error
 from poolbench_steerer.engine import Piece
 from poolbench_steerer.errors import StreamBrokenError
 from poolbench_steerer.http.completions.answer import Answer

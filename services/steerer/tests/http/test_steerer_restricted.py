@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from poolbench.config import ModelRef, resolve_model
-from poolbench.runtime.http import build_api
+from poolbench.http.api import build_api
 from poolbench.settings import SteererSettings
 from poolbench_steerer.engine import SteeringEngine
 from poolbench_steerer.errors import UnknownVectorError

@@ -11,9 +11,9 @@ import pytest
 from poolbench.contracts.tables import CALIBRATION, PROMPTS, SAMPLES, TEXTS, directions_schema, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
+from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.tasks.handlers import text_row, texts_table
 from poolbench_steerer.tasks.plan import Direction, Prompt, plan_draws, plan_texts, plan_unsteered

@@ -20,9 +20,9 @@ from poolbench.contracts.tables import (
 )
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError
-from poolbench.runtime.taskio import TaskIO
 from poolbench.storage import open_store
 from poolbench.storage.artifacts import Artifacts
+from poolbench.worker.taskio import TaskIO
 from poolbench_steerer import tasks
 from poolbench_steerer.errors import NoEffectError, StrengthError, VectorError
 

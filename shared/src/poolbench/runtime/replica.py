@@ -6,22 +6,18 @@ from contextlib import nullcontext
 from typing import Any
 
 from poolbench.errors import BrokerError, ConfigError
+from poolbench.http.border import Border, BorderLimits
+from poolbench.http.tokens import Tokens
 from poolbench.library import attach
+from poolbench.machine.about import assigned_gpus
+from poolbench.machine.gpu import shared_gpu
+from poolbench.machine.sharing import folder_ids, require_shared
 from poolbench.queue.affinity import Affinity
 from poolbench.queue.broker import Broker
 from poolbench.queue.leases import open_leases
 from poolbench.queue.owner import Owner, require_owner
-from poolbench.runtime.about import assigned_gpus
-from poolbench.runtime.border import Border, BorderLimits
-from poolbench.runtime.gpu import shared_gpu
 from poolbench.runtime.scaling import HOLDS_STATE, REQUESTS, TASKS_IN_WORK
-from poolbench.runtime.senders import Sender
-from poolbench.runtime.service import load_service
-from poolbench.runtime.settings import ClusterSettings
-from poolbench.runtime.sharing import folder_ids, require_shared
-from poolbench.runtime.tokens import Tokens
-from poolbench.runtime.worker import Worker
-from poolbench.settings import HttpSettings
+from poolbench.settings import ClusterSettings, HttpSettings
 from poolbench.statuses import TaskOutcome
 from poolbench.storage import open_store, require_conditional_writes, store_id
 from poolbench.storage.artifacts import Artifacts
@@ -30,6 +26,9 @@ from poolbench.telemetry.catalog import GPU_MEMORY_BYTES, GPU_UTILIZATION
 from poolbench.telemetry.gpu import gpu_use
 from poolbench.telemetry.logs import configure_logging
 from poolbench.telemetry.traces import start_tracing
+from poolbench.worker.senders import Sender
+from poolbench.worker.service import load_service
+from poolbench.worker.worker import Worker
 
 _ANY_PORT = "[::]:0"
 _LOG = logging.getLogger("poolbench.task")
@@ -130,7 +129,7 @@ class Replica:
             raise ConfigError(f"the queue consumer of the {self.service.name} has stopped; its log says why")
 
     def __serve_build_asgi_app__(self) -> Border:
-        from poolbench.runtime.http import build_api
+        from poolbench.http.api import build_api
 
         api = build_api(self.service, Tokens.of_cluster(), folder_ids(self.settings))
         self._border = Border(api, self.limits)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from poolbench.errors import PoolbenchError
 from poolbench.queue.broker import Broker
 from poolbench.queue.client import TaskQueue
-from poolbench.runtime.settings import ClusterSettings
+from poolbench.settings import ClusterSettings
 
 if TYPE_CHECKING:
     from ray.serve.config import AutoscalingContext

@@ -94,9 +94,9 @@ def app(options: AppOptions) -> "Application":
     from ray.serve.schema import TaskProcessorConfig
     from ray.serve.task_consumer import task_consumer, task_handler
 
-    from poolbench.runtime.memory import limit_replica
+    from poolbench.machine.memory import limit_replica
+    from poolbench.machine.sharing import folders_here
     from poolbench.runtime.replica import Replica
-    from poolbench.runtime.sharing import folders_here
 
     num_replicas = max(options.num_replicas, options.max_replicas or 1)
 
@@ -114,7 +114,7 @@ def app(options: AppOptions) -> "Application":
 
     config = TaskProcessorConfig(
         queue_name=queue_name(options.service),
-        adapter="poolbench.runtime.consumer.QueueConsumer",
+        adapter="poolbench.worker.consumer.QueueConsumer",
         adapter_config=_consumer_options(options),
         max_retries=MAX_RETRIES,
         failed_task_queue_name=failed_queue_name(options.service),

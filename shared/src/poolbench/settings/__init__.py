@@ -1,20 +1,18 @@
 """Every setting that comes from the environment. Any other `POOLBENCH_` variable is refused."""
 
+from poolbench.settings.access import STATE_FOLDER, ClusterSettings, PlaceSettings, state_folder
 from poolbench.settings.base import Settings, refuse_unknown
 from poolbench.settings.cluster import (
-    STATE_FOLDER,
     BrokerSettings,
     ComposeSettings,
     FolderSettings,
     HttpSettings,
     KuberaySettings,
     MemorySettings,
-    PlaceSettings,
     ProcessSettings,
     RestrictedS3Settings,
     S3Settings,
     ScalingSettings,
-    state_folder,
 )
 from poolbench.settings.observation import LogSettings, TraceSettings
 from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerSettings, ScorerSettings, SteererSettings
@@ -22,6 +20,7 @@ from poolbench.settings.services import ExtractorSettings, GateSettings, PoolerS
 __all__ = [
     "STATE_FOLDER",
     "BrokerSettings",
+    "ClusterSettings",
     "ComposeSettings",
     "ExtractorSettings",
     "FolderSettings",

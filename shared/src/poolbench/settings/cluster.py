@@ -1,4 +1,4 @@
-"""Where a cluster is, and settings that its services share."""
+"""Settings that the services of a cluster share."""
 
 import os
 from pathlib import Path
@@ -15,62 +15,8 @@ def _split(paths: object) -> object:
     return [path for path in paths.split(os.pathsep) if path] if isinstance(paths, str) else paths
 
 
-STATE_FOLDER = ".poolbench"
 Gib = Annotated[float, Field(ge=0, lt=2**20, allow_inf_nan=False)]
 Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
-
-
-class PlaceSettings(Settings):
-    """Store, broker, address and token; each overrides what `cluster-up` recorded in the state folder."""
-
-    state: Path | None = setting(
-        None, "folder of token, store, queue, logs, models and `cluster.json`", unset="`.poolbench`"
-    )
-    store: str = setting(
-        "", "object store: folder, `file://` or `s3://bucket/prefix`", unset="`<state>/store`", repr=False
-    )
-    restricted_store: str = setting(
-        "",
-        "where artifacts of sensitive concepts lie: folder, `s3://bucket/prefix`, or `none` for no access",
-        unset="`POOLBENCH_STORE`",
-        repr=False,
-    )
-    broker: SecretStr = setting(
-        SecretStr(""),
-        "`filesystem:///absolute/folder`, `redis://[:password@]host:port/db` or `rediss://...`",
-        unset="`<state>/queue`",
-    )
-    http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
-    http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
-    metrics_port: int = setting(
-        0,
-        "port of the [metrics](../observability.md) of a Ray node, none from 10002 to 19999",
-        unset="8080; for `cluster-up` a free one if it is taken",
-        ge=0,
-        lt=2**16,
-    )
-    token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
-    token_next: SecretStr = setting(
-        SecretStr(""),
-        "the token that is to replace it: [both are valid](../security.md#replacing-the-token)",
-        unset="none",
-    )
-    secrets: Path | None = setting(
-        None,
-        "folder of [files named like these variables](#secrets-as-files)",
-        unset="`/run/secrets` if it exists",
-    )
-
-
-def state_folder() -> Path:
-    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
-    if named := PlaceSettings.load().state:
-        return named.expanduser().resolve()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / STATE_FOLDER).is_dir():
-            return folder / STATE_FOLDER
-    return here / STATE_FOLDER
 
 
 class BrokerSettings(Settings):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 
 from poolbench.errors import PoolbenchError
-from poolbench.runtime import memory
+from poolbench.machine import memory
 from poolbench_extractor.config import BatchLimits
 from poolbench_extractor.encode import Encoded
 

@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ModelError
-from poolbench.runtime.gpu import wait_for_room
-from poolbench.runtime.unreadable import unreadable
+from poolbench.machine.gpu import wait_for_room
+from poolbench.models.unreadable import unreadable
 from poolbench.settings import ExtractorSettings
 from poolbench_extractor.models.checks import check_config
 from poolbench_extractor.models.decoder import Decoder, wrap_decoder

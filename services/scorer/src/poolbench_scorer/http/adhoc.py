@@ -6,11 +6,11 @@ from typing import Any
 
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import RestrictedError
-from poolbench.runtime.bases import PACKAGED, is_id, locate
-from poolbench.runtime.folders import require_permitted
-from poolbench.runtime.turns import Turns
+from poolbench.models.bases import PACKAGED, is_id, locate
+from poolbench.models.folders import require_permitted
 from poolbench.steps.scorer import MEASURES, SCORER, SCORER_PASSAGES, TRAIN, FoundParams, TrainParams
 from poolbench.storage.scorers import name_scorer
+from poolbench.worker.turns import Turns
 from poolbench_scorer import cost
 from poolbench_scorer.http.requests import ImportRequest, TrainRequest, request_passages
 from poolbench_scorer.models.shelf import ScorerShelf, refuse_sensitive

@@ -6,7 +6,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from poolbench.errors import ModelError
-from poolbench.runtime.bases import Base, weight_files
+from poolbench.models.bases import Base, weight_files
 
 
 def load_classifier(base: Base, *, complete: bool = False, **options: object) -> PreTrainedModel:

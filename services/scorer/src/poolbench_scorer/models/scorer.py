@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, PreTraine
 from transformers.models.bert.modeling_bert import BertLayer, BertModel
 
 from poolbench.errors import InputError, ModelError
-from poolbench.runtime.bases import Base, find_base
+from poolbench.models.bases import Base, find_base
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, IMPORTED, WEIGHTS
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.windows import BaseTokenizer

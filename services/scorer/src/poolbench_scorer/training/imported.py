@@ -15,7 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, InputError, ModelError
-from poolbench.runtime.bases import Base, locate, locate_tokenizer, weight_files
+from poolbench.models.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
 from poolbench.suites.measure import Measure, to_rows

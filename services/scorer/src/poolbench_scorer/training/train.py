@@ -14,7 +14,7 @@ from scipy.special import log_expit
 
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
-from poolbench.runtime.bases import Base, find_base
+from poolbench.models.bases import Base, find_base
 from poolbench.statistics import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
 from poolbench.suites.measure import to_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from poolbench.config import ModelRef
-from poolbench.runtime.gpu import SharedGpu, engine_share, shared_gpu
+from poolbench.machine.gpu import SharedGpu, engine_share, shared_gpu
 from poolbench.settings import SteererSettings
 
 #: Beside weights and KV cache: activations of one step, the device bank, and captured graphs.

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from poolbench.errors import InputError
-from poolbench.runtime.openapi import errors, example
+from poolbench.http.openapi import errors, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import DetokenizeAnswer, TokenizeAnswer, TokenizerInfo
 from poolbench_steerer.http.bounds import MAX_PROMPT_TOKENS, Name, RequestBody, Text, TokenId

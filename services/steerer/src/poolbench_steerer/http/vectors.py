@@ -15,7 +15,7 @@ from poolbench.config import ModelRef
 from poolbench.contracts.bounds import MAX_WIDTH
 from poolbench.contracts.wire import JSON_TYPE, OCTET_STREAM, SAFETENSORS
 from poolbench.errors import InputError, TooLargeError
-from poolbench.runtime.openapi import BINARY, errors
+from poolbench.http.openapi import BINARY, errors
 from poolbench_steerer.errors import MediaTypeError, VectorError
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.answers import RegisteredVectors, VectorList

@@ -11,7 +11,7 @@ from fastapi import Request
 from pydantic import Field, model_validator
 
 from poolbench.errors import InputError
-from poolbench.runtime.openapi import errors, example
+from poolbench.http.openapi import errors, example
 from poolbench_steerer.engine import Generation, GenerationRequest, SteeringEngine
 from poolbench_steerer.engine.perplexity import score_continuations
 from poolbench_steerer.errors import ClientGoneError, OverloadedError

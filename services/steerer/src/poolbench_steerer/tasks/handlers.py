@@ -27,7 +27,7 @@ from poolbench_steerer.tasks.plan import PlannedText, plan_draws, require_afford
 from poolbench_steerer.tokens import Tokens, repeated_4grams, tokens_of
 
 if TYPE_CHECKING:
-    from poolbench.runtime.taskio import TaskIO
+    from poolbench.worker.taskio import TaskIO
 
 
 @dataclass

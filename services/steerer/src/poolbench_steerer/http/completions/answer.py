@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from poolbench.config import StrictModel
 from poolbench.contracts.wire import END_OF_STREAM, EVENT_STREAM, JSON_TYPE
-from poolbench.runtime.openapi import Responses, errors
+from poolbench.http.openapi import Responses, errors
 from poolbench_steerer.engine.requests import Step
 from poolbench_steerer.http.answers import ReceiptAnswer
 from poolbench_steerer.http.completions.run import Part

@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Match, Route
 
 from poolbench.contracts.wire import ERROR_HEADERS, HTTP_CODES
 from poolbench.errors import PoolbenchError
-from poolbench.runtime.error_form import openai_error
-from poolbench.runtime.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
+from poolbench.http.error_form import openai_error
+from poolbench.machine.memory import OUT_OF_MEMORY, hides_out_of_memory, is_out_of_memory
 from poolbench.statuses import Code
 from poolbench_steerer.http.bounds import shortened
 from poolbench_steerer.http.completions.body import FORMS

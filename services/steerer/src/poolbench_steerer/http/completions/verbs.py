@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from poolbench.config import ModelRef
 from poolbench.contracts.wire import EVENT_STREAM
-from poolbench.runtime.openapi import Responses, example
+from poolbench.http.openapi import Responses, example
 from poolbench_steerer.host import EngineHost
 from poolbench_steerer.http.bounds import Name
 from poolbench_steerer.http.completions.answer import (

@@ -1,0 +1,97 @@
+"""The bearer tokens that a process accepts. They are read again while it runs, so that a token can be replaced."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from poolbench.errors import ConfigError
+from poolbench.settings import ClusterSettings
+
+REREAD_S = 1.0
+_LOG = logging.getLogger("poolbench.http")
+
+
+class Tokens:
+    """The tokens that are valid now: `POOLBENCH_TOKEN`, and while it is replaced `POOLBENCH_TOKEN_NEXT`.
+
+    Args:
+        read: Returns the tokens, first the one that this process sends itself. It is called again when a token is
+            checked, at most once per `REREAD_S`. While it fails, the tokens that it returned last stay valid.
+
+    Raises:
+        ConfigError: There is no token, or `read` fails.
+    """
+
+    def __init__(self, read: Callable[[], Sequence[str]]) -> None:
+        self._read = read
+        self._valid = _required(read())
+        self._digests = [_digest(token.encode()) for token in self._valid]
+        self._read_at_s = time.monotonic()
+        self._problem = ""
+        self._reading = threading.Lock()
+
+    @classmethod
+    def of_cluster(cls) -> Tokens:
+        """Return the tokens that the settings of this process name."""
+        return cls(lambda: ClusterSettings.load().tokens)
+
+    @classmethod
+    def fixed(cls, token: str) -> Tokens:
+        """Return one token that never changes. Raise ConfigError if it is empty."""
+        return cls(lambda: (token,))
+
+    def valid(self) -> tuple[str, ...]:
+        """Return the tokens, first the one to send."""
+        self._reread()
+        return self._valid
+
+    def holder(self, sent: bytes) -> str | None:
+        """Return a name for the token that a client sent, or None if it is not valid.
+
+        Hashes are compared, and all of them, so that the time tells nothing about a token. The name is made from the
+        hash: requests are counted by it.
+        """
+        self._reread()
+        digest, name = _digest(sent), None
+        for known in self._digests:
+            if hmac.compare_digest(known, digest):
+                name = known.hex()[:12]
+        return name
+
+    def _reread(self) -> None:
+        """Read the tokens again if that was long ago. One thread at a time: an older result must not come last."""
+        if time.monotonic() - self._read_at_s < REREAD_S or not self._reading.acquire(blocking=False):
+            return
+        try:
+            self._take_again()
+        finally:
+            self._read_at_s = time.monotonic()
+            self._reading.release()
+
+    def _take_again(self) -> None:
+        try:
+            found = _required(self._read())
+        except ConfigError as error:
+            if str(error) != self._problem:
+                _LOG.warning("the bearer tokens cannot be read again, so the last ones stay valid: %s", error)
+            self._problem = str(error)
+            return
+        self._problem = ""
+        if found != self._valid:
+            self._valid, self._digests = found, [_digest(token.encode()) for token in found]
+            _LOG.info("the bearer tokens have changed; valid tokens: %d", len(found))
+
+
+def _required(tokens: Sequence[str]) -> tuple[str, ...]:
+    if not tokens or not tokens[0]:
+        raise ConfigError("POOLBENCH_TOKEN is empty: no request is answered without a bearer token")
+    return tuple(dict.fromkeys(filter(None, tokens)))
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,52 @@
+"""What a replica says about itself, to holders of the token and in manifests: its code, clock, disk and GPUs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from poolbench import __version__
+from poolbench.steps import steps_version
+from poolbench.telemetry.gpu import num_gpus
+
+#: One folder per GPU; containers that may use a GPU have it too.
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+
+
+def about_replica() -> dict[str, Any]:
+    """Return version, clock, free disk and GPUs. `poolbench-driver doctor` compares them with its own."""
+    return {
+        "version": __version__,
+        "steps": steps_version(),
+        "time_s": round(time.time(), 3),
+        "disk_free_bytes": shutil.disk_usage(tempfile.gettempdir()).free,
+        "gpus_on_node": num_gpus(),
+        "gpus_assigned": len(assigned_gpus()),
+    }
+
+
+def assigned_gpus() -> list[str]:
+    """Return the indices of the GPUs that Ray gave to this process; none outside of Ray."""
+    ray = sys.modules.get("ray")  # a process that has not imported it is none of Ray's
+    return [str(index) for index in ray.get_gpu_ids()] if ray is not None and ray.is_initialized() else []
+
+
+@cache
+def accelerator() -> str:
+    """Return the model of the machine's first GPU, such as `NVIDIA H100 80GB HBM3`; "" without one.
+
+    The file system is read, because a library that asks the driver would occupy memory of the GPU.
+    """
+    with suppress(OSError):
+        for path in sorted(_NVIDIA.glob("*/information")):
+            for line in path.read_text().splitlines():
+                name, _, value = line.partition(":")
+                if name == "Model":
+                    return value.strip()
+    return ""

@@ -1,0 +1,136 @@
+"""Where a cluster is: its store, broker, HTTP address and token."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from poolbench.errors import ConfigError
+from poolbench.settings.base import Settings, setting
+
+STATE_FOLDER = ".poolbench"
+CLUSTER_FILE = "cluster.json"
+NEXT_SUFFIX = "_next"
+"""Name of the file of the next token, after that of the file of the token."""
+
+
+class PlaceSettings(Settings):
+    """Store, broker, address and token; each overrides what `cluster-up` recorded in the state folder."""
+
+    state: Path | None = setting(
+        None, "folder of token, store, queue, logs, models and `cluster.json`", unset="`.poolbench`"
+    )
+    store: str = setting(
+        "", "object store: folder, `file://` or `s3://bucket/prefix`", unset="`<state>/store`", repr=False
+    )
+    restricted_store: str = setting(
+        "",
+        "where artifacts of sensitive concepts lie: folder, `s3://bucket/prefix`, or `none` for no access",
+        unset="`POOLBENCH_STORE`",
+        repr=False,
+    )
+    broker: SecretStr = setting(
+        SecretStr(""),
+        "`filesystem:///absolute/folder`, `redis://[:password@]host:port/db` or `rediss://...`",
+        unset="`<state>/queue`",
+    )
+    http: str = setting("", "address of the services, for clients", unset="what `cluster-up` recorded")
+    http_port: int = setting(0, "port for `cluster-up` to use", unset="8000, or a free one", ge=0, lt=2**16)
+    metrics_port: int = setting(
+        0,
+        "port of the [metrics](../observability.md) of a Ray node, none from 10002 to 19999",
+        unset="8080; for `cluster-up` a free one if it is taken",
+        ge=0,
+        lt=2**16,
+    )
+    token: SecretStr = setting(SecretStr(""), "bearer token of the services", unset="made by `cluster-up`")
+    token_next: SecretStr = setting(
+        SecretStr(""),
+        "the token that is to replace it: [both are valid](../security.md#replacing-the-token)",
+        unset="none",
+    )
+    secrets: Path | None = setting(
+        None,
+        "folder of [files named like these variables](#secrets-as-files)",
+        unset="`/run/secrets` if it exists",
+    )
+
+
+def state_folder() -> Path:
+    """Return POOLBENCH_STATE, else the nearest `.poolbench` folder from here upwards, else one to be made here."""
+    if named := PlaceSettings.load().state:
+        return named.expanduser().resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / STATE_FOLDER).is_dir():
+            return folder / STATE_FOLDER
+    return here / STATE_FOLDER
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How to reach a cluster."""
+
+    store_uri: str  # object store, a folder or `s3://bucket/prefix`
+    broker_url: str  # `filesystem:///folder` or `redis://...`
+    http_address: str = ""  # base address of the services, such as `http://127.0.0.1:8000`
+    token: str = field(default="", repr=False)  # bearer token of the services; never shown
+    next_token: str = field(default="", repr=False)  # the token that is to replace it, which is valid too
+    restricted_uri: str = ""  # store of sensitive concepts; empty for a part of `store_uri`
+
+    @classmethod
+    def load(cls) -> ClusterSettings:
+        """Return the cluster that the environment names, else the one recorded in the state folder.
+
+        Raise ConfigError if neither says where store and broker are, or a variable is wrong.
+        """
+        given, recorded = PlaceSettings.load(), read_cluster(state_folder())
+        store = given.store or recorded.get("store", "")
+        broker = given.broker.get_secret_value() or recorded.get("broker", "")
+        if not store or not broker:
+            raise ConfigError(
+                f"no cluster found in {state_folder()}: start one with `make cluster-up`, or set "
+                "POOLBENCH_STORE and POOLBENCH_BROKER (and POOLBENCH_HTTP, POOLBENCH_TOKEN) to one that runs"
+            )
+        token, next_token = _tokens(given, recorded.get("token_file", ""))
+        http = given.http or recorded.get("http", "")
+        restricted = given.restricted_store or recorded.get("restricted_store", "")
+        return cls(store, broker, http, token, next_token, restricted)
+
+    @property
+    def tokens(self) -> tuple[str, str]:
+        """Return the tokens that services accept; the second is empty unless the first is being replaced."""
+        return self.token, self.next_token
+
+
+def read_cluster(state: Path) -> dict[str, Any]:
+    """Return what `cluster-up` recorded in `state`; empty if nothing can be read."""
+    try:
+        recorded = json.loads((state / CLUSTER_FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def _tokens(given: PlaceSettings, file: str) -> tuple[str, str]:
+    """Return the token and the one that is to replace it: both as set, or both of the local cluster."""
+    if token := given.token.get_secret_value():
+        return token, given.token_next.get_secret_value()
+    # In this order: after `mv token_next token` between the two reads, both are the new token.
+    next_token = given.token_next.get_secret_value() or _read_token(file and f"{file}{NEXT_SUFFIX}")
+    return _read_token(file), next_token
+
+
+def _read_token(path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return Path(path).read_text().strip()
+    except FileNotFoundError:
+        return ""
+    except PermissionError:
+        raise ConfigError(f"the token file {path} is not readable: run as who started the cluster") from None

@@ -1,0 +1,166 @@
+"""One task's way through a worker: skip, lease, commit, fail, retry."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from poolbench.contracts.tasks import Task
+from poolbench.contracts.wire import cancel_path, failure_path
+from poolbench.errors import CellError, InputError, StoreError
+from poolbench.queue.leases import FolderLeases
+from poolbench.storage.artifacts import Artifacts
+from poolbench.storage.folder import FolderStore
+from poolbench.worker.service import Handler
+from poolbench.worker.taskio import TaskIO
+from poolbench.worker.worker import RefusedTaskError, RetryTaskError, Worker
+
+KIND = "prober.double"
+
+
+class DoublingService:
+    """Doubles a column; small, and real all through."""
+
+    name = "prober"
+
+    def __init__(self, handler: Handler | None = None) -> None:
+        self.made: list[str] = []
+        self.handlers: dict[str, Handler] = {KIND: handler or self.double}
+
+    def double(self, task: Task, io: TaskIO) -> None:
+        for role in sorted(io.missing):
+            values = io.table("numbers").column("x").to_pylist()
+            io.write_table(role, pa.table({"x": [2 * value for value in values]}), meta={"factor": 2})
+            self.made.append(role)
+
+    def routes(self, router: Any) -> None:
+        """No verbs."""
+
+    def health(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.fixture
+def artifacts(tmp_path: Path) -> Artifacts:
+    store = Artifacts(FolderStore(tmp_path / "store"))
+    store.write_table("corpus.numbers.1", pa.table({"x": [1, 2, 3]}))
+    return store
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> FolderLeases:
+    return FolderLeases(tmp_path / "leases")
+
+
+TASK = Task(kind=KIND, inputs={"numbers": "corpus.numbers.1"}, outputs={"a": "doubled.a", "b": "doubled.b"})
+MESSAGE = TASK.model_dump(mode="json")
+
+
+def _failure(artifacts: Artifacts, task: Task = TASK) -> dict[str, Any]:
+    return dict(json.loads(artifacts.store.get(failure_path(task.task_id))))
+
+
+def _raising(error: Exception) -> Callable[[Task, TaskIO], None]:
+    def handler(task: Task, io: TaskIO) -> None:
+        raise error
+
+    return handler
+
+
+def test_outputs_are_committed_with_what_was_measured(artifacts: Artifacts, leases: FolderLeases) -> None:
+    assert Worker(DoublingService(), artifacts, leases).run(MESSAGE) == "done"
+    assert artifacts.read_table("doubled.a").column("x").to_pylist() == [2, 4, 6]
+    manifest = artifacts.manifest("doubled.b")
+    assert manifest.meta == {"factor": 2}
+    assert manifest.producer["task_id"] == TASK.task_id
+    assert manifest.producer["wall_s"] >= 0 and manifest.producer["peak_bytes"] > 1 << 20
+    assert not leases.alive(TASK.task_id)
+
+
+def test_only_missing_outputs_are_made(artifacts: Artifacts, leases: FolderLeases) -> None:
+    artifacts.write_table("doubled.a", pa.table({"x": [0]}))
+    service = DoublingService()
+    worker = Worker(service, artifacts, leases)
+    assert worker.run(MESSAGE) == "done"
+    assert service.made == ["b"]
+    assert worker.run(MESSAGE) == "skipped"
+    assert artifacts.read_table("doubled.a").column("x").to_pylist() == [0]
+
+
+def test_a_leased_task_is_left_alone(artifacts: Artifacts, leases: FolderLeases) -> None:
+    lease = leases.acquire(TASK.task_id)
+    assert lease is not None
+    with lease:
+        assert Worker(DoublingService(), artifacts, leases).run(MESSAGE) == "leased"
+    assert not artifacts.exists("doubled.a")
+
+
+def test_a_user_error_is_recorded_and_cleared_by_success(artifacts: Artifacts, leases: FolderLeases) -> None:
+    failing = DoublingService(_raising(CellError("too_few", "3 passages, at least 20 needed")))
+    assert Worker(failing, artifacts, leases).run(MESSAGE, final=False) == "failed"
+    record = _failure(artifacts)
+    assert (record["status"], record["retryable"], record["attempt"]) == ("too_few", False, 1)
+    assert record["reason"] == "3 passages, at least 20 needed"
+    assert Worker(DoublingService(), artifacts, leases).run(MESSAGE) == "done"
+    assert not artifacts.store.exists(failure_path(TASK.task_id))
+
+
+def test_infrastructure_errors_are_recorded_at_last(artifacts: Artifacts, leases: FolderLeases) -> None:
+    worker = Worker(DoublingService(_raising(StoreError("the store is away"))), artifacts, leases)
+    with pytest.raises(RetryTaskError, match="the store is away"):
+        worker.run(MESSAGE, attempt=1, final=False)
+    assert not artifacts.store.exists(failure_path(TASK.task_id))
+    with pytest.raises(RetryTaskError):
+        worker.run(MESSAGE, attempt=3, final=True)
+    record = _failure(artifacts)
+    assert (record["retryable"], record["attempt"]) == (True, 3)
+
+
+def test_a_defect_fails_its_task_only(artifacts: Artifacts, leases: FolderLeases) -> None:
+    worker = Worker(DoublingService(_raising(ZeroDivisionError("division by zero"))), artifacts, leases)
+    assert worker.run(MESSAGE, final=False) == "failed"
+    assert _failure(artifacts)["reason"] == "ZeroDivisionError: division by zero"
+    assert not leases.alive(TASK.task_id)
+
+
+def test_a_handler_that_forgets_an_output_fails(artifacts: Artifacts, leases: FolderLeases) -> None:
+    assert Worker(DoublingService(lambda task, io: None), artifacts, leases).run(MESSAGE) == "failed"
+    assert "a, b" in _failure(artifacts)["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"kind": "prober.doubel"}, "did you mean prober.double"),
+        ({"schema_version": 99}, "schema version 99"),
+        ({"outputs": {}}, "malformed"),
+    ],
+)
+def test_messages_that_are_none_of_the_service_are_refused(
+    artifacts: Artifacts, leases: FolderLeases, change: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(RefusedTaskError, match=expected):
+        Worker(DoublingService(), artifacts, leases).run({**MESSAGE, **change})
+    assert expected in _failure(artifacts)["reason"]
+
+
+def test_a_wrong_role_names_the_right_ones(artifacts: Artifacts) -> None:
+    with pytest.raises(InputError, match="has no input 'nombers'; it has numbers"):
+        TaskIO(TASK, artifacts).table("nombers")
+
+
+def test_a_cancelled_task_is_dropped_without_a_failure(artifacts: Artifacts, leases: FolderLeases) -> None:
+    def cancelled_midway(task: Task, io: TaskIO) -> None:
+        artifacts.store.put(cancel_path(task.task_id), b"{}")
+        io.check_cancelled()
+
+    assert Worker(DoublingService(cancelled_midway), artifacts, leases).run(MESSAGE) == "cancelled"
+    service = DoublingService()
+    assert Worker(service, artifacts, leases).run(MESSAGE) == "cancelled"
+    assert (service.made, leases.alive(TASK.task_id)) == ([], False)
+    assert not artifacts.store.exists(failure_path(TASK.task_id))
+    artifacts.store.delete(cancel_path(TASK.task_id))
+    assert Worker(service, artifacts, leases).run(MESSAGE) == "done"
