@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import BaseModel
+from schemas import FieldBounds, describe, fields_of, schema_of
 
-from poolbench.contracts.schemas import FieldBounds, describe, fields_of, schema_of
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import SERVICE_STEPS

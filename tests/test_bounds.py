@@ -16,7 +16,6 @@ import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
-from poolbench.contracts.schemas import Schema, schema_of, unbounded
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path
 from poolbench.http.api import build_api
@@ -36,6 +35,7 @@ from poolbench_steerer.service import SteererService
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))
 from bounds_page import BODIES, PARAMETERS
+from schemas import Schema, schema_of
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, "x", "", 1.5, 0, -1, 2**70, -(2**70), 10**400, 1e300, math.nan, math.inf, -math.inf),
@@ -237,6 +237,31 @@ EXAMPLES: Mapping[str, dict[str, Any]] = {
     "steerer.continue": {"model": "demo", "num_passages": 1, "max_tokens": 4},
     "scorer.train": {"concept": "contrast"},
 }
+
+
+def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
+    """Yield the places of a schema that allow a number, a text or a list of any size."""
+    if "anyOf" in schema:
+        for part in schema["anyOf"]:
+            yield from unbounded(part, path)
+        return
+    kind, limited = schema.get("type"), "enum" in schema or "const" in schema
+    if kind in ("integer", "number"):
+        low, high = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+        if not (any(key in schema for key in low) and any(key in schema for key in high)):
+            yield path
+    elif kind == "string" and not limited and "maxLength" not in schema:
+        yield path
+    elif kind == "array":
+        if "maxItems" not in schema:
+            yield path
+        for item in [schema.get("items", {}), *schema.get("prefixItems", [])]:
+            yield from unbounded(item, f"{path}[]")
+    elif kind == "object":
+        if not schema.get("properties") and "maxProperties" not in schema:
+            yield path
+        for name, field in schema.get("properties", {}).items():
+            yield from unbounded(field, f"{path}.{name}" if path else name)
 
 
 def test_every_verb_and_task_is_listed_with_its_bounds(services: dict[str, Service]) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from poolbench.contracts.keys import derive_key, digest
-from poolbench.contracts.schemas import schema_of
 from poolbench.errors import ConfigError, InputError
 from poolbench.steps import STEPS, UnknownStepError, get_step
 from poolbench.steps import prober as p
@@ -27,7 +26,7 @@ NAMES = st.text(st.characters(blacklist_characters="/\n\r", blacklist_categories
 
 def fingerprint(kind: str) -> dict[str, object]:
     """Version of a step, and digest of what its parameters are where they are not set."""
-    properties = schema_of(STEPS[kind].params).get("properties", {})
+    properties = STEPS[kind].params.model_json_schema().get("properties", {})
     defaults = {name: field["default"] for name, field in properties.items() if "default" in field}
     return {"version": STEPS[kind].version, "defaults": digest(defaults, 16)}
 

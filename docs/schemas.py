@@ -1,4 +1,4 @@
-"""Read the bounds of a model from its JSON schema, for the documentation and for complete tests."""
+"""Read the bounds of a model from its JSON schema, for the page of bounds and for complete tests."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -80,31 +80,6 @@ def describe(schema: Schema) -> str:
             return "object of the fields below"
         return f"object of at most {schema.get('maxProperties'):,} names"
     return {"boolean": "true or false", "null": "null"}.get(str(kind), "any value")
-
-
-def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
-    """Yield the places of a schema that allow a number, a text or a list of any size."""
-    if "anyOf" in schema:
-        for part in _alternatives(schema):
-            yield from unbounded(part, path)
-        return
-    kind, limited = schema.get("type"), "enum" in schema or "const" in schema
-    if kind in ("integer", "number"):
-        low, high = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
-        if not (any(key in schema for key in low) and any(key in schema for key in high)):
-            yield path
-    elif kind == "string" and not limited and "maxLength" not in schema:
-        yield path
-    elif kind == "array":
-        if "maxItems" not in schema:
-            yield path
-        for item in [schema.get("items", {}), *schema.get("prefixItems", [])]:
-            yield from unbounded(item, f"{path}[]")
-    elif kind == "object":
-        if not schema.get("properties") and "maxProperties" not in schema:
-            yield path
-        for name, field in schema.get("properties", {}).items():
-            yield from unbounded(field, f"{path}.{name}" if path else name)
 
 
 def _describe_text(schema: Schema) -> str:
