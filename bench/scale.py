@@ -28,7 +28,7 @@ from poolbench.storage import Artifacts, open_store
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.estimate import read_rates
 from poolbench_driver.estimate.rates import Rates
-from poolbench_driver.estimate.schedule import chains, schedule_bound
+from poolbench_driver.estimate.schedule import GPU_SERVICES, chains
 from poolbench_driver.run import committed_keys
 
 LAYOUTS = {"shipped": shipped_layout, "shared": shared_layout, "split": split_layout}
@@ -76,6 +76,13 @@ def sizes(args: argparse.Namespace) -> dict[str, Any]:
         found[str(gpus)] = made
         _print(gpus, made)
     return found
+
+
+def schedule_bound(tasks: Iterable[Task], seconds: Mapping[str, float], gpus: int) -> float:
+    """Return the seconds that no schedule can beat: the work of the GPUs on all of them, or the longest chain."""
+    todo = list(tasks)
+    work = sum(seconds[task.task_id] for task in todo if task.service in GPU_SERVICES)
+    return max(work / max(gpus, 1), max(chains(todo, seconds).values(), default=0.0))
 
 
 def loop(args: argparse.Namespace) -> dict[str, Any]:

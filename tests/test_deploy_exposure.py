@@ -12,7 +12,7 @@ import psutil
 import pytest
 from deploy.local import state
 from deploy.local.exposure import exposed, make_private, require_loopback
-from deploy.local.ports import NAMED, unnamed
+from tests.ports import NAMED, unnamed
 from tests.waiting import PATIENCE_S
 
 from poolbench.errors import ConfigError

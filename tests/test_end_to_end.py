@@ -25,12 +25,12 @@ import pytest
 import torch
 import yaml
 from deploy.local.exposure import exposed
-from deploy.local.ports import unnamed
 from deploy.local.state import Cluster, free_port, load
 from driver.tests.hub import serving
 from tests.benches import smallest
 from tests.figures import Rows, assert_same, rows_of
 from tests.hostile.stranger import grpc_answers
+from tests.ports import unnamed
 from tests.waiting import PATIENCE_S, wait_until
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
@@ -194,7 +194,7 @@ def test_the_cluster_listens_on_loopback_and_its_grpc_asks_for_the_token(running
     cluster = load(running.state)
     assert cluster is not None and first
     assert exposed(cluster) == []
-    assert unnamed(cluster) == [], "a port that deploy/local/ports.py does not name"
+    assert unnamed(cluster) == [], "a port that tests/ports.py does not name"
     folder = Path(cluster.ray_temp).parent
     assert {path.stat().st_mode & 0o777 for path in (folder, running.state, Path(cluster.logs))} == {0o700}
     answers = [grpc_answers(f"127.0.0.1:{port}") for port in grpc_ports(cluster)]

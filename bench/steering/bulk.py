@@ -23,7 +23,7 @@ from poolbench.config import BUDGETS, layer_at_depth
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.corpora.openings import load_openings
-from poolbench.pooling.registry import card_ids
+from poolbench.pooling.registry import strategies_of
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench.suites import GatedScorer, SteeredTables, d2_measures
@@ -46,14 +46,14 @@ class Bulk:
 
     model: str
     tokens: int = 64
-    num_strategies: int = len(card_ids())
+    num_strategies: int = len(strategies_of("card"))
     strengths: tuple[float, ...] = BUDGETS["card"].strengths
     num_openings: int = NUM_OPENINGS
 
     @property
     def names(self) -> list[str]:
         """Return the strategies' ids."""
-        return card_ids()[: self.num_strategies]
+        return [spec.id for spec in strategies_of("card")][: self.num_strategies]
 
     @property
     def portions(self) -> Iterator[list[str]]:

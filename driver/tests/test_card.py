@@ -12,7 +12,7 @@ from driver.tests.conftest import Driver
 
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, load_run_config
-from poolbench.pooling.registry import card_ids
+from poolbench.pooling.registry import strategies_of
 from poolbench.suites.official import official_table
 from poolbench_driver.plan.scope import resolve_names
 
@@ -39,7 +39,7 @@ def dry_run(driver: Driver, environment: dict[str, str], *arguments: str) -> dic
 
 def test_the_preset_is_the_card() -> None:
     config, strategies = resolve_names(load_run_config(None, {"preset": "card", "model": "gemma-2-9b"}))
-    assert {spec.id for spec in strategies} == set(card_ids()) and len(strategies) == 19
+    assert {*strategies} == {*strategies_of("card")} and len(strategies) == 19
     assert len(config.concepts) == 17
     assert (config.protocol, config.corpus.source) == ("published", "corpora/published")
     assert (config.scorer_base, config.scorer_mode, config.scorer_layers) == ("bert-base-uncased", "full", None)

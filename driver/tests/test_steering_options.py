@@ -13,7 +13,7 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
-from poolbench.pooling.registry import STRATEGIES, card_ids
+from poolbench.pooling.registry import STRATEGIES, strategies_of
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.plan import Plan, Scope, make_plan
@@ -237,7 +237,7 @@ def test_the_card_and_full_budgets_generate_what_they_say(
     settings = {"preset": preset, "model": "demo", "concepts": everything, "corpus": {"source": "planted"}}
     config = load_run_config(None, settings)
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
-    plan = make_plan(Scope(config, model, [STRATEGIES.get(name) for name in card_ids()]))
+    plan = make_plan(Scope(config, model, strategies_of("card")))
     assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
     assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 193_800}[preset], 200)
     assert nulls / steered_texts == pytest.approx(0.26, abs=0.005)  # about a quarter more

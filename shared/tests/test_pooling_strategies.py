@@ -9,7 +9,7 @@ import torch
 from poolbench.errors import CellError, ConfigError, UnknownStrategyError
 from poolbench.pooling import STRATEGIES, TokenContext, Words
 from poolbench.pooling.batch import Request, Weighing, pool_layer, split_parts
-from poolbench.pooling.registry import StrategySpec, card_ids
+from poolbench.pooling.registry import StrategySpec, strategies_of
 from poolbench.readouts import READOUTS
 
 # "The cat sat. Dogs ran home" behind a BOS; "Dogs" is split in two, " ran" carries its space.
@@ -161,12 +161,11 @@ def test_hierarchical_chunks_differ_by_at_most_one(length: int) -> None:
 
 def test_card_weights_sum_to_one() -> None:
     ctx = context(signals=SIGNALS)
-    for strategy_id in card_ids():
-        spec = STRATEGIES.get(strategy_id)
+    for spec in strategies_of("card"):
         outcome = spec.weigh(ctx)
         if hasattr(outcome, "values"):
-            np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=strategy_id)
-            assert np.all(outcome.values >= 0), strategy_id
+            np.testing.assert_allclose(outcome.values.sum(axis=-1), 1, err_msg=spec.id)
+            assert np.all(outcome.values >= 0), spec.id
 
 
 def test_special_tokens_carry_weight_in_p2_only() -> None:
@@ -325,4 +324,4 @@ def test_registry_refuses_wrong_names_parameters_and_duplicates() -> None:
 
 
 def test_the_card_has_nineteen_strategies() -> None:
-    assert len(card_ids()) == 19
+    assert len(strategies_of("card")) == 19

@@ -5,7 +5,6 @@ import pytest
 from scipy import stats
 
 from poolbench.statistics import (
-    StatisticError,
     friedman_test,
     holm,
     mean_rank_intervals,
@@ -13,7 +12,7 @@ from poolbench.statistics import (
     nemenyi_critical_difference,
     spearman,
 )
-from poolbench.statistics.correlation import kendall, pearson, spearman_interval
+from poolbench.statistics.correlation import kendall, pearson
 from poolbench.statistics.multiple import benjamini_hochberg
 from poolbench.statistics.rank_tests import nemenyi_quantile
 from poolbench.statistics.ranks import block_ranks, complete_ranks
@@ -111,27 +110,6 @@ def test_correlations_stay_in_their_bounds():
 
 def test_kendall_agrees_with_scipy(scores):
     assert kendall(scores[0], scores[1]) == pytest.approx(stats.kendalltau(scores[0], scores[1]).statistic)
-
-
-def test_spearman_interval_holds_the_value():
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=60)
-    y = x + rng.normal(size=60)
-    low, high = spearman_interval(x, y)
-    assert low < spearman(x, y) < high
-
-
-@pytest.mark.filterwarnings("error")
-def test_spearman_interval_says_what_is_missing():
-    assert spearman_interval(np.ones(5), np.arange(5.0)) is None
-    for x, y, status in (
-        ([1.0, 2.0], [1.0, 2.0], "too_few"),
-        ([1.0, np.nan, 2.0], [1.0, 2.0, 3.0], "non_finite"),
-        ([1, 2, 3], [1, 2, 3, 4], "failed"),
-    ):
-        with pytest.raises(StatisticError) as caught:
-            spearman_interval(np.array(x), np.array(y))
-        assert caught.value.status == status
 
 
 def test_block_ranks_share_ties_and_the_worst_rank():

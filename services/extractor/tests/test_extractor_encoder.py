@@ -59,9 +59,8 @@ def test_all_ways_give_the_same_vectors(
 ) -> None:
     encoder = PoolingEncoder(str(saved_llama), strategy, 2, annotate=annotate)
     vectors = encoder.encode(texts)
-    genuine = encoder.as_sentence_transformer()
-    assert isinstance(genuine, SentenceTransformer)
-    np.testing.assert_allclose(genuine.encode(texts, batch_size=2), vectors, **CLOSE)
+    assert isinstance(encoder, SentenceTransformer)
+    np.testing.assert_allclose(encoder.encode(texts, batch_size=2), vectors, **CLOSE)
     body = {"texts": texts, "model": str(saved_llama), "strategy": strategy, "layer": 2, "annotations": annotate(texts)}
     np.testing.assert_allclose(client.post("/embed", json=body).json()["vectors"], vectors, **CLOSE)
     if strategy != "L1_pos_filtered":
@@ -106,8 +105,6 @@ def test_prompts(llama: Decoder) -> None:
         encoder.encode("rain", prompt_name="query"),
         plain.encode("rain", prompt="Find: "),
         encoder.encode_query("rain"),
-        encoder.as_sentence_transformer().encode("rain"),
-        encoder.as_sentence_transformer().encode_query("rain"),
     ):
         np.testing.assert_allclose(found, expected, **CLOSE)
     np.testing.assert_allclose(encoder.encode("rain", prompt=""), plain.encode("rain"), **CLOSE)
@@ -123,8 +120,7 @@ def test_similarities_are_those_of_sentence_transformers(llama: Decoder, texts: 
     matrix, pairs = SimilarityFunction.to_similarity_fn(name), SimilarityFunction.to_similarity_pairwise_fn(name)
     torch.testing.assert_close(encoder.similarity(first, second), matrix(first, second), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(encoder.similarity_pairwise(first, second), pairs(first, second), rtol=1e-4, atol=1e-4)
-    genuine = encoder.as_sentence_transformer()
-    assert genuine.similarity_fn_name == name and encoder.similarity(first[0], second).shape == (1, len(texts))
+    assert encoder.similarity_fn_name == name and encoder.similarity(first[0], second).shape == (1, len(texts))
     with pytest.raises(ConfigError, match="cosine, dot"):
         encoder.similarity_fn_name = "angle"
 
@@ -138,11 +134,8 @@ def test_long_texts_are_cut_as_a_tokenizer_cuts_and_counted(llama: Decoder, text
         ids = llama.tokenizer(text, truncation=True, max_length=6, return_tensors="pt")["input_ids"]
         states = llama.model(ids, output_hidden_states=True).hidden_states[2]
         np.testing.assert_allclose(vector, states[0, -1], **CLOSE)
-    genuine = encoder.as_sentence_transformer()
-    assert genuine.max_seq_length == 6
-    with pytest.warns(TruncationWarning):
-        np.testing.assert_allclose(genuine.encode(texts), cut, **CLOSE)
-    genuine.max_seq_length = 128
+    assert encoder.max_seq_length == 6
+    encoder.max_seq_length = 128
     assert encoder.max_seq_length == 128
     for wrong in (0, 1, 129):  # one position is the BOS alone
         with pytest.raises(ConfigError, match=r"outside 2\.\.128"):
@@ -172,7 +165,6 @@ def test_a_text_that_fails_raises_or_is_nan(llama: Decoder) -> None:
     encoder = PoolingEncoder(llama, on_failure="nan")
     found = encoder.encode(["fine", ""])
     assert np.isfinite(found[0]).all() and np.isnan(found[1]).all()
-    assert np.isnan(encoder.as_sentence_transformer().encode(["fine", ""])[1]).all()
     with pytest.raises(InputError, match="sentence 1 is not valid Unicode"):
         encoder.encode(["fine", "\ud800"])
     with pytest.raises(InputError, match="sentence 0 is a int"):
@@ -208,9 +200,9 @@ def test_annotations_must_be_one_a_text(llama: Decoder, texts: list[str]) -> Non
         PoolingEncoder(llama, "L1_pos_filtered", annotate=too_few).encode(texts)
 
 
-def test_a_genuine_one_is_not_saved(llama: Decoder, tmp_path: Path) -> None:
+def test_an_encoder_is_not_saved(llama: Decoder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="make it again"):
-        PoolingEncoder(llama).as_sentence_transformer().save(str(tmp_path))
+        PoolingEncoder(llama).save(str(tmp_path))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def replica(nodes: Nodes, rng: random.Random) -> Collection[str]:
 def engine(nodes: Nodes, _: random.Random) -> Collection[str]:
     """Kill the process of vLLM's engine."""
     machine = nodes.machines["second"]
-    # By the command that started it where it could not name itself (`deploy.local.ports`).
+    # By the command that started it where it could not name itself (`tests.ports`).
     machine.kill_processes("VLLM::EngineCor") or machine.kill_processes("multiprocessing.spawn")
     return ["steerer"]
 

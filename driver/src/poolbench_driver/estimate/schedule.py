@@ -163,10 +163,3 @@ def chains(tasks: Iterable[Task], seconds: Mapping[str, float]) -> dict[str, flo
             if key in makers:
                 after[makers[key]] = max(after[makers[key]], found[task.task_id])
     return found
-
-
-def schedule_bound(tasks: Iterable[Task], seconds: Mapping[str, float], gpus: int) -> float:
-    """Return the seconds that no schedule can beat: the work of the GPUs on all of them, or the longest chain."""
-    todo = list(tasks)
-    work = sum(seconds[task.task_id] for task in todo if task.service in GPU_SERVICES)
-    return max(work / max(gpus, 1), max(chains(todo, seconds).values(), default=0.0))

@@ -145,10 +145,6 @@ class PoolingEncoder(SentenceTransformer):
         empty = torch.zeros((0, self._module.get_embedding_dimension()), device=self.device)
         return empty if isinstance(found, torch.Tensor) else empty.cpu().numpy()
 
-    def as_sentence_transformer(self) -> SentenceTransformer:
-        """Return this object, which is a `SentenceTransformer`."""
-        return self
-
 
 def _installed_annotator(strategy: str, idf_texts: Sequence[str] | None) -> Annotate:
     """Return the annotator that the package of the pooler registers. Services do not import one another."""

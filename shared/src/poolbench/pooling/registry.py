@@ -87,11 +87,6 @@ class StrategySpec:
         return bool(from_source("counts", self.needs))
 
     @property
-    def completed_by_prober(self) -> bool:
-        """Return whether the pooled vectors become the strategy's vectors only in the prober."""
-        return self.readout is not None or self.common_component
-
-    @property
     def reads_states(self) -> bool:
         """Return whether the prober reads the states of every token, from kept states instead of vectors."""
         return "states" in self.needs
@@ -243,8 +238,3 @@ def select_strategies(names: Iterable[str] | None = None) -> list[StrategySpec]:
 def strategies_of(board: str) -> list[StrategySpec]:
     """Return the strategies of a board, `card` or `extended`, in the order of registration."""
     return [spec for spec in STRATEGIES.all() if spec.board == board]
-
-
-def card_ids() -> list[str]:
-    """Return the 19 ids of the card, in the card's order."""
-    return [spec.id for spec in strategies_of("card")]

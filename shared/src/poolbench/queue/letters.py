@@ -18,7 +18,6 @@ from poolbench.errors import InputError
 from poolbench.queue.envelope import MAX_MESSAGE_BYTES, Message, Misunderstood, queue_name, understand
 from poolbench.queue.strict import shown, shown_text
 
-LETTER_SCHEMA_VERSION = 1
 MAX_LETTER_BYTES = 2 * MAX_MESSAGE_BYTES
 """A letter holds at most a message, once as JSON or its start as base64."""
 

@@ -3,10 +3,6 @@
 import numpy as np
 from scipy import stats
 
-from poolbench.statistics.inputs import StatisticError, finite_values
-from poolbench.statistics.resampling import percentile_interval
-from poolbench.statuses import Status
-
 #: Fewest points of a correlation: that of two is 1, -1 or nothing, whatever they are.
 MIN_POINTS = 3
 
@@ -44,18 +40,3 @@ def kendall(x: np.ndarray, y: np.ndarray) -> float:
     Reference: Kendall (1945), "The treatment of ties in ranking problems".
     """
     return float(stats.kendalltau(x, y).statistic) if len(x) >= MIN_POINTS else float("nan")
-
-
-def spearman_interval(
-    x: np.ndarray, y: np.ndarray, *, num_resamples: int = 1000, seed: int = 0, level: float = 0.95
-) -> tuple[float, float] | None:
-    """Return the percentile interval of the Spearman correlation of `x` and `y` [n], resampling their pairs.
-
-    None if fewer than half of the resamples have a correlation. Raise StatisticError `too_few` below MIN_POINTS
-    pairs, `non_finite` for NaN, `failed` if the lengths differ.
-    """
-    x, y = (finite_values(side, "pairs", minimum=MIN_POINTS, allow_infinite=True) for side in (x, y))
-    if len(x) != len(y):
-        raise StatisticError(Status.FAILED, f"pairs: {len(x)} values on one side, {len(y)} on the other")
-    index = np.random.default_rng(seed).integers(0, len(x), size=(num_resamples, len(x)))
-    return percentile_interval(spearman(x[index], y[index]), level)

@@ -15,11 +15,10 @@ MAX_EXACT = 50
 
 
 class WilcoxonResult(NamedTuple):
-    """Two-sided p-value, matched-pairs rank-biserial correlation, and number of non-zero differences."""
+    """Two-sided p-value, and matched-pairs rank-biserial correlation."""
 
     p_value: float
     effect: float
-    num_nonzero: int
 
 
 def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> WilcoxonResult:
@@ -51,12 +50,12 @@ def wilcoxon_test(differences: np.ndarray, *, zeros: Zeros = "pratt") -> Wilcoxo
         values = values[values != 0]
     nonzero = values != 0
     if not nonzero.any():
-        return WilcoxonResult(1.0, 0.0, 0)
+        return WilcoxonResult(1.0, 0.0)
     ranks = stats.rankdata(np.abs(values))[nonzero]
     positive = float(ranks[values[nonzero] > 0].sum())
     effect = float(2 * positive / ranks.sum() - 1)
     p_value = _exact_p(ranks, positive) if len(ranks) <= MAX_EXACT else _normal_p(ranks, positive)
-    return WilcoxonResult(p_value, effect, len(ranks))
+    return WilcoxonResult(p_value, effect)
 
 
 def least_p(num_blocks: int) -> float:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import psutil
-
 from deploy.local.state import Cluster
 
 
