@@ -175,7 +175,7 @@ def read_passages(task: Task, io: TaskIO) -> PassageTexts:
 
 @contextmanager
 def reporting(device: torch.device, io: TaskIO) -> Iterator[None]:
-    """Report seconds and peak memory of a GPU; on a CPU the runtime's own figures are right."""
+    """Report seconds and peak memory of a GPU; on a CPU the worker's own figures are right."""
     if device.type != "cuda":
         yield
         return

@@ -35,7 +35,7 @@ class Service(Protocol):
     handlers: Mapping[str, Handler]
 
     def routes(self, router: APIRouter) -> None:
-        """Add the service's HTTP verbs; the runtime adds token check, health, docs and error bodies."""
+        """Add the service's HTTP verbs; `poolbench.http` adds token check, health, docs and error bodies."""
 
     def health(self) -> dict[str, Any]:
         """Return details for holders of the token: what is loaded, how much was served."""
