@@ -45,7 +45,7 @@ def cluster(state: Path) -> Iterator[None]:
 def tasks_of_a_run(session: Session, config: Path | None, folder: Path) -> list[Task]:
     """Do a small run; return its tasks. Raise PoolbenchError if one failed."""
     job = prepare(load_run_config(config, {} if config else RUN), session)
-    if job.run(RunFolder.create(folder, job.config), open_display("plain"), None):
+    if not job.run(RunFolder.create(folder, job.config), open_display("plain")).done:
         raise PoolbenchError(f"the run before the measurement failed; see {folder}")
     return list(job.plan.tasks.values())
 

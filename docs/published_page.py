@@ -4,8 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import fmean
 
 from poolbench.concepts import CONCEPTS
-from poolbench.suites.official import Check, Meaning, OfficialTable, check_table, d1_board, official_table, same_cells
 from poolbench_driver.reproduction import check_rows, disagreement_rows
+from poolbench_driver.suites.poolbench.official import (
+    Check,
+    Meaning,
+    OfficialTable,
+    check_table,
+    d1_board,
+    official_table,
+    same_cells,
+)
 
 Table = Callable[[Sequence[str], Iterable[Sequence[str]]], str]
 
@@ -31,7 +39,7 @@ def _source(official: OfficialTable) -> Iterator[str]:
         f"{values:,} figures of {len(official.models)} models, {len(official.strategies)} strategies and "
         f"{len(official.concepts)} concepts. They come from {source['repository']}, commit "
         f"`{source['commit'][:7]}`, under its licence ({source['licence']}). They lie in "
-        "`shared/src/poolbench/suites/official/data/`, with the files that each of them comes from."
+        "`driver/src/poolbench_driver/suites/poolbench/official/data/`, with the files that each of them comes from."
     )
     yield (
         "`poolbench-driver reproduce` sets them beside a run ([how](../runs.md#the-published-cells-beside-ours)). No "
@@ -80,7 +88,7 @@ def _ranks(official: OfficialTable, table: Table) -> Iterator[str]:
         f"{board.summary['critical_difference']:.3f}. Where most strategies lie below .5, a strategy that is always "
         "at .5, such as P2, ranks high."
     )
-    found = zip(board.strategies, board.measures, strict=True)
+    found = zip(board.entrants, board.measures, strict=True)
     yield table(
         ("strategy", "our mean rank", "95 % interval", "their rank", "their mean D1"),
         (

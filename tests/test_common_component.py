@@ -18,7 +18,8 @@ from poolbench.storage.folder import FolderStore
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import annotator_version, describe_model
-from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 LAYER = 3
 SETTINGS: dict[str, Any] = {

@@ -57,7 +57,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 def digest_of(session: Session, output: Path, notes: Notes) -> str:
     job = prepare(load_run_config(None, SETTINGS), session)
     folder = RunFolder.create(output, job.config)
-    assert job.run(folder, notes, None) == 0, notes.failures
+    assert job.run(folder, notes).done, notes.failures
     return str(folder.read_state()["results_digest"])
 
 

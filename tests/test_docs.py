@@ -16,9 +16,8 @@ import pytest
 import typer
 from tests.pages import NAMES, PAGES, REPOSITORY
 
-from poolbench.suites.metrics import _SUFFIXES as SUFFIXES
-from poolbench.suites.metrics import METRICS
 from poolbench_driver.cli import app
+from poolbench_driver.suites.metrics import SUFFIXES, all_metrics
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _COMMAND = re.compile(r"poolbench-driver ([a-z][a-z-]*(?: [a-z][a-z-]*)?)")
@@ -83,7 +82,7 @@ def test_metrics_page_defines_exactly_the_metrics() -> None:
     text = (REPOSITORY / "docs" / "metrics.md").read_text("utf-8")
     defined = _METRIC_ROW.findall(text)
     assert len(defined) == len(set(defined)), "a metric is defined twice"
-    assert set(defined) == set(METRICS)
+    assert set(defined) == set(all_metrics())
     assert all(f"`{suffix}`" in text for suffix in SUFFIXES)
 
 
@@ -93,7 +92,7 @@ def test_metrics_page_has_the_direction_of_goodness() -> None:
     for line in text.splitlines():
         if found := _METRIC_ROW.match(line):
             better = line.rstrip("| ").split("|")[-2].strip()
-            assert better == words[METRICS[found.group(1)].higher_is_better], found.group(1)
+            assert better == words[all_metrics()[found.group(1)].higher_is_better], found.group(1)
 
 
 def test_metrics_page_lists_the_statuses() -> None:

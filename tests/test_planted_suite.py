@@ -11,8 +11,10 @@ from tests.planted.reading import Suite
 
 from poolbench.errors import InputError
 from poolbench.pooling.registry import STRATEGIES
-from poolbench.suites.planted import SIGNALS, TEXTS, judge, judged_strategies, planted_passages
-from poolbench.suites.planted.words import TWINS, vectors_of
+from poolbench_driver.suites.planted.judge import judge
+from poolbench_driver.suites.planted.passages import planted_passages
+from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, judged_strategies
+from poolbench_driver.suites.planted.words import TWINS, vectors_of
 from poolbench_extractor.encode import encode
 from poolbench_extractor.forward.capture import capture
 

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import PASSAGES, TEXTS, table_from_rows
 from poolbench.contracts.wire import SERVICES
 from poolbench.errors import CellError, RestrictedError
@@ -23,12 +24,11 @@ from poolbench.http.api import build_api
 from poolbench.pooling.collect import VectorCollector
 from poolbench.pooling.states import KeptPassage, read_states, states_table
 from poolbench.storage import Artifacts, open_store
-from poolbench.suites import Measure
-from poolbench.suites.cosines import direction_vector
 from poolbench.worker.service import load_service
 from poolbench.worker.worker import Failure
 from poolbench_driver.assemble.rows import opaque, redacted
 from poolbench_driver.cli import app
+from poolbench_driver.suites.poolbench.measures.cosines import direction_vector
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tables import directions_table, rows_table

@@ -12,10 +12,9 @@ from poolbench.config import ModelRef, RunConfig
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope
-from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop
 from poolbench_driver.run.progress import open_display
+from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 from queueing.brokers import Place, new_task
 from queueing.consumer import OUTPUT, SERVICE
 
@@ -66,7 +65,8 @@ def rounds(place: Place, num_tasks: int, num_rounds: int) -> dict[str, float]:
         Task(kind=f"{name}.bench", outputs={"x": f"bench.{name}.{n}"}) for name in SERVICES for n in range(num_tasks)
     ]
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
-    plan = Plan(Scope(RunConfig(), model, ()), PlannedWork({task.task_id: task for task in tasks}))
+    work = PlannedWork({task.task_id: task for task in tasks})
+    plan = Plan(RunConfig(), work, PlanFacts(model, "none", "0", "none", 1.0))
     counted = itertools.count()
     loop = RunLoop(
         plan,

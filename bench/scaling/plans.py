@@ -16,9 +16,9 @@ from poolbench_driver.estimate.estimate import estimate_tasks, model_of
 from poolbench_driver.estimate.hardware import GPUS
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.scope import resolve_names
-from poolbench_driver.plan.stage import PlannedWork, joined
+from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.stages.stage import Plan, PlannedWork, joined
+from poolbench_driver.suites.poolbench.plan import make_plan
 from scaling.cluster import GPU_SERVICES, Times
 
 #: The card's models: blocks and width.
@@ -93,6 +93,6 @@ def _noise(task_id: str) -> float:
 
 
 def _stages(plans: Iterable[Plan]) -> Iterable[object]:
-    from poolbench_driver.plan.stage import Stage
+    from poolbench_driver.stages.stage import Stage
 
     return [Stage(plan.work) for plan in plans]

@@ -20,14 +20,16 @@ import torch
 from safetensors.torch import save as save_tensors
 
 from poolbench.config import BUDGETS, layer_at_depth
+from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.tables import CALIBRATION, directions_schema, table_from_rows
 from poolbench.contracts.tasks import Task
 from poolbench.corpora.openings import load_openings
 from poolbench.pooling.registry import strategies_of
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.suites import GatedScorer, SteeredTables, d2_measures
 from poolbench.worker.taskio import TaskIO
+from poolbench_driver.suites.poolbench.measures.grids import SteeredTables
+from poolbench_driver.suites.poolbench.measures.steering import d2_measures
 from poolbench_scorer.service import ScorerService
 from poolbench_steerer.service import SteererService
 from steering.batches import unit_vectors

@@ -18,15 +18,17 @@ from tests.waiting import PATIENCE_S
 
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts import tables as t
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
-from poolbench.suites import Measure
 from poolbench.worker.taskio import TaskIO
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, UNSTEERED, PoolBenchPlan, Scope, make_plan
-from poolbench_driver.plan.probes import ConceptProbes
+from poolbench_driver.stages.probes import ConceptProbes
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.steering import NULLS, UNSTEERED
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 WIDTH = 4
 STRENGTHS = {"strengths": [0.06, 0.125, 0.25, 0.5], "null_strengths": [0.06, 0.125, 0.25], "reference_strength": 0.125}

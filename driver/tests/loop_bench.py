@@ -30,9 +30,8 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope
-from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop
+from poolbench_driver.stages.stage import Plan, PlanFacts, PlannedWork
 
 #: Looks often, and is patient: on a busy machine a worker needs time to take a task over.
 FAST = Pace(vanished_s=60.0, max_vanished_s=60.0, tick_s=0.02, look_s=0.02, rare_look_s=0.02, outage_s=60.0)
@@ -155,7 +154,8 @@ A, B, C = add("sum.a", "seed.one"), add("sum.b", "sum.a"), add("sum.c", "sum.a",
 def plan_of(*tasks: Task) -> Plan:
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=2, width=4)
     seed = LocalStep("seed.one", "seed", lambda: pa.table({"x": [1]}))
-    return Plan(Scope(RunConfig(), model, ()), PlannedWork({task.task_id: task for task in tasks}, {seed.key: seed}))
+    work = PlannedWork({task.task_id: task for task in tasks}, {seed.key: seed})
+    return Plan(RunConfig(), work, PlanFacts(model, "none", "0", "sums", 1.0))
 
 
 @dataclass
@@ -186,4 +186,4 @@ class Bench:
 def job_of(bench: Bench, plan: Any) -> Job:
     """A run of a whole plan, from the first task to the report."""
     session = Session(None, bench.artifacts, bench.queue, bench.leases, None)  # type: ignore[arg-type]
-    return Job(plan.scope.config, plan, session)
+    return Job(plan, session)

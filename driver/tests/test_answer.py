@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.report.answer import answers, best_of, headline, problems
-from poolbench_driver.report.audit import AuditView
+from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
+from poolbench_driver.suites.poolbench.report.audit import AuditView
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
 CONCEPTS = ("causation", "contrast", "hedging", "narrative", "planning", "deference")

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from poolbench.contracts import tables as t
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
-from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
-from poolbench_driver.plan import PoolBenchPlan
 from poolbench_driver.report import write_report
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 STRATEGIES = {"strategies": ("A1_mean", "L5_keyword")}
 MEASURED = ("contrast", "toxicity")

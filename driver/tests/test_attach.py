@@ -24,6 +24,7 @@ from poolbench.errors import IntegrityError
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.cli.upkeep import needs_of, unneeded
+from poolbench_driver.job import Outcome
 from poolbench_driver.records import Publisher, RunRecords, Runs
 from poolbench_driver.rundir import RunFolder
 
@@ -66,8 +67,8 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     plan = made.plan
     (cells,) = plan.probes.concepts.values()
     made.artifacts.delete(next(iter(cells.measures.values())))
-    folder, notes, codes = RunFolder.create(bench.root / "there", plan.scope.config), Notes(), list[int]()
-    working = threading.Thread(target=lambda: codes.append(job_of(bench, plan).run(folder, notes, None)))
+    folder, notes, ended = RunFolder.create(bench.root / "there", plan.config), Notes(), list[Outcome]()
+    working = threading.Thread(target=lambda: ended.append(job_of(bench, plan).run(folder, notes)))
     working.start()
     records = RunRecords(made.artifacts.store)
     wait_until(lambda: (found := records.get(folder.id)) and found.state.get("tasks_done") == len(plan.tasks) - 1)
@@ -78,13 +79,13 @@ def test_a_run_of_another_machine_is_watched_cancelled_and_listed(
     done = driver(environment, "cancel", folder.id, "--output", elsewhere)
     assert done.returncode == 0 and "stops within a few seconds" in done.stdout
     working.join()
-    assert codes == [1] and folder.read_state()["state"] == "cancelled"
+    assert [each.state for each in ended] == ["cancelled"] and folder.read_state()["state"] == "cancelled"
     watched = driver(environment, "watch", folder.id, "--output", elsewhere)
     assert watched.returncode == 1 and f"cancelled: {len(plan.tasks) - 1}/{len(plan.tasks)} tasks" in watched.stdout
     again = driver(environment, "cancel", "latest", "--output", elsewhere)
     assert again.returncode == 1 and "does not run (state: cancelled)" in again.stderr
     bench.consume()  # the same command continues: the mark is gone
-    assert job_of(bench, plan).run(folder, Notes(), None) == 0
+    assert job_of(bench, plan).run(folder, Notes()).done
     watched = driver(environment, "watch", "--output", elsewhere)
     assert watched.returncode == 0 and f"report: {folder.path}/report/index.html on " in watched.stdout
     assert RunRecords(made.artifacts.store).get(folder.id).state["results_digest"]  # type: ignore[union-attr]

@@ -34,14 +34,14 @@ def continued(bench: Bench, made: SteeredArtifacts, store: Any, place: Path) -> 
     bench.artifacts, notes = Artifacts(store), Notes()
     bench.consume()
     folder = RunFolder.create(place, made.plan.scope.config)
-    assert job_of(bench, made.plan).run(folder, notes, None) == 0
+    assert job_of(bench, made.plan).run(folder, notes).done
     return digest_of(folder), notes
 
 
 def undisturbed(bench: Bench, made: SteeredArtifacts) -> str:
     """Run to the end; every artifact is there already."""
     folder = RunFolder.create(bench.root / "runs", made.plan.scope.config)
-    assert job_of(bench, made.plan).run(folder, Notes(), None) == 0
+    assert job_of(bench, made.plan).run(folder, Notes()).done
     return digest_of(folder)
 
 

@@ -13,8 +13,8 @@ from driver.tests.conftest import Driver
 from poolbench.concepts import CONCEPTS
 from poolbench.config import MODEL_PRESETS, load_run_config
 from poolbench.pooling.registry import strategies_of
-from poolbench.suites.official import official_table
-from poolbench_driver.plan.scope import resolve_names
+from poolbench_driver.stages.scope import resolve_names
+from poolbench_driver.suites.poolbench.official import official_table
 
 MODELS = official_table("official").models
 SCORERS = ("bert", "published", "minilm")

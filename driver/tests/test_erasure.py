@@ -31,11 +31,13 @@ from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import NULLS, PoolBenchPlan, Scope, make_plan
-from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import Pace, RunLoop, committed_keys, remaining
 from poolbench_driver.run.erasure import Erasure, scored_texts
 from poolbench_driver.run.progress import STAGES, open_display
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import PlannedWork
+from poolbench_driver.stages.steering import NULLS
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 SECRET = "SECRET-STEERED-TEXT"
 FAST = Pace(vanished_s=60.0, tick_s=0.01, queued_ahead=50)

@@ -19,8 +19,9 @@ from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.schedule import Capacity, chains, schedule
 from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.steering import generations
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)
 DEMO = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=256)
@@ -44,8 +45,8 @@ def work_of(plan: Plan, kind: str) -> float:
 
 def test_a_plan_knows_its_work_before_it_runs() -> None:
     plan = plan_of()
-    budget, counted = plan.scope.config.budget, generations(plan.scope)
-    texts = counted.steered + counted.null + counted.unsteered
+    budget, counted = plan.scope.config.budget, num_texts(plan.scope)
+    texts = sum(counted.values())
     assert work_of(plan, "steerer.generate") == texts * budget.max_tokens
     neighbours = len(plan.scope.scored_concepts) - 2
     assert work_of(plan, "extractor.extract") == 2 * 2000 + neighbours * 1400
@@ -54,8 +55,8 @@ def test_a_plan_knows_its_work_before_it_runs() -> None:
     assert work_of(plan, "scorer.train") == scorers * 1400
     assert work_of(plan, "steerer.continue") == scorers * 100 * 200
     per_concept = {name: len(plan.scope.scorers_of(own)) for name, own in zip("ab", plan.scope.concepts, strict=True)}
-    of_one = (counted.steered + counted.null) // 2
-    assert work_of(plan, "scorer.score") == sum(per_concept.values()) * of_one + scorers * counted.unsteered
+    of_one = (counted["steered"] + counted["null"]) // 2
+    assert work_of(plan, "scorer.score") == sum(per_concept.values()) * of_one + scorers * counted["unsteered"]
     assert all(amount.work for amount in amounts_of(plan).values())
 
 

@@ -34,9 +34,10 @@ from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate import Cluster, read_rates
 from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.estimate.estimate import estimate_tasks
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import RunLoop
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan, PlannedWork
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 #: Seconds that the simulated services take for one unit of work: every task takes some hundredths of a second.
 SECONDS = {

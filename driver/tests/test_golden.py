@@ -22,15 +22,16 @@ from poolbench.concepts import CONCEPTS
 from poolbench.config import ModelRef, RunConfig, load_run_config
 from poolbench.contracts import tables as t
 from poolbench.contracts.keys import digest
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_digest
-from poolbench.suites import Measure
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import PoolBenchPlan, Scope, make_plan
-from poolbench_driver.plan.probes import ConceptProbes
-from poolbench_driver.plan.scope import resolve_names
 from poolbench_driver.rundir import run_id
-from poolbench_driver.suites import suite_of
+from poolbench_driver.stages.probes import ConceptProbes
+from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.suites.planted.register import register
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
+from poolbench_driver.suites.registry import SUITES
 
 GOLDEN = Path(__file__).parent / "golden.json"
 #: The presets as they are.
@@ -55,8 +56,8 @@ def configured(settings: dict[str, Any], folder: Path) -> RunConfig:
     """The configuration; a suite puts its concepts into a store in the folder."""
     from poolbench.storage import open_store
 
-    config = load_run_config(None, settings, lambda name: suite_of(name).settings)
-    if (register := suite_of(config.suite).register) is not None:
+    config = load_run_config(None, settings, lambda name: SUITES.get(name).settings())
+    if config.suite == "planted":
         register(config, open_store(str(folder / "store")))
     return config
 
@@ -126,7 +127,7 @@ def of_tables(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def table_digest(table: pa.Table) -> str:
-    """The digest of a table's rows in their order, floats rounded as in the digest of results, without empty columns."""
+    """The digest of the rows in their order, floats rounded as in the digest of results, without empty columns."""
     filled = [name for name in table.column_names if table[name].null_count < len(table)]
     names = [name for name in filled if name not in VOLATILE]
     rows = [[rounded(row[name]) for name in names] for row in table.to_pylist()]

@@ -12,9 +12,9 @@ from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.contracts.results import results_digest
 from poolbench_driver.assemble import assemble
-from poolbench_driver.plan import Plan
 from poolbench_driver.run import FoundDamageError
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.stages.stage import Plan
 
 RUN = "run"
 
@@ -58,7 +58,7 @@ def test_the_same_command_repairs_and_gives_the_same_digest(
     for name in ("results.parquet", "state.json", "manifest.json"):
         folder.file(name).write_bytes(b"garbage \xff")
     notes = Notes()
-    assert job_of(bench, made.plan).run(folder, notes, None) == 0
+    assert job_of(bench, made.plan).run(folder, notes).done
     assert folder.read_state()["results_digest"] == before == results_digest(folder.read_table("results"))
     reported = [line.split(":")[1].strip() for line in notes.lines if line.startswith("damaged: ")]
     assert sorted(reported) == sorted(damaged)

@@ -24,9 +24,10 @@ from poolbench_driver.cli import app
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
 from poolbench_driver.own.forecast import auroc_error
-from poolbench_driver.plan.scope import neighbours_of
 from poolbench_driver.release import releasable_concepts
 from poolbench_driver.rundir import RunFolder, run_id
+from poolbench_driver.stages.scope import neighbours_of
+from poolbench_driver.suites.poolbench import POOLBENCH
 
 WORDS = [f"word{number}" for number in range(4000)]
 
@@ -179,9 +180,9 @@ def rows(*values: float | None, metric: str = "d1.auroc") -> pa.Table:
 
 
 def test_a_run_without_any_figure_says_why() -> None:
-    assert why_empty(rows(None, None)) == "few (too_few)"
-    assert why_empty(rows(None, 0.5)) == ""
-    assert why_empty(rows(None, metric="scorer.gate")) == ""
+    assert why_empty(rows(None, None), POOLBENCH.board.ranked) == "few (too_few)"
+    assert why_empty(rows(None, 0.5), POOLBENCH.board.ranked) == ""
+    assert why_empty(rows(None, metric="scorer.gate"), POOLBENCH.board.ranked) == ""
 
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "messages"

@@ -8,7 +8,9 @@ from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 FEW = ("A1_mean", "L3_entity")
@@ -138,6 +140,8 @@ def test_imported_states_are_pooled_and_nothing_is_extracted() -> None:
     assert not tasks(plan, "pooler.annotate")
     inputs = {key for task in tasks(plan, "pooler.pool") for key in task.inputs.values()}
     assert inputs == set(IMPORTED.imported.values())
+    assert set(plan.facts.imported) == inputs
+    assert all("poolbench-driver import activations FOLDER --name mine" in how for how in plan.facts.imported.values())
 
 
 def test_other_imported_files_move_the_vectors() -> None:

@@ -9,8 +9,9 @@ import pytest
 from poolbench.config import ModelRef, load_run_config
 from poolbench.contracts.keys import digest
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.scope import resolve_names
+from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 DEMO = ModelInfo(ModelRef("demo", "/models/demo", "local-0123456789ab"), 6, 256)
 LLAMA = ModelInfo(ModelRef("llama-3.1-8b", "meta-llama/Llama-3.1-8B", "abc", "bfloat16"), 32, 4096)

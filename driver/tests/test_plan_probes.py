@@ -21,10 +21,11 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.stage import PlannedWork
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.progress import open_display
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan, PlannedWork
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 WIDTH = 4
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=WIDTH)
@@ -89,7 +90,7 @@ def test_the_driver_stores_it_and_a_run_can_name_it_by_key(folder: Path, artifac
     config = config_of(saes=[{"layer": 2, "path": str(folder)}])
     (sae,) = sae_inputs(config, MODEL, artifacts).values()
     plan = plan_of({2: sae})
-    plan = Plan(plan.scope, PlannedWork({}, {sae.key: plan.local[sae.key]}))
+    plan = Plan(plan.config, PlannedWork({}, {sae.key: plan.local[sae.key]}), plan.facts)
     broker = Broker(f"filesystem://{tmp_path / 'queue'}")
     loop = RunLoop(plan, artifacts, TaskQueue(broker), FolderLeases(tmp_path / "leases"), open_display("none"))
     assert loop.run() == {}

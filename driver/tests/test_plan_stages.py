@@ -9,9 +9,11 @@ import pytest
 from poolbench.config import ModelRef, load_run_config
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.probes import plan_components, plan_probes
-from poolbench_driver.plan.vectors import plan_vectors
+from poolbench_driver.stages.probes import plan_components, plan_probes
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.stages.vectors import plan_vectors
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=6, width=4)
 
@@ -25,7 +27,7 @@ def test_vectors_and_probes_alone_are_a_plan() -> None:
     scope = scope_of()
     vectors = plan_vectors(scope)
     components = plan_components(scope, vectors)
-    plan = Plan.of(scope, vectors, components, plan_probes(scope, vectors, components))
+    plan = Plan.of(scope.config, scope.facts, vectors, components, plan_probes(scope, vectors, components))
     assert {task.service for task in plan.tasks.values()} == {"pooler", "extractor", "prober"}
     whole = make_plan(scope)
     assert list(plan.tasks) == [task_id for task_id in whole.tasks if task_id in plan.tasks]
@@ -40,4 +42,4 @@ def test_stages_are_frozen_and_joined_once() -> None:
     plan = make_plan(scope_of())
     with pytest.raises(FrozenInstanceError):
         plan.vectors = None  # type: ignore[misc,assignment]
-    assert Plan.of(plan.scope, plan.vectors, plan.vectors).tasks == plan.vectors.work.tasks
+    assert Plan.of(plan.config, plan.facts, plan.vectors, plan.vectors).tasks == plan.vectors.work.tasks

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,11 @@ from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError
 from poolbench.library import Library
 from poolbench.storage import open_store
-from poolbench.suites.planted import TEXTS, planted_passages
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites import planted, suite_of
+from poolbench_driver.suites.planted import register as planted
+from poolbench_driver.suites.planted.passages import planted_passages
+from poolbench_driver.suites.planted.signals import TEXTS
+from poolbench_driver.suites.registry import SUITES
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +31,12 @@ def registry() -> Iterator[None]:
     CONCEPTS.find = before
 
 
+def settings_of(name: str) -> Mapping[str, Any]:
+    return SUITES.get(name).settings()
+
+
 def config(**fields: object) -> RunConfig:
-    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, lambda name: suite_of(name).settings)
+    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, settings_of)
 
 
 def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
@@ -37,7 +44,7 @@ def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
     assert (found.model, found.metrics, len(found.concepts)) == ("planted", ("d1",), len(TEXTS))
     file = tmp_path / "run.yaml"
     file.write_text("suite: planted\nstrategies: [A1_mean]\n")
-    assert load_run_config(file, {"preset": "demo"}, lambda name: suite_of(name).settings).strategies == ("A1_mean",)
+    assert load_run_config(file, {"preset": "demo"}, settings_of).strategies == ("A1_mean",)
 
 
 @pytest.mark.parametrize("fields", [{"model": "demo"}, {"concepts": ["hedging"]}, {"layers": [0]}])
@@ -60,14 +67,15 @@ def test_concepts_of_an_earlier_version_are_replaced(tmp_path: Path) -> None:
     assert library.passages(next(c for c in first if c.id == "planted_dense")).equals(planted_passages("dense"))
 
 
-def test_what_does_not_hold_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_hold_is_named(tmp_path: Path) -> None:
     planted.register(config(), open_store(str(tmp_path / "store")))
     found = config(strategies=["P1_last_token"])
     folder = RunFolder.create(tmp_path, found)
     row = {"metric": "d1.auroc", "layer": 0, "strategy": "P1_last_token", "status": "ok"}
     rows = [{**row, "concept": "planted_end", "value": 0.7}, {**row, "concept": "planted_edge", "value": 0.5}]
-    wrong = planted.conclude(found, folder, {"results": pa.Table.from_pylist(rows)})
-    assert "P1_last_token must win on end and has 0.700" in wrong and "on edge" not in wrong
-    assert "| end | 0 | P1_last_token | win | 0.700 | WRONG |" in capsys.readouterr().out
+    concluded = SUITES.get("planted").conclude(found, folder, {"results": pa.Table.from_pylist(rows)})
+    assert "P1_last_token must win on end and has 0.700" in concluded.wrong
+    assert not any("on edge" in line for line in concluded.wrong)
+    assert "| end | 0 | P1_last_token | win | 0.700 | WRONG |" in concluded.shown
     listed = json.loads(folder.file("planted.json").read_text())
     assert {entry["signal"]: entry["holds"] for entry in listed}["edge"]

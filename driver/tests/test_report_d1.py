@@ -13,12 +13,13 @@ import pytest
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
 from poolbench_driver.report import write_page, write_report
-from poolbench_driver.report.answer import summary
-from poolbench_driver.report.markdown import leaderboard_markdown
-from poolbench_driver.report.means import build_d1, build_published
-from poolbench_driver.report.ranks import build_ranks
-from poolbench_driver.report.views import build_view
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench.report import report_of
+from poolbench_driver.suites.poolbench.report.answer import summary
+from poolbench_driver.suites.poolbench.report.markdown import leaderboard_markdown
+from poolbench_driver.suites.poolbench.report.means import build_d1, build_published
+from poolbench_driver.suites.poolbench.report.ranks import build_ranks
+from poolbench_driver.suites.poolbench.report.views import build_view
 
 ORDER = ("A1_mean", "L5_keyword", "P1_last_token", "S2_gradient")
 
@@ -115,7 +116,7 @@ def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[RunFolder, Any]) -> None:
     folder = finished[0]
-    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
+    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(build_view(folder))
     assert '<details id="d1"><summary>D1 in detail</summary>' in page
     assert "## D1 in detail" in markdown
     assert 'id="published"' not in page and "#published" not in page and "## Published" not in markdown
@@ -125,21 +126,21 @@ def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any])
     folder = finished[0]
     view = build_view(folder)
     assert view.columns[0] == "d1.auroc"
-    page = write_page(folder, view).read_text("utf-8")
+    page = write_page(folder, report_of(view)).read_text("utf-8")
     page = page[page.index("<body>") : page.index('<h2 id="made">')]  # below are all settings of the run
-    for text in (page, leaderboard_markdown(folder), summary(view)):
+    for text in (page, leaderboard_markdown(view), summary(view)):
         assert not re.findall(r"\b[Dd][23]\b|\bgain|scorer|curve", text, re.I)
 
 
 def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, dict[str, pa.Table]]) -> None:
     folder, tables = finished
-    before = leaderboard_markdown(folder)
+    before = leaderboard_markdown(build_view(folder))
     rows = [r for r in tables["results"].to_pylist() if r["metric"] == "d1.auroc"]
     figures = {"A1_mean": 0.4, "L5_keyword": 0.6}
     rows = [{**r, "protocol": "published", "value": figures[r["strategy"]]} for r in rows]
     folder.write_table("published", result_table(rows))
     try:
-        page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
+        page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(build_view(folder))
     finally:
         folder.file("published.parquet").unlink()
     section = page[page.index('<h2 id="published">') : page.index('<h2 id="checks">')]
@@ -161,7 +162,11 @@ def widths_of(table: str) -> tuple[int, set[int]]:
 
 def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> None:
     folder = finished[0]
-    page, markdown, said = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder), build_view(folder)
+    page, markdown, said = (
+        write_report(folder).read_text("utf-8"),
+        leaderboard_markdown(build_view(folder)),
+        build_view(folder),
+    )
     why = "One concept has no board of ranks, because strategies are compared over concepts."
     for text in (page[page.index("<h1>") :], markdown, summary(said)):
         assert not any(word in text for word in ("mean rank", "Nemenyi", "p (Holm)", "critical difference"))
@@ -183,7 +188,7 @@ def test_a_page_has_the_columns_that_so_many_concepts_can_fill(
     of = json.dumps({"of": "d1.auroc", "board": "all"})
     rows.append({**shared, "strategy": "A1_mean", "concept": "", "value": 1.0, "metric": "rank.mean", "params": of})
     view = replace(build_view(finished[0]), ranks=build_ranks(rows))
-    page = write_page(finished[0], view).read_text("utf-8")
+    page = write_page(finished[0], report_of(view)).read_text("utf-8")
     ranks = page[page.index('<h2 id="ranks">') : page.index('<h2 id="maps">')]
     tests, standings, pairs, *_ = map(widths_of, re.findall(r"<table.*?</table>", ranks, re.DOTALL))
     more = num_p + (num_p > 0)  # tie groups, and Nemenyi's p of a pair

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poolbench_driver.report.charts import rank_diagrams
-from poolbench_driver.report.markdown import ranks_markdown
-from poolbench_driver.report.ranks import build_ranks, letters, rank_text
+from poolbench_driver.suites.poolbench.report.charts import rank_diagrams
+from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
+from poolbench_driver.suites.poolbench.report.ranks import build_ranks, letters, rank_text
 
 GOODNESS = {"A1_mean": 0.9, "A2_max": 0.8, "P1_last_token": 0.6, "W1_first_k": 0.5}
 CONCEPTS = ("causation", "contrast", "hedging", "imdb_sentiment", "planning", "deference")

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 from poolbench.config import SCORERS, load_run_config, other_settings
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownNameError
-from poolbench.suites.official import Check, Disagreement, Meaning, official_table
 from poolbench_driver.assemble import assemble
 from poolbench_driver.cli import app
 from poolbench_driver.reproduction import (
@@ -25,6 +24,7 @@ from poolbench_driver.reproduction import (
 )
 from poolbench_driver.reproduction.cells import ComparedCell
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench.official import Check, Disagreement, Meaning, official_table
 
 TABLE = official_table()
 MODEL = TABLE.model("llama-3.1-8b")
@@ -219,7 +219,7 @@ def test_the_arithmetic_alone() -> None:
 
 def test_a_damaged_copy_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = Check("means", 1, (Disagreement("a mean", 0.5, 0.6),), Meaning.COPY)
-    monkeypatch.setattr("poolbench.suites.official.check_table", lambda table: [damaged])
+    monkeypatch.setattr("poolbench_driver.suites.poolbench.official.check_table", lambda table: [damaged])
     answer = reproduce("--check", "--display", "plain")
     assert answer.return_value == 1 and "1 figures of the copy are damaged" in answer.output
 

@@ -11,8 +11,8 @@ from driver.tests.conftest import Driver
 from typer.testing import CliRunner, Result
 
 from poolbench.errors import ConfigError, UnknownModelError
-from poolbench.suites.official import check_table, official_table
 from poolbench_driver.cli import app
+from poolbench_driver.suites.poolbench.official import check_table, official_table
 
 SOURCE = """\
 table: small

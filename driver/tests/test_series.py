@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,22 @@ from poolbench.config import ModelRef, asset_path, load_run_config
 from poolbench.errors import EndpointError, InputError, LayerError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
+from poolbench_driver.cli.outcome import show_outcome
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Scope, make_plan
 from poolbench_driver.records import RunRecords
 from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import run_id
-from poolbench_driver.series import BOARDS, prepare_all, run_all
+from poolbench_driver.series import BOARDS, prepare_all
+from poolbench_driver.series import run_all as run_all_of
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODELS = {"first": 6, "second": 8}
 NAMES = ("A1_mean", "L5_keyword")
+
+run_all = partial(run_all_of, show=show_outcome)
 
 
 class Watched(Notes):

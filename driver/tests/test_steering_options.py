@@ -16,8 +16,9 @@ from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES, strategies_of
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.steering import Generations, generations
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 
 def rising(key: str, opening: int, strength: float, scorer: str) -> float:
@@ -238,7 +239,7 @@ def test_the_card_and_full_budgets_generate_what_they_say(
     config = load_run_config(None, settings)
     model = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_blocks=32, width=4)
     plan = make_plan(Scope(config, model, strategies_of("card")))
-    assert generations(plan.scope) == Generations(steered_texts, nulls, unsteered)
+    assert num_texts(plan.scope) == {"steered": steered_texts, "null": nulls, "unsteered": unsteered}
     assert (steered_texts, config.budget.max_tokens) == ({"card": 38_760, "full": 193_800}[preset], 200)
     assert nulls / steered_texts == pytest.approx(0.26, abs=0.005)  # about a quarter more
     counted: Counter[str] = Counter()
@@ -249,4 +250,3 @@ def test_the_card_and_full_budgets_generate_what_they_say(
                 rows = config.budget.num_nulls if name == "nulls" else 1
                 counted[name] += rows * len(task.params["strengths"]) * config.budget.num_openings
     assert (counted.pop("nulls"), counted.pop("unsteered"), counted.total()) == (nulls, unsteered, steered_texts)
-    assert f"{steered_texts:,} steered, {nulls:,} along null directions" in str(generations(plan.scope))

@@ -11,9 +11,10 @@ import pytest
 from poolbench.config import ModelRef, load_run_config
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.plan import Plan, Scope, make_plan
-from poolbench_driver.plan.scope import resolve_names
-from poolbench_driver.report.ranks import build_ranks
+from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.poolbench.plan import make_plan
+from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
 NAMED = ["W2_last_k", "W2_last_k:k=32", "W2_last_k:k=8"]

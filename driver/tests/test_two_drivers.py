@@ -30,8 +30,8 @@ from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import Job
-from poolbench_driver.plan import PoolBenchPlan
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 Tables = dict[str, pa.Table]
 STRATEGIES = ("A1_mean", "L5_keyword"), ("A1_mean", "W2_last_4")
@@ -107,7 +107,7 @@ class Cluster:
 
     def start(self, plan: PoolBenchPlan, number: int) -> Driver:
         """Starts a driver with a folder, and a run id, of its own."""
-        driver = Driver(Job(plan.scope.config, plan, self.session()), self.root / f"runs{number}", number)
+        driver = Driver(Job(plan, self.session()), self.root / f"runs{number}", number)
         driver.start()
         return driver
 
@@ -117,19 +117,19 @@ class Driver(threading.Thread):
 
     def __init__(self, job: Job, output: Path, number: int) -> None:
         super().__init__(daemon=True)
-        self.job, self.notes, self.code, self.error = job, Notes(), -1, ""
+        self.job, self.notes, self.done, self.error = job, Notes(), False, ""
         self.folder = RunFolder.create(output, job.config.model_copy(update={"seed": number}))
 
     def run(self) -> None:
         try:
-            self.code = self.job.run(self.folder, self.notes, None)
+            self.done = self.job.run(self.folder, self.notes).done
         except Exception as error:  # shown by the test
             self.error = repr(error)
 
     def digest(self) -> str:
         """Waits for the end; returns the results digest."""
         self.join(PATIENCE_S)
-        assert self.code == 0, self.error
+        assert self.done, self.error
         return str(self.folder.read_state()["results_digest"])
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from poolbench.statuses import Status
-from poolbench.suites import rank_agreements, rank_board
-from poolbench.suites.official import official_table
 from poolbench_driver.comparison import compare_runs
+from poolbench_driver.suites.boards.parts import rank_agreements
+from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.suites.poolbench.official import official_table
 
 Row = Mapping[str, Any]
 PROBING = "d1.auroc"

@@ -13,7 +13,9 @@ from poolbench.config import resolve_model
 from poolbench.pooling.batch import Request
 from poolbench.pooling.context import Words
 from poolbench.steps.prober import ProbeParams
-from poolbench.suites.planted import METRIC, SIGNALS, Verdict, all_passages, judge
+from poolbench_driver.suites.planted.judge import METRIC, Verdict, judge
+from poolbench_driver.suites.planted.passages import all_passages
+from poolbench_driver.suites.planted.signals import SIGNALS
 from poolbench_extractor.core import PassageTexts, extract
 from poolbench_extractor.models.decoder import Decoder
 from poolbench_extractor.models.load import load_decoder

@@ -23,11 +23,11 @@ from poolbench.config import (
 from poolbench.corpora.io import concept_folder
 from poolbench.errors import ConfigError, PoolbenchError
 from poolbench.settings import ClusterSettings
-from poolbench.suites.grids import MIN_OPENINGS
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
 
 #: The driver of NVIDIA makes this file.
 GPU_DEVICE = Path("/dev/nvidiactl")

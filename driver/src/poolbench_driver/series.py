@@ -18,14 +18,14 @@ from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.imports.record import is_imported
-from poolbench_driver.job import Job, prepare
+from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.needs import Need, lines, missing_of, require_all, with_stand_ins
-from poolbench_driver.plan.scope import resolve_names
-from poolbench_driver.report.markdown import ranks_markdown
-from poolbench_driver.report.ranks import PRIMARY, build_ranks, ranked_metrics
 from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import RunFolder, run_id
-from poolbench_driver.suites import suite_of
+from poolbench_driver.stages.scope import resolve_names
+from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
+from poolbench_driver.suites.poolbench.report.ranks import PRIMARY, build_ranks, ranked_metrics
+from poolbench_driver.suites.registry import SUITES
 
 #: Folder of the boards below the folder of the runs.
 BOARDS = "boards"
@@ -57,13 +57,14 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
         counted, model, absent = with_stand_ins(config, session)
         job = _named(partial(prepare, counted, session, model), config, configs)
         found += [*missing_of(config, session), *absent]
-        jobs.append(replace(job, config=job.config.model_copy(update={"corpus": config.corpus})))
+        named = job.config.model_copy(update={"corpus": config.corpus})
+        jobs.append(replace(job, plan=replace(job.plan, config=named)))
     return jobs, found
 
 
 def _brings_all(config: RunConfig) -> bool:
     """Return whether a run needs nothing from outside: an import has all, and some suites bring theirs."""
-    return is_imported(config.model) or suite_of(config.suite).brings_all
+    return is_imported(config.model) or SUITES.get(config.suite).brings_all
 
 
 def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:
@@ -75,7 +76,13 @@ def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunC
         raise
 
 
-def run_all(jobs: Sequence[Job], output: Path, open_display: Callable[[], Display], max_failures: int | None) -> int:
+def run_all(
+    jobs: Sequence[Job],
+    output: Path,
+    open_display: Callable[[], Display],
+    max_failures: int | None,
+    show: Callable[[Outcome], int],
+) -> int:
     """Run each job, then write the board over all of them; return the worst exit code.
 
     The model of a job that fails does not stop the others. A lost cluster, a cancellation and Ctrl-C do. The same
@@ -86,7 +93,8 @@ def run_all(jobs: Sequence[Job], output: Path, open_display: Callable[[], Displa
         folder = RunFolder.create(output, job.config)
         _say(f"model {number} of {len(jobs)}: {job.config.model}, run {folder.id}")
         try:
-            code = job.run(folder, open_display(), max_failures)
+            outcome = job.run(folder, open_display(), max_failures)
+            code = show(outcome)
         except PoolbenchError as error:
             if error.retryable:
                 raise

@@ -13,12 +13,12 @@ from cachetools import LRUCache
 
 from poolbench.concepts import CONCEPTS
 from poolbench.contracts.keys import digest
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, ErasedError, NotFoundError
 from poolbench.pooling.registry import StrategySpec
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
-from poolbench.suites import Measure, metric_info
 from poolbench_driver.run import Failure
 
 Row = dict[str, Any]
@@ -75,12 +75,6 @@ def strategy_columns(spec: StrategySpec) -> Row:
 def missing(metric: str, failure: Failure) -> Row:
     """Return the null row that a failure leaves."""
     return Measure.failed(metric, failure.error).to_row()
-
-
-def with_metric(measure: Row) -> Row:
-    """Return a MEASURES row with its metric's version and direction of goodness."""
-    info = metric_info(measure["metric"])
-    return {**measure, "metric_version": info.version, "higher_is_better": info.higher_is_better}
 
 
 WITHHELD = "(withheld)"

@@ -68,8 +68,8 @@ def ranks(
 ) -> int:
     """Rank the strategies over one or more runs, as Markdown: overall, by family, concept family and model."""
     from poolbench_driver.comparison import join_rows, read_results
-    from poolbench_driver.report.markdown import ranks_markdown
-    from poolbench_driver.report.ranks import build_ranks, ranked_metrics
+    from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
+    from poolbench_driver.suites.poolbench.report.ranks import build_ranks, ranked_metrics
 
     rows = join_rows([read_results(find_run(output, name)) for name in names or ["latest"]])
     if metric not in (known := ranked_metrics(rows)):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,12 +21,14 @@ from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
 from poolbench_driver.needs import Need, lines
-from poolbench_driver.plan.steering import Generations, generations
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import Description
 
 if TYPE_CHECKING:
     from poolbench_driver.job import Job
 
 _MAX_REPLICAS = 100_000
+_TEXTS = {"null": "along null directions"}
 
 
 def cluster_of(gpus: int, gpu_type: str, price_per_gpu_hour: float | None, replicas: str | None) -> Cluster:
@@ -56,7 +60,9 @@ def show_dry_run(
     if absent := lines(missing):
         typer.echo("\n".join(absent))
     if len(parts) > 1:
-        typer.echo(f"together: {sum(len(part.todo) for part in parts)} tasks to do, texts to generate: {_texts(parts)}")
+        typer.echo(
+            f"together: {sum(len(part.todo) for part in parts)} tasks to do, texts to generate: {_said(_texts(parts))}"
+        )
     if any(part.todo for part in parts):
         print_table(rows(found), COLUMNS)
         typer.echo("\n".join(notes(found)))
@@ -71,6 +77,11 @@ class _Part:
     todo: list[Task]
     found: Estimate
 
+    @cached_property
+    def description(self) -> Description:
+        """Return what the suite says about the plan."""
+        return SUITES.get(self.job.config.suite).describe(self.job.plan)
+
 
 def _estimated(jobs: Sequence[Job], cluster: Cluster) -> list[_Part]:
     parts: list[_Part] = []
@@ -84,24 +95,29 @@ def _estimated(jobs: Sequence[Job], cluster: Cluster) -> list[_Part]:
     return parts
 
 
-def _texts(parts: Iterable[_Part]) -> Generations:
-    return sum((generations(part.job.plan.scope) for part in parts), start=Generations(0, 0, 0))
+def _texts(parts: Iterable[_Part]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part.description.texts)
+    return dict(total)
+
+
+def _said(texts: Mapping[str, int]) -> str:
+    parts = ", ".join(f"{number:,} {_TEXTS.get(name, name)}" for name, number in texts.items())
+    return f"{sum(texts.values()):,} ({parts})"
 
 
 def _heading(part: _Part, named: Sequence[Assignment]) -> list[str]:
-    job, num_todo = part.job, len(part.todo)
-    scope = job.plan.scope
-    model = scope.model
+    job, num_todo, model = part.job, len(part.todo), part.job.plan.facts.model
+    texts = part.description.texts
     return [
         f"protocol {job.config.protocol}, budget {job.config.budget.name}",
         *([f"set {', '.join(map(str, named))}"] if named else []),
         f"model {model.ref.id} ({model.num_blocks} blocks, width {model.width})",
-        f"concepts {', '.join(job.config.concepts)}",
-        f"{len(scope.strategies)} strategies, layers {scope.layers}"
-        + (f", steering at layer {scope.steering_layer}" if scope.steers else ""),
+        *part.description.lines,
         f"{num_todo} of {len(job.plan.tasks)} tasks to do",
-        *([f"texts to generate: {generations(scope)}"] if scope.steers and num_todo else []),
-        *filter(None, [job.left_out]),
+        *([f"texts to generate: {_said(texts)}"] if any(texts.values()) and num_todo else []),
+        *job.plan.facts.notes,
     ]
 
 
@@ -114,23 +130,21 @@ def _json(parts: Sequence[_Part], named: Sequence[Assignment], found: Estimate) 
         **common,
         "runs": [{**_own_json(part), "estimate": estimate_as_json(part.found)} for part in parts],
         "tasks_to_do": sum(len(part.todo) for part in parts),
-        "texts": asdict(_texts(parts)),
+        "texts": _texts(parts),
         "estimate": estimate_as_json(found),
     }
 
 
 def _own_json(part: _Part) -> dict[str, Any]:
-    job, scope = part.job, part.job.plan.scope
+    job = part.job
     return {
         "config_hash": job.config.config_hash(),
         "budget": job.config.budget.name,
-        "model": scope.model.ref.id,
-        "concepts": list(job.config.concepts),
-        "strategies": [spec.id for spec in scope.strategies],
-        "layers": scope.layers,
+        "model": job.plan.facts.model.ref.id,
+        **part.description.fields,
         "tasks": len(job.plan.tasks),
         "tasks_to_do": len(part.todo),
-        "texts": asdict(generations(scope)),
+        "texts": dict(part.description.texts),
     }
 
 

@@ -126,10 +126,12 @@ def steered_outputs(
 
 def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
     """Return the run that is exported, planned again; say which of its concepts stay, because they are sensitive."""
+    from poolbench.errors import ConfigError
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
     from poolbench_driver.release import Export, model_licence, releasable_concepts, scorer_licence
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
     session, folder = open_session(), find_run(runs, run)
     folder.recall_concepts()
@@ -138,9 +140,12 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     chosen = releasable_concepts(config.concepts, asked)
     if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
+    plan = prepare(config, session).plan
+    if not isinstance(plan, PoolBenchPlan):
+        raise ConfigError(f"{folder.id} is a run of the suite {config.suite}; exports are made of runs of poolbench")
     return Export(
         folder,
-        prepare(config, session).plan,
+        plan,
         session.artifacts,
         chosen,
         licence or (scorer_licence(config) if what == "scorers" else model_licence(config.model)),

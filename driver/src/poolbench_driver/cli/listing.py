@@ -58,7 +58,7 @@ def _models(_: Path) -> Rows:
 
 
 def _suites(_: Path) -> Rows:
-    from poolbench.suites import SUITES
+    from poolbench_driver.suites.registry import SUITES
 
     return [{"id": suite.id, "summary": suite.summary} for suite in SUITES.all()]
 

@@ -19,10 +19,10 @@ from poolbench_driver.cli.tables import Show, show_tables
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
     from poolbench.settings import ClusterSettings
-    from poolbench.suites.official import OfficialModel, OfficialTable
     from poolbench_driver.needs import Need
     from poolbench_driver.reproduction import ComparedCell
     from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 _CORPUS = "corpora/published"
 
@@ -59,7 +59,7 @@ def reproduce(
 
     Without a finished run of the model, the run of the table's cells is made first.
     """
-    from poolbench.suites.official import official_table
+    from poolbench_driver.suites.poolbench.official import official_table
 
     show = show_tables(display)
     official = official_table(table)
@@ -84,8 +84,8 @@ def reproduce(
 
 
 def _check(table: OfficialTable, show: Show) -> int:
-    from poolbench.suites.official import Meaning, check_table
     from poolbench_driver.reproduction import check_rows, disagreement_rows
+    from poolbench_driver.suites.poolbench.official import Meaning, check_table
 
     checks = check_table(table)
     damaged = sum(len(each.disagreements) for each in checks if each.meaning == Meaning.COPY)
@@ -182,10 +182,10 @@ class _Cells:
 
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
     from poolbench.config import load_run_config, read_assignments
-    from poolbench.suites.official import TABLES, official_table
     from poolbench_driver.cli.run import scorer_settings
     from poolbench_driver.needs import needs_of
     from poolbench_driver.reproduction import published_settings
+    from poolbench_driver.suites.poolbench.official import TABLES, official_table
 
     official = official_table(table)
     if name is None:
@@ -218,6 +218,7 @@ def _cluster() -> ClusterSettings | None:
 
 def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
+    from poolbench_driver.cli.outcome import show_outcome
     from poolbench_driver.cli.run import new_folder
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.run.progress import open_display
@@ -226,7 +227,7 @@ def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[Ru
     (job,) = prepare_all([config], open_session())
     folder = new_folder(job, output)
     with redirect_stdout(sys.stderr):
-        code = job.run(folder, open_display(display), None)
+        code = show_outcome(job.run(folder, open_display(display)))
     if not folder.file("results.parquet").is_file():
         raise ConfigError(f"{folder.id} was cancelled before it had results; the same command continues it")
     return folder, code

@@ -86,6 +86,7 @@ def _dry_run(configs: list[RunConfig], cluster: Cluster, named: list[Assignment]
 
 def _run(configs: list[RunConfig], output: Path, display: str | None, max_failures: int | None, *, detach: bool) -> int:
     session = _checked(configs)
+    from poolbench_driver.cli.outcome import show_outcome
     from poolbench_driver.run.progress import open_display
     from poolbench_driver.series import prepare_all, run_all
 
@@ -95,8 +96,8 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
     if detach:
         return _detach(folder, num_later=len(jobs) - 1)
     if len(jobs) > 1:
-        return run_all(jobs, output, lambda: open_display(display), max_failures)
-    return jobs[0].run(folder, shown, max_failures)
+        return run_all(jobs, output, lambda: open_display(display), max_failures, show_outcome)
+    return show_outcome(jobs[0].run(folder, shown, max_failures))
 
 
 def _checked(configs: list[RunConfig]) -> Session:
@@ -121,9 +122,9 @@ def _checked(configs: list[RunConfig]) -> Session:
 def _require_concepts(configs: list[RunConfig]) -> None:
     """Raise UnknownNameError for a concept that neither this installation nor the object store has."""
     from poolbench.concepts import CONCEPTS
-    from poolbench_driver.suites import suite_of
+    from poolbench_driver.suites.registry import SUITES
 
-    asked = {name for each in configs if suite_of(each.suite).register is None for name in each.concepts} - {"all"}
+    asked = {name for each in configs if not SUITES.get(each.suite).brings_all for name in each.concepts} - {"all"}
     if asked <= {concept.id for concept in CONCEPTS.all()}:
         return
     from poolbench.library import attach
@@ -181,7 +182,7 @@ def _configs(
     """
     from poolbench.config import load_run_config, read_assignments
     from poolbench.errors import ConfigError
-    from poolbench_driver.suites import suite_of
+    from poolbench_driver.suites.registry import SUITES
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
@@ -196,7 +197,9 @@ def _configs(
             raise typer.BadParameter("--activations and --model name two models; give one")
         given = {**_import_settings(activations), **given}
     each_given = [{**given, "model": model} for model in models] or [given]
-    return [load_run_config(config, own, lambda suite: suite_of(suite).settings, named) for own in each_given], named
+    return [
+        load_run_config(config, own, lambda suite: SUITES.get(suite).settings(), named) for own in each_given
+    ], named
 
 
 def _import_settings(name: str) -> dict[str, Any]:

@@ -20,11 +20,12 @@ def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
 
 
 def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None:
-    """Print the leaderboard and the concept-by-strategy tables of a run as Markdown."""
+    """Print the leaderboard and the other tables of a run as Markdown."""
     from poolbench_driver.records import find_run
-    from poolbench_driver.report.markdown import leaderboard_markdown
+    from poolbench_driver.suites.registry import SUITES
 
-    typer.echo(leaderboard_markdown(find_run(output, name)))
+    folder = find_run(output, name)
+    typer.echo(SUITES.get(folder.config().suite).report(folder).markdown)
 
 
 COMMANDS = (report, leaderboard)

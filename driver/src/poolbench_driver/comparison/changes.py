@@ -12,8 +12,6 @@ import numpy as np
 from poolbench.statistics import group_mean_interval, holm, paired_permutation_test
 from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
 from poolbench.statuses import Status
-from poolbench.suites import RankBoard, metric_info, rank_agreements, rank_board
-from poolbench.suites.cell_table import DROP_STATUSES, WORST_STATUSES
 from poolbench_driver.comparison.pairing import (
     Pairing,
     Row,
@@ -23,6 +21,10 @@ from poolbench_driver.comparison.pairing import (
     pair_cells,
     status_changes,
 )
+from poolbench_driver.suites.boards.cell_table import DROP_STATUSES, WORST_STATUSES
+from poolbench_driver.suites.boards.parts import rank_agreements
+from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.suites.metrics import metric_info
 
 
 @dataclass(frozen=True)
@@ -159,22 +161,21 @@ def rank_changes(
 
 def _boards(pairing: Pairing, metric: str) -> tuple[RankBoard, RankBoard] | None:
     """Return both runs' boards over the cells that count in both, so that a failure in one does not move the others."""
-    better = metric_info(metric).higher_is_better is not False
     of_metric = [pair for pair in pairing.common if pair[0]["metric"] == metric]
     cells = [pair for pair in of_metric if all(cell["status"] in _COUNTS for cell in pair)]
-    first, second = (rank_board([pair[side] for pair in cells], metric, higher_is_better=better) for side in (0, 1))
+    first, second = (rank_board([pair[side] for pair in cells], metric) for side in (0, 1))
     return None if first is None or second is None else (first, second)
 
 
 def _rank_changes(metric: str, first: RankBoard, second: RankBoard, num_resamples: int, seed: int) -> list[Row]:
     """Change of mean ranks over the concepts that both boards hold; both sides share their resamples."""
     blocks = [block for block in first.blocks if block in second.blocks]
-    strategies = [name for name in first.strategies if name in second.strategies]
+    strategies = [name for name in first.entrants if name in second.entrants]
     if not blocks:
         return []
     a, b = (board.ranks_NK[[board.blocks.index(block) for block in blocks]] for board in (first, second))
-    a_NK = a[:, [first.strategies.index(name) for name in strategies]]
-    b_NK = b[:, [second.strategies.index(name) for name in strategies]]
+    a_NK = a[:, [first.entrants.index(name) for name in strategies]]
+    b_NK = b[:, [second.entrants.index(name) for name in strategies]]
     weights = bootstrap_counts(len(blocks), num_resamples, seed).astype(np.float64)
     return [
         {"metric": metric, "strategy": name, **_rank_change(a_NK[:, k], b_NK[:, k], weights)}

@@ -10,12 +10,8 @@ from poolbench.steps import extractor, prober, scorer, steerer
 from poolbench.steps.work import Shape, Shapes, Work, num_texts, work_of
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.estimate.quantities import Range, total
-from poolbench_driver.plan import Plan, Scope
+from poolbench_driver.stages.stage import Plan, PlanFacts
 
-#: Tokens of a language model per token of a corpus window, which counts words and punctuation.
-TOKENS_PER_WORD = 1.25
-#: Shortest and longest planted passage by default (`poolbench.corpora.planted`).
-_PLANTED_WINDOW = (90, 140)
 #: Bytes that a token of text takes in a compressed table, with its id.
 _TEXT_TOKEN_BYTES = 6.0
 #: Bytes of a table without rows: schema, manifest.
@@ -41,23 +37,11 @@ class Amount:
     num_bytes: Range
 
 
-def passage_tokens(scope: Scope) -> float:
-    """Return the expected tokens of a passage: the middle of the window of the corpus."""
-    corpus = scope.config.corpus
-    windows = [concept.token_window for concept in scope.concepts]
-    if not all(concept.corpus for concept in scope.concepts):
-        if corpus.window:
-            windows = [corpus.window]
-        elif corpus.source == "planted":
-            windows = [_PLANTED_WINDOW]
-    return TOKENS_PER_WORD * sum(sum(window) / 2 for window in windows) / max(1, len(windows))
-
-
 def amounts_of(plan: Plan) -> dict[str, Amount]:
     """Return the amount of each task by id. A task is planned after those that make its inputs."""
     known: dict[str, Shape] = {key: Shape(step.count()) for key, step in plan.local.items()}
     found: dict[str, Amount] = {}
-    sizes = _Sizes(plan.scope)
+    sizes = _Sizes(plan.facts)
     for task in plan.tasks.values():
         inputs = {role: known[key] for role, key in task.inputs.items() if key in known}
         outputs = sizes.outputs(task, inputs)
@@ -67,16 +51,16 @@ def amounts_of(plan: Plan) -> dict[str, Amount]:
     return found
 
 
-def local_bytes(scope: Scope, step: LocalStep) -> Range:
+def local_bytes(facts: PlanFacts, step: LocalStep) -> Range:
     """Return the bytes that the driver writes for a local step."""
-    return Range.around(_TABLE_BYTES + step.count() * passage_tokens(scope) * _TEXT_TOKEN_BYTES, _LOW, _HIGH)
+    return Range.around(_TABLE_BYTES + step.count() * facts.passage_tokens * _TEXT_TOKEN_BYTES, _LOW, _HIGH)
 
 
 @dataclass(frozen=True)
 class _Sizes:
     """Shapes and bytes of outputs."""
 
-    scope: Scope
+    facts: PlanFacts
 
     def outputs(self, task: Task, inputs: Shapes) -> Mapping[str, tuple[Shape, float]]:
         """Return shape and bytes of each output by role; without an input whose size is not known, empty ones."""
@@ -92,22 +76,22 @@ class _Sizes:
         if task.service == "scorer":
             return self._scores(task, role, inputs)
         if task.kind == "pooler.annotate":
-            return Shape(rows), rows * passage_tokens(self.scope) * _WORD_BYTES
+            return Shape(rows), rows * self.facts.passage_tokens * _WORD_BYTES
         if task.service in ("extractor", "pooler"):
             return self._vectors(role, rows)
         return self._probes(task, role, inputs)
 
     def _vectors(self, role: str, rows: int) -> tuple[Shape, float]:
-        width = self.scope.model.width
+        width = self.facts.model.width
         if extractor.STATES.parse(role):
-            bytes_per_number = _STATE_BYTES.get(self.scope.model.ref.dtype, 4)
-            return Shape(rows), rows * passage_tokens(self.scope) * width * bytes_per_number
+            bytes_per_number = _STATE_BYTES.get(self.facts.model.ref.dtype, 4)
+            return Shape(rows), rows * self.facts.passage_tokens * width * bytes_per_number
         if extractor.VECTORS.parse(role):
             return Shape(rows, width), _TABLE_BYTES + rows * (4.0 * width + _SCORE_BYTES)
         return Shape(1), _TABLE_BYTES
 
     def _probes(self, task: Task, role: str, inputs: Shapes) -> tuple[Shape, float]:
-        width = self.scope.model.width
+        width = self.facts.model.width
         if prober.SCORES.parse(role):
             rows = sum(inputs[prober.PASSAGES(split)].rows for split in ("train", "test"))
             return Shape(rows), _TABLE_BYTES + rows * _SCORE_BYTES

@@ -16,7 +16,7 @@ from poolbench_driver.estimate.hardware import GPU_SERVICES, Gpu
 from poolbench_driver.estimate.quantities import Range, total
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.schedule import Capacity, schedule
-from poolbench_driver.plan import Plan
+from poolbench_driver.stages.stage import Plan
 
 Source = Literal["recorded", "model", "both", "none"]
 HOUR_S = 3600.0
@@ -126,7 +126,7 @@ def estimate(plan: Plan, todo: Collection[Task], present: Collection[str], rates
 
 def model_of(plan: Plan, cluster: Cluster) -> Model:
     """Return the model of FLOPs and bandwidth for a plan on a cluster."""
-    return Model(plan.scope, cluster.gpu if cluster.gpus else None)
+    return Model(plan.facts, cluster.gpu if cluster.gpus else None)
 
 
 def estimate_tasks(plan: Plan, todo: Iterable[Task], rates: Rates, cluster: Cluster) -> dict[str, TaskEstimate]:
@@ -185,7 +185,7 @@ def _stage(kind: str, tasks: list[TaskEstimate], cluster: Cluster) -> StageEstim
 
 def _local(plan: Plan, steps: list[LocalStep]) -> StageEstimate:
     rows = sum(step.count() for step in steps)
-    num_bytes = total(local_bytes(plan.scope, step) for step in steps)
+    num_bytes = total(local_bytes(plan.facts, step) for step in steps)
     reason = "the driver builds passages and openings itself, before it sends tasks; this is not timed"
     return StageEstimate(LOCAL, len(steps), rows, "passages", "none", reason, None, None, num_bytes, None)
 

@@ -15,9 +15,10 @@ from poolbench.pooling.registry import STRATEGIES
 from poolbench.steps import extractor, prober, scorer, steerer
 from poolbench.steps.work import num_texts
 from poolbench_driver.estimate import hardware as hw
-from poolbench_driver.estimate.amounts import TOKENS_PER_WORD, Amount, passage_tokens
+from poolbench_driver.estimate.amounts import Amount
 from poolbench_driver.estimate.quantities import Range
-from poolbench_driver.plan import Scope
+from poolbench_driver.stages.scope import TOKENS_PER_WORD
+from poolbench_driver.stages.stage import PlanFacts
 
 #: Ranges as factors: of stages whose utilisation was measured on a GPU, of those where it is assumed, and on CPUs.
 MEASURED, ASSUMED, ON_CPU = (0.6, 2.0), (0.4, 3.0), (0.3, 3.0)
@@ -47,18 +48,18 @@ def decoder_parameters(num_blocks: int, width: int) -> float:
 class Model:
     """Times of tasks on a kind of GPU, and of CPU services on one replica with two cores."""
 
-    scope: Scope
+    facts: PlanFacts
     gpu: hw.Gpu | None  # None: extractor, scorer and steerer have no GPU
 
     @property
     def parameters(self) -> float:
         """Return the parameters of the decoder's blocks."""
-        return decoder_parameters(self.scope.model.num_blocks, self.scope.model.width)
+        return decoder_parameters(self.facts.model.num_blocks, self.facts.model.width)
 
     @property
     def weight_bytes(self) -> float:
         """Return the bytes of the weights in the model's dtype."""
-        return self.parameters * (4 if self.scope.model.ref.dtype == "float32" else 2)
+        return self.parameters * (4 if self.facts.model.ref.dtype == "float32" else 2)
 
     def seconds(self, amount: Amount) -> Range:
         """Return the time of a task on one replica. Raise NoEstimateError if the model has none."""
@@ -98,18 +99,18 @@ def _extract(model: Model, amount: Amount) -> Range:
     params = extractor.EXTRACT.parse(amount.task.params)
     needs = {need for each in params.strategies for need in STRATEGIES.get(each.id).needs}
     overhead = hw.GRADIENT_OVERHEAD if "gradient" in needs else hw.EXTRACTION_OVERHEAD
-    depth = (max(params.layers) + 1) / model.scope.model.num_blocks
-    tokens = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope)
+    depth = (max(params.layers) + 1) / model.facts.model.num_blocks
+    tokens = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens
     return Range.around(model.prefill_s(tokens, hw.PREFILL_SHARE) * depth * overhead, *MEASURED)
 
 
 def _calibrate(model: Model, amount: Amount) -> Range:
-    tokens = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope)
+    tokens = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens
     return Range.around(1.0 + model.prefill_s(tokens, hw.PREFILL_SHARE), *ASSUMED)
 
 
 def _count(model: Model, amount: Amount) -> Range:
-    tokens = sum(shape.rows for shape in amount.inputs.values()) * passage_tokens(model.scope)
+    tokens = sum(shape.rows for shape in amount.inputs.values()) * model.facts.passage_tokens
     return Range.around(tokens / 300_000, *ON_CPU)  # of a fast tokenizer on one core
 
 
@@ -124,7 +125,7 @@ def _generate(model: Model, amount: Amount) -> Range:
 def _continue(model: Model, amount: Amount) -> Range:
     params = steerer.CONTINUE.parse(amount.task.params)
     texts = min(params.num_passages, amount.inputs[extractor.PASSAGES()].rows)
-    prompts_s = model.prefill_s(texts * passage_tokens(model.scope) / 2, hw.LIKELIHOOD_SHARE)
+    prompts_s = model.prefill_s(texts * model.facts.passage_tokens / 2, hw.LIKELIHOOD_SHARE)
     return Range.around(model.decoding_s(texts, params.max_tokens) + prompts_s, *MEASURED)
 
 
@@ -152,7 +153,7 @@ def _gate(model: Model, amount: Amount) -> Range:
 def _score(model: Model, amount: Amount) -> Range:
     scorers = [role for role, _ in scorer.SCORERS.among(amount.inputs)]
     texts = sum(shape.rows for role, shape in amount.inputs.items() if steerer.TEXTS.parse(role))
-    tokens = texts * model.scope.config.budget.max_tokens
+    tokens = texts * model.facts.text_tokens
     more = 1 + _NEXT_SCORER * (len(scorers) - 1)
     return Range.around(0.5 + more * _encoding_s(model, amount.inputs[scorers[0]].base, tokens), *ASSUMED)
 
@@ -170,7 +171,7 @@ def _encoder(base: str) -> float:
 
 
 def _annotate(model: Model, amount: Amount) -> Range:
-    words = amount.inputs[extractor.PASSAGES()].rows * passage_tokens(model.scope) / TOKENS_PER_WORD
+    words = amount.inputs[extractor.PASSAGES()].rows * model.facts.passage_tokens / TOKENS_PER_WORD
     return Range.around(words / hw.ANNOTATED_TOKENS_PER_S, *ON_CPU)
 
 
@@ -184,7 +185,7 @@ def _probe(model: Model, amount: Amount) -> Range:
 def _fit_s(model: Model, amount: Amount, num_probes: int) -> float:
     """Return the time of one fit on four fifths of the rows: their inner products, then products with these."""
     rows = 0.8 * amount.inputs[prober.PASSAGES("train")].rows
-    operations = 2.0 * rows**2 * (model.scope.model.width + hw.PROBER_ITERATIONS * num_probes)
+    operations = 2.0 * rows**2 * (model.facts.model.width + hw.PROBER_ITERATIONS * num_probes)
     return operations / hw.PROBER_FLOPS
 
 
@@ -195,12 +196,12 @@ def _directions(model: Model, amount: Amount) -> Range:
 
 def _component(model: Model, amount: Amount) -> Range:
     rows = sum(shape.rows for shape in amount.inputs.values())
-    return Range.around(0.1 + 4.0 * rows * model.scope.model.width**2 / hw.PROBER_FLOPS, *ON_CPU)
+    return Range.around(0.1 + 4.0 * rows * model.facts.model.width**2 / hw.PROBER_FLOPS, *ON_CPU)
 
 
 def _nulls(model: Model, amount: Amount) -> Range:
     rows = amount.inputs[prober.PASSAGES("train")].rows
-    numbers = rows * model.scope.model.width * prober.NULL_DIRECTIONS.parse(amount.task.params).num_nulls
+    numbers = rows * model.facts.model.width * prober.NULL_DIRECTIONS.parse(amount.task.params).num_nulls
     return Range.around(0.1 + 2.0 * numbers / hw.PROBER_FLOPS, *ON_CPU)
 
 

@@ -6,7 +6,7 @@ from poolbench_driver.estimate.estimate import Cluster, estimate_tasks
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.rates import Rates
 from poolbench_driver.estimate.schedule import chains
-from poolbench_driver.plan import Plan
+from poolbench_driver.stages.stage import Plan
 
 #: Tasks for which the model has no formula count as this long.
 _UNKNOWN_S = 1.0

@@ -20,8 +20,8 @@ from poolbench.corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.plan.vectors import ConceptVectors
 from poolbench_driver.release.source import Export, model_folder, require_public
+from poolbench_driver.stages.vectors import ConceptVectors
 
 KIND = "poolbench-activations"
 SPLITS = ("train", "test")

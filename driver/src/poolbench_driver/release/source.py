@@ -14,10 +14,11 @@ from poolbench.config import RunConfig
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
-from poolbench.suites.official import official_table
 from poolbench_driver.dataset_folder import replacing, require_same
-from poolbench_driver.plan import PoolBenchPlan, Scope
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.official import official_table
+from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 
 #: Licences of the preset models, as dataset hubs spell them; a release inherits its model's terms.
 MODEL_LICENCES = {

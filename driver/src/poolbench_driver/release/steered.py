@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 
 from poolbench.errors import NotFoundError
 from poolbench_driver.dataset_folder import write_release
-from poolbench_driver.plan import SteeringStages
 from poolbench_driver.release.source import Export, require_public
 from poolbench_driver.release.steered_card import scorer_notes, steered_card
 from poolbench_driver.release.texts import RELEASE, ReleaseTable, TextKeys, TextScores, sources
+from poolbench_driver.suites.poolbench.plan import SteeringStages
 
 KIND = "poolbench-steered-outputs"
 

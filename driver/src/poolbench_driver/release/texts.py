@@ -11,7 +11,8 @@ from poolbench.concepts import CONCEPTS
 from poolbench.contracts.tables import table_from_rows
 from poolbench.contracts.wire import NULLS, UNSTEERED
 from poolbench.errors import ReceiptError
-from poolbench_driver.plan import Scope, SteeringStages
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.poolbench.plan import SteeringStages
 
 _SCORE = pa.struct([("scorer", pa.string()), ("score", pa.float64())])
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from poolbench.suites.official import Column, OfficialModel, OfficialStrategy, OfficialTable
+from poolbench_driver.suites.poolbench.official import Column, OfficialModel, OfficialStrategy, OfficialTable
 
 Row = dict[str, Any]
 

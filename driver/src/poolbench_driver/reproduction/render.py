@@ -8,8 +8,8 @@ from itertools import groupby
 from statistics import fmean, median
 from typing import Any
 
-from poolbench.suites.official import Check
 from poolbench_driver.reproduction.cells import ComparedCell
+from poolbench_driver.suites.poolbench.official import Check
 
 Row = dict[str, Any]
 

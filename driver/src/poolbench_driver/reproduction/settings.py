@@ -7,7 +7,7 @@ from typing import Any
 
 from poolbench.config import RunConfig
 from poolbench.corpora.io import concept_folder
-from poolbench.suites.official import OfficialModel, OfficialTable
+from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 
 def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from poolbench.errors import DamagedError
 from poolbench.storage import Artifacts, Manifest, ObjectInfo
 from poolbench.storage.erasure import erase_texts, receipts_path
 from poolbench.storage.manifest import FOLDERS, manifest_path
-from poolbench_driver.plan import Plan
+from poolbench_driver.stages.stage import Plan
 
 TEXTS = "texts"
 

@@ -13,7 +13,7 @@ from poolbench.contracts.wire import MANIFEST_FILE, failure_path
 from poolbench.errors import CellError, NotFoundError
 from poolbench.statuses import Status
 from poolbench.storage import Artifacts
-from poolbench_driver.plan import Plan
+from poolbench_driver.stages.stage import Plan
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from poolbench.contracts.tasks import Task
 from poolbench.errors import DamagedError, NotFoundError
 from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
-from poolbench_driver.plan import Plan
 from poolbench_driver.run.erasure import Erasure
 from poolbench_driver.run.outcomes import DamagedRecordError, Failure, Requests
 from poolbench_driver.run.repairs import Repairs
+from poolbench_driver.stages.stage import Plan
 
 
 class Recovery:

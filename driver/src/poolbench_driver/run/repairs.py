@@ -14,7 +14,7 @@ from poolbench.queue import LeaseStore
 from poolbench.storage import Artifacts
 from poolbench.storage.damage import set_aside_if_damaged, set_object_aside
 from poolbench_driver.corpora import LocalStep
-from poolbench_driver.plan import Plan
+from poolbench_driver.stages.stage import Plan
 
 #: How often one artifact is made again within a run.
 MAX_REPAIRS = 3
@@ -66,7 +66,7 @@ class Repairs:
             self.note(f"damaged: {key}: {what}; set aside as {place}, {then}")
         if maker is not None:
             return maker
-        if remedy := _import_remedy(self.plan, key):
+        if remedy := self.plan.facts.imported.get(key):
             raise DamagedError(key, damage.what, remedy)
         raise OutdatedPlanError(f"{key} was damaged and is set aside; the run is planned again without it")
 
@@ -93,17 +93,3 @@ class Repairs:
 
 def _label(maker: Task | LocalStep | None) -> str:
     return f"{maker.kind} {maker.task_id}" if isinstance(maker, Task) else "the driver"
-
-
-def _import_remedy(plan: Plan, key: str) -> str:
-    """Return how to import an artifact again; "" if it was not imported."""
-    imported = plan.scope.model.imported
-    if key in imported.values():
-        config = plan.scope.config
-        name, source = config.model.partition(":")[2], config.corpus.source
-        layers = ",".join(str(layer) for layer in sorted({layer for _, _, layer in imported}))
-        command = f"poolbench-driver import activations FOLDER --name {name} --corpus {source} --layers {layers}"
-        return f"no task makes it again: import it with `{command}`"
-    if any(key == sae.key for sae in plan.scope.saes.values()):
-        return "no task makes it again: name the folder of the autoencoder as `path` in `saes`, and the run imports it"
-    return ""

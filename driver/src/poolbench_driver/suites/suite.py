@@ -1,37 +1,184 @@
-"""What a suite adds to a run."""
+"""What a suite is: the contract between one benchmark and the frame that runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from poolbench.config import RunConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from poolbench.config import RunConfig
-    from poolbench.storage.base import ObjectStore
+    from poolbench_driver.assemble.rows import Row, RowSource
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.needs import Need
     from poolbench_driver.rundir import RunFolder
-
-
-def _nothing_to_say(config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> str:
-    """Return that nothing is wrong."""
-    return ""
+    from poolbench_driver.stages.stage import Plan
 
 
 @dataclass(frozen=True)
-class Suite:
-    """One suite.
+class MetricInfo:
+    """Metadata of one metric."""
+
+    id: str
+    summary: str  # its definition in one line
+    higher_is_better: bool | None  # none for figures that are neither (a chosen strength, a chance check)
+    low: float | None = None  # smallest possible value; None if unbounded
+    high: float | None = None  # largest possible value; None if unbounded
+    version: int = 1  # raised when the definition changes
+
+
+@dataclass(frozen=True)
+class BoardSpec:
+    """What a suite compares, and by what.
 
     Attributes:
-        settings: Settings that its runs start from.
-        register: Called before names are resolved; puts what the suite brings into the store, or raises ConfigError;
-            None where a suite brings nothing.
-        conclude: Called with the tables of a run; returns what is wrong with them, "" for nothing.
-        brings_all: Whether its runs need no corpus, scorers or model from outside.
+        ranked: Metrics that entrants are ranked by. A run without a value of any of them has failed.
+        shown: Metrics that the leaderboard has columns of, the primary one first.
+        entrant: Column of result rows that names what is compared.
+        block: Column of result rows over which ranks are averaged.
     """
 
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    register: Callable[[RunConfig, ObjectStore], None] | None = None
-    conclude: Callable[[RunConfig, RunFolder, Mapping[str, pa.Table]], str] = _nothing_to_say
-    brings_all: bool = False
+    ranked: tuple[str, ...]
+    shown: tuple[str, ...]
+    entrant: str = "strategy"
+    block: str = "concept"
+
+    @property
+    def primary(self) -> str:
+        """Return the metric whose ranks are shown in full."""
+        return self.shown[0]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a suite computes from the artifacts of a run.
+
+    Attributes:
+        rows: Result rows: measures with the columns that identify their cells. The frame adds what all rows of a run
+            share, and the ranks.
+        others: Tables of the suite's own by name, as rows or as tables.
+        unranked: Further tables of result rows by name and protocol, such as figures by published definitions.
+    """
+
+    rows: list[Row]
+    others: Mapping[str, list[Row] | pa.Table] = field(default_factory=dict)
+    unranked: Mapping[str, list[Row]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        package: The package that has the template.
+        template: Its file name; it makes one part of the page.
+        values: What it shows.
+        anchor, label: The id of its heading, and its name among the links at the top; empty for none.
+    """
+
+    package: str
+    template: str
+    values: Mapping[str, Any]
+    anchor: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a suite says about a run.
+
+    Attributes:
+        title: Name of the suite and what was measured, with a colon between them.
+        sections: The parts of the page.
+        answer: What the command ends with: the answer in a few lines.
+        markdown: The same figures as text, for the command `leaderboard`.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    answer: str
+    markdown: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a dry run says about a plan.
+
+    Attributes:
+        lines: For the terminal.
+        fields: The same for JSON.
+        texts: Numbers of texts that it generates, by what they are for.
+    """
+
+    lines: Sequence[str] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a suite makes of the tables of a run."""
+
+    wrong: Sequence[str] = ()  # what does not hold; such a run has failed
+    shown: str = ""  # what the command prints in any case
+
+
+class Suite:
+    """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
+
+    A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
+    tasks, resumes, ranks the entrants, and writes tables, page and record.
+    """
+
+    id: str  # value of the column `suite`
+    version: int = 1  # raised when the suite's meaning changes
+    summary: str  # one sentence
+    reference: str = ""  # paper or other source
+    config: type[RunConfig] = RunConfig  # its fields become `--set` paths and keys of the YAML
+    metrics: tuple[MetricInfo, ...] = ()
+    board: BoardSpec
+    brings_all: bool = False  # whether its runs need no corpus, scorers or model from outside
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings that its runs start from."""
+        return {}
+
+    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+        """Return what a run lacks on a cluster, with the flag that replaces it."""
+        return []
+
+    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Any:
+        """Return what is measured, with every name checked, and every source read that the plan depends on.
+
+        Args:
+            model: The model's properties; None asks for them.
+
+        Raises:
+            UnknownNameError: With the nearest valid names.
+            ConfigError: The run cannot be.
+        """
+        raise NotImplementedError
+
+    def plan(self, scope: Any) -> Plan:
+        """Return the plan of what `resolve` returned. It is a pure function."""
+        raise NotImplementedError
+
+    def describe(self, plan: Any) -> Description:
+        """Return what a dry run says about a plan beside its tasks and costs."""
+        return Description()
+
+    def assemble(self, plan: Any, source: RowSource) -> Tables:
+        """Return result rows and tables from the artifacts of a plan and its failures."""
+        raise NotImplementedError
+
+    def report(self, folder: RunFolder) -> Report:
+        """Return the page of a run from its tables."""
+        raise NotImplementedError
+
+    def conclude(self, config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+        """Return what does not hold in the tables of a run; it may write files of its own."""
+        return Conclusion()

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.measures import Measure
 from poolbench.contracts.tables import PROBE_TARGETS
 from poolbench.corpora.groups import connected_groups
 from poolbench.directions import DirectionContext, compute_direction
 from poolbench.errors import InputError
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench.suites import Measure
 from poolbench_prober import cost
 from poolbench_prober.d1.core import probe_cell
 from poolbench_prober.d1.design import Design

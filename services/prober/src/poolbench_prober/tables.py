@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, PROBE_SCORES, directions_schema, table_from_rows, vector_column
 from poolbench.directions import Direction
 from poolbench.errors import CellError
-from poolbench.suites import Measure, to_rows
 from poolbench_prober.d1.cell import CellResult
 
 #: Details that quote passages. The others reach the run's folder, which must hold nothing of a sensitive concept.

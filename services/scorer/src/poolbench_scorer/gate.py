@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, TEXTS, require_columns, table_from_rows
 from poolbench.errors import CellError
 from poolbench.statistics.resampling import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
-from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models.scorer import Scorer
 from poolbench_scorer.models.scoring import score_texts
 from poolbench_scorer.models.windows import BaseTokenizer, draw, loop_words, shuffle_words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cachetools import LRUCache
 
+from poolbench.contracts.gates import GatedScorer
 from poolbench.contracts.tables import TEXTS, require_columns
 from poolbench.contracts.tasks import Task
 from poolbench.errors import InputError
@@ -12,7 +13,6 @@ from poolbench.steps import scorer as steps
 from poolbench.steps.steerer import TEXTS as TEXTS_OF
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.scorers import name_scorer, record_gate
-from poolbench.suites import GatedScorer
 from poolbench.worker.taskio import TaskIO
 from poolbench_scorer import cost
 from poolbench_scorer.gate import judge_scorer

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction, SparseAutoencoder
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
-from poolbench.suites import Measure
 from poolbench_prober.d1.crossval import Directions, OutOfFold, out_of_fold
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.metrics import Resamples

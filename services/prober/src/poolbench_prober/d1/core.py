@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction, SparseAutoencoder, available_directions, null_directions
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import NullParams, ProbeParams
-from poolbench.suites import Measure
 from poolbench_prober.d1.cell import CellResult, ProbedCell, chosen, common_fields, score_rows, sink_measures
 from poolbench_prober.d1.crossval import Directions, OutOfFold, direction_or_error
 from poolbench_prober.d1.design import Design

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
-from poolbench.suites import Measure
 from poolbench_prober.d1.cell import ProbedCell, chosen, common_fields, score_rows
 from poolbench_prober.d1.crossval import OutOfFold
 from poolbench_prober.d1.metrics import Resamples, auroc_measure

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval, within_pair_accuracy
 from poolbench.statuses import Status
-from poolbench.suites import Measure
 
 CI_METHOD = "bootstrap over groups, percentile, conditional on the fits"
 #: Fewest matched pairs for the within-pair accuracy.

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, grouped_folds
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
-from poolbench.suites import Measure
 from poolbench_prober.d1.cell import ProbedCell, common_fields
 from poolbench_prober.d1.design import Design
 from poolbench_prober.d1.held_out import test_split

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.directions import Direction
 from poolbench.errors import CellError
 from poolbench.statistics import auroc, auroc_resamples, percentile_interval
 from poolbench.statistics.resampling import bootstrap_counts
 from poolbench.statuses import Status
 from poolbench.steps.prober import ProbeParams
-from poolbench.suites import Measure
 from poolbench_prober.d1.cell import CellResult, common_fields, score_rows
 from poolbench_prober.inputs.corpus import Passages
 from poolbench_prober.inputs.vectors import PooledVectors

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench.suites import Measure
 from poolbench_prober.tasks.class_code import code_lengths
 from poolbench_prober.tasks.compression import CodeLengths
 from poolbench_prober.tasks.targets import Targets

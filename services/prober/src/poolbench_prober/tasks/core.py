@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from poolbench.contracts.measures import Measure
 from poolbench.errors import CellError
 from poolbench.statistics import group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.prober import TaskParams
-from poolbench.suites import Measure
 from poolbench_prober.inputs.vectors import PooledVectors
 from poolbench_prober.tasks.codes import CODE_METRICS, Sent, code_measures
 from poolbench_prober.tasks.models import (

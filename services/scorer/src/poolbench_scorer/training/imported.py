@@ -13,12 +13,12 @@ import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
 from poolbench.concepts import CONCEPTS
+from poolbench.contracts.measures import Measure, to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import CellError, InputError, ModelError
 from poolbench.models.bases import Base, locate, locate_tokenizer, weight_files
 from poolbench.statuses import Status
 from poolbench.steps.scorer import CONFIG, IMPORTED, REPORT, WINDOW_TOKENS, TrainParams
-from poolbench.suites.measure import Measure, to_rows
 from poolbench_scorer.models import scorer as checkpoints
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import pick_device

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
+from poolbench.contracts.measures import Measure
 from poolbench.statistics import auroc, auroc_resamples, group_weights, percentile_interval
 from poolbench.steps.scorer import TrainParams
-from poolbench.suites.measure import Measure
 from poolbench_scorer.models.windows import BaseTokenizer, draw, training_windows
 from poolbench_scorer.training.examples import LabelledPassages
 

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save as save_tensors
 from scipy.special import log_expit
 
+from poolbench.contracts.measures import to_rows
 from poolbench.contracts.tables import MEASURES, table_from_rows
 from poolbench.errors import ModelError
 from poolbench.models.bases import Base, find_base
 from poolbench.statistics import auroc
 from poolbench.steps.scorer import CONFIG, FORMAT_VERSION, REPORT, WEIGHTS, TrainParams
-from poolbench.suites.measure import to_rows
 from poolbench_scorer.models.base import load_classifier
 from poolbench_scorer.models.scorer import Head, cut_model, load_tokens
 from poolbench_scorer.models.scoring import Progress

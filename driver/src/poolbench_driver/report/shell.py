@@ -1,0 +1,75 @@
+"""The frame of a page: head, links to its parts, the suite's sections, nulls and failures, provenance."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from markupsafe import Markup, escape
+
+from poolbench.contracts.results import results_digest
+from poolbench_driver.report.nulls import null_reasons
+from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import Report, Section
+
+
+def write_report(folder: RunFolder) -> Path:
+    """Write `report/index.html` of a run; return its path. Raise NotFoundError if the run has no results yet."""
+    return write_page(folder, SUITES.get(folder.config().suite).report(folder))
+
+
+def write_page(folder: RunFolder, report: Report) -> Path:
+    """Write `report/index.html` of a run from what its suite shows; return its path."""
+    results = folder.read_table("results")
+    page = _environment("poolbench_driver.report").get_template("page.html.j2")
+    html = page.render(
+        report=report,
+        sections=[Markup(_rendered(section)) for section in report.sections],
+        parts=[(section.anchor, section.label) for section in report.sections if section.label],
+        nulls=null_reasons(results.to_pylist()),
+        num_rows=results.num_rows,
+        failures=folder.read_table("failures").to_pylist(),
+        facts=facts_of(folder),
+        config_yaml=folder.file("config.resolved.yaml").read_text("utf-8"),
+    )
+    target = folder.file("report") / "index.html"
+    target.parent.mkdir(exist_ok=True)
+    partial = target.with_suffix(".partial")
+    partial.write_text(html, "utf-8")
+    partial.replace(target)
+    return target
+
+
+def facts_of(folder: RunFolder) -> list[tuple[str, str]]:
+    """Return where the figures of a run come from, as pairs of name and value."""
+    table, state = folder.read_table("results"), folder.read_state()
+    first = table.slice(0, 1).to_pylist()[0]
+    return [
+        ("run", folder.id),
+        ("model", f"{first['model']} at {first['model_revision']}"),
+        ("dataset", f"{first['dataset']} at {first['dataset_revision']}"),
+        ("protocol and budget", f"{first['protocol']}, {first['budget']}"),
+        ("configuration", first["config_hash"]),
+        ("code version", first["code_version"]),
+        ("results digest", results_digest(table)),
+        ("finished", str(state.get("updated_at", first["created_at"]))),
+    ]
+
+
+def _environment(package: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader(package, "."), autoescape=select_autoescape(default=True), trim_blocks=True
+    )
+    environment.filters["names"] = _with_names
+    return environment
+
+
+def _rendered(section: Section) -> str:
+    return _environment(section.package).get_template(section.template).render(**section.values)
+
+
+def _with_names(sentence: str) -> Markup:
+    """Return a sentence with its strategies as emphasis."""
+    return Markup(re.sub(r"\b[A-Z]\d+_[\w:=,.]*\w", r"<em>\g<0></em>", str(escape(sentence))))

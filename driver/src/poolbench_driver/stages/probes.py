@@ -1,0 +1,176 @@
+"""Stages of D1: vectors to measures, directions and scores of passages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from poolbench.concepts import Concept
+from poolbench.pooling.registry import StrategySpec
+from poolbench.steps import prober as steps
+from poolbench.steps.common import NoParams
+from poolbench.steps.roles import Cell, Split, SplitCell
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Draft, Stage
+from poolbench_driver.stages.vectors import ConceptVectors, Vectors
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+@dataclass(frozen=True)
+class Components(Stage):
+    """Common components by strategy and layer, for the strategies that lose theirs."""
+
+    keys: Mapping[Cell, str]
+
+
+@dataclass(frozen=True)
+class ConceptProbes:
+    """Keys of one concept's D1; `published` and `nested` (layer chosen inside the folds) are empty unless requested."""
+
+    concept: Concept
+    measures: Mapping[Cell, str]
+    directions: Mapping[Cell, str]
+    scores: Mapping[Cell, str]
+    published: Mapping[Cell, str]
+    nested: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Probes(Stage):
+    """D1 of some concepts, by concept id."""
+
+    concepts: Mapping[str, ConceptProbes]
+
+
+@dataclass(frozen=True)
+class Directions(Stage):
+    """Directions at the steering layer of concepts that are not measured, by concept id and cell."""
+
+    concepts: Mapping[str, Mapping[Cell, str]]
+
+
+def plan_components(scope: Scope, vectors: Vectors) -> Components:
+    """Plan the common component of the train vectors of all concepts, for the strategies that lose theirs."""
+    draft = Draft()
+    keys: dict[Cell, str] = {}
+    for spec, layer in product(scope.strategies, scope.layers_with_steering):
+        if spec.common_component:
+            of = SplitCell("train", spec.id, layer)
+            inputs = {steps.CONCEPT_VECTORS(name): own.vectors[of] for name, own in vectors.concepts.items()}
+            made = draft.add(steps.COMPONENT_OF_ALL, NoParams(), inputs, [steps.COMMON_COMPONENT()])
+            keys[of.cell] = made[steps.COMMON_COMPONENT()]
+    return Components(draft.done(), keys)
+
+
+def plan_probes(scope: Scope, vectors: Vectors, components: Components) -> Probes:
+    """Plan D1 of every concept, strategy and layer, with what the configuration adds to it."""
+    draft = Draft()
+    concepts = {name: _Planner(scope, draft, own, components).plan() for name, own in vectors.concepts.items()}
+    return Probes(draft.done(), concepts)
+
+
+def plan_neighbour_directions(scope: Scope, vectors: Vectors, components: Components) -> Directions:
+    """Plan the directions of concepts that are neighbours only, at the steering layer."""
+    draft = Draft()
+    found = {
+        name: _Planner(scope, draft, own, components).plan_directions(scope.steering_layer)
+        for name, own in vectors.concepts.items()
+    }
+    return Directions(draft.done(), found)
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans the probes of one concept; one task for each layer and group of strategies."""
+
+    scope: Scope
+    draft: Draft
+    vectors: ConceptVectors
+    components: Components
+
+    def plan(self) -> ConceptProbes:
+        """Plan all of the concept's D1."""
+        parts = self._parts()
+        return ConceptProbes(self.vectors.concept, **parts, published=self._published(), nested=self._nested())
+
+    def _parts(self) -> dict[str, dict[Cell, str]]:
+        """Plan measures, directions and scores of every strategy at every layer."""
+        parts: dict[str, dict[Cell, str]] = {part: {} for part in steps.PARTS}
+        for layer, specs in product(self.scope.layers_with_steering, self.scope.strategy_groups):
+            cells = [Cell(spec.id, layer) for spec in specs]
+            inputs = self._inputs(specs, [layer])
+            sae = self.scope.saes.get(layer)
+            if sae is not None:
+                inputs[steps.SAE(layer)] = sae.key
+            roles = [role(*cell) for cell in cells for role in steps.PARTS.values()]
+            made = self.draft.add(steps.PROBE, self._params(layer), inputs, roles)
+            for cell, part in product(cells, steps.PARTS):
+                parts[part][cell] = made[steps.PARTS[part](*cell)]
+        return parts
+
+    def _published(self) -> dict[Cell, str]:
+        """Plan D1 by the reference's own definition, if requested; it fixes folds and seeds itself."""
+        found: dict[Cell, str] = {}
+        if self.scope.config.protocol != "published":
+            return found
+        budget, concept = self.scope.config.budget, self.vectors.concept.id
+        sinks = self.scope.config.sink_settings
+        params = steps.ProbeParams(concept=concept, num_bootstrap=budget.num_bootstrap, protocol="published", **sinks)
+        for layer, specs in product(self.scope.layers, self.scope.strategy_groups):
+            cells = [Cell(spec.id, layer) for spec in specs]
+            made = self.draft.add(
+                steps.PROBE, params, self._inputs(specs, [layer]), [steps.MEASURES(*cell) for cell in cells]
+            )
+            found |= {cell: made[steps.MEASURES(*cell)] for cell in cells}
+        return found
+
+    def _nested(self) -> dict[str, str]:
+        """Plan D1 at the layer that each training fold chooses, if requested."""
+        layers, found = self.scope.layers, dict[str, str]()
+        if self.scope.config.layer_choice != "nested" or len(layers) < 2:
+            return found
+        for specs in self.scope.strategy_groups:
+            roles = {spec.id: steps.NESTED_MEASURES(spec.id) for spec in specs}
+            made = self.draft.add(steps.LAYERS, self._params(), self._inputs(specs, layers), roles.values())
+            found |= {name: made[role] for name, role in roles.items()}
+        return found
+
+    def plan_directions(self, layer: int) -> dict[Cell, str]:
+        """Plan directions alone, from the train split."""
+        config = self.scope.config
+        params = steps.ProbeParams(concept=self.vectors.concept.id, seed=config.seed, **config.sink_settings)
+        found: dict[Cell, str] = {}
+        for specs in self.scope.strategy_groups:
+            cells = [Cell(spec.id, layer) for spec in specs]
+            inputs = self._inputs(specs, [layer], ("train",))
+            made = self.draft.add(steps.CONCEPT_DIRECTIONS, params, inputs, [steps.DIRECTIONS(*cell) for cell in cells])
+            found |= {cell: made[steps.DIRECTIONS(*cell)] for cell in cells}
+        return found
+
+    def _params(self, layer: int | None = None) -> steps.ProbeParams:
+        """Return the parameters of D1; settings at their default stay unset, so that they do not enter the keys."""
+        config, sae = self.scope.config, None if layer is None else self.scope.saes.get(layer)
+        extra = {"fold_seeds": config.fold_seeds, **config.sink_settings} if config.fold_seeds else config.sink_settings
+        if sae is not None:
+            extra["sae_features"] = sae.num_features
+        return steps.ProbeParams(
+            concept=self.vectors.concept.id,
+            num_bootstrap=config.budget.num_bootstrap,
+            seed=config.seed,
+            folds=5,
+            **extra,
+        )
+
+    def _inputs(
+        self, specs: Iterable[StrategySpec], layers: Sequence[int], splits: Sequence[Split] = SPLITS
+    ) -> dict[str, str]:
+        """Return passages and vectors by role, and the common components to remove from them."""
+        inputs = {steps.PASSAGES(split): self.vectors.passages[split] for split in splits}
+        for spec, layer in product(specs, layers):
+            for split in splits:
+                inputs[steps.VECTORS(split, spec.id, layer)] = self.vectors.vectors[SplitCell(split, spec.id, layer)]
+            if spec.common_component:
+                inputs[steps.COMPONENT(spec.id, layer)] = self.components.keys[Cell(spec.id, layer)]
+        return inputs

@@ -1,0 +1,219 @@
+"""What a run measures, with every name checked and resolved: the input of each stage of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+from poolbench.concepts import CONCEPTS, Concept
+from poolbench.config import RunConfig
+from poolbench.directions import CONSTRUCTIONS, available_directions
+from poolbench.errors import ConfigError, UnknownConceptError
+from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategies, strategies_of
+from poolbench_driver.corpora.sources import dataset_revision, run_dataset
+from poolbench_driver.imports.saes import SaeInput
+from poolbench_driver.models import ModelInfo
+from poolbench_driver.stages.stage import PlanFacts
+
+#: The strategy whose vectors the null directions are made from.
+NULL_BASE = "A1_mean"
+#: Texts that one task generates, where a strategy has fewer: as many as one batch of the engine, so that a task takes
+#: seconds and its batches are full.
+TEXTS_PER_TASK = 256
+#: Strategies of a task with few texts each.
+MOST_STRATEGIES = 4
+
+#: Tokens of a language model per token of a corpus window, which counts words and punctuation.
+TOKENS_PER_WORD = 1.25
+#: Shortest and longest planted passage by default (`poolbench.corpora.planted`).
+_PLANTED_WINDOW = (90, 140)
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A resolved run."""
+
+    config: RunConfig
+    model: ModelInfo
+    strategies: tuple[StrategySpec, ...]
+    annotator_version: str | None = None  # of the spaCy pipeline, because its version changes annotations
+    absent: Mapping[str, str] = field(default_factory=dict)  # neighbours without passages (hence scorer): the reason
+    # Keys committed before planning. They only decide which service makes vectors: the pooler if states were kept.
+    present: frozenset[str] = frozenset()
+    saes: Mapping[int, SaeInput] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what the run says before it starts
+
+    @cached_property
+    def concepts(self) -> list[Concept]:
+        """Return the concepts that are measured."""
+        return [CONCEPTS.get(name) for name in self.config.concepts]
+
+    @cached_property
+    def layers(self) -> list[int]:
+        """Return the layers that D1 is measured at."""
+        return self.model.layers(self.config.layers)
+
+    @cached_property
+    def steering_layer(self) -> int:
+        """Return the layer that D2 and D3 steer at."""
+        return self.model.layer(self.config.steering_layer) if self.steers else self.layers[-1]
+
+    @cached_property
+    def layers_with_steering(self) -> list[int]:
+        """Return the layers that vectors are needed at."""
+        return sorted({*self.layers, self.steering_layer} if self.steers else self.layers)
+
+    @cached_property
+    def steers(self) -> bool:
+        """Return whether D2 or D3 is measured."""
+        return bool({"d2", "d3"} & set(self.config.metrics))
+
+    @cached_property
+    def pooled(self) -> list[StrategySpec]:
+        """Return the strategies that vectors are made of: the ranked ones, and the base of the null directions."""
+        base = [STRATEGIES.get(NULL_BASE)] if self.steers else []
+        ranked = [spec for spec in self.strategies if not spec.reads_states]
+        return [*ranked, *(spec for spec in base if spec not in ranked)]
+
+    @cached_property
+    def state_readers(self) -> list[StrategySpec]:
+        """Return the strategies whose probes read the states of every token."""
+        return [spec for spec in self.strategies if spec.reads_states]
+
+    @cached_property
+    def keeps_states(self) -> bool:
+        """Return whether states are kept: on request, or because a strategy reads them."""
+        return self.config.keep_activations or bool(self.state_readers)
+
+    @cached_property
+    def strategy_groups(self) -> list[list[StrategySpec]]:
+        """Return strategies whose probes need one concept alone, and those that need the vectors of all concepts.
+
+        They are probed in separate tasks, so that a concept that fails stops no probe of another; and each kind in
+        portions.
+        """
+        groups = [[spec for spec in self.strategies if spec.common_component is shared] for shared in (False, True)]
+        return [portion for specs in groups for portion in self._portions(specs)]
+
+    @cached_property
+    def strategy_batches(self) -> list[list[str]]:
+        """Return the strategies' ids in the portions that one task of steering or scoring takes."""
+        return self._portions([spec.id for spec in self.strategies])
+
+    def _portions(self, items: Sequence[_Item]) -> list[list[_Item]]:
+        """Return items in portions of as many strategies as one task takes.
+
+        Tasks are short, so that the last ones of a run keep no GPU waiting, and that the texts of a strategy do not
+        wait for the probes of all others. How many there are depends on the budget alone, never on the cluster.
+        """
+        texts = len(self.config.budget.strengths) * self.config.budget.num_openings * self.config.steering.num_samples
+        size = min(MOST_STRATEGIES, max(1, TEXTS_PER_TASK // texts))
+        return [list(items[start : start + size]) for start in range(0, len(items), size)]
+
+    @cached_property
+    def scored_concepts(self) -> list[Concept]:
+        """Return the concepts that need a scorer: the measured ones and, for D3, their neighbours."""
+        ids = dict.fromkeys(name for concept in self.concepts for name in self.scorers_of(concept))
+        return [CONCEPTS.get(name) for name in ids]
+
+    @property
+    def model_params(self) -> dict[str, Any]:
+        """Return the task parameters that name the model, and how it reads text."""
+        return self.model.params | ({"add_bos": True} if self.config.add_bos else {})
+
+    @cached_property
+    def passage_tokens(self) -> float:
+        """Return the expected tokens of a passage: the middle of the window of the corpus."""
+        corpus = self.config.corpus
+        windows = [concept.token_window for concept in self.concepts]
+        if not all(concept.corpus for concept in self.concepts):
+            if corpus.window:
+                windows = [corpus.window]
+            elif corpus.source == "planted":
+                windows = [_PLANTED_WINDOW]
+        return TOKENS_PER_WORD * sum(sum(window) / 2 for window in windows) / max(1, len(windows))
+
+    @cached_property
+    def imported(self) -> dict[str, str]:
+        """Return how to import each artifact again that is not made by a task, by key."""
+        config, layers = self.config, sorted({layer for _, _, layer in self.model.imported})
+        command = (
+            f"poolbench-driver import activations FOLDER --name {config.model.partition(':')[2]} "
+            f"--corpus {config.corpus.source} --layers {','.join(map(str, layers))}"
+        )
+        states = f"no task makes it again: import it with `{command}`"
+        sae = "no task makes it again: name the folder of the autoencoder as `path` in `saes`, and the run imports it"
+        return dict.fromkeys(self.model.imported.values(), states) | {each.key: sae for each in self.saes.values()}
+
+    @cached_property
+    def facts(self) -> PlanFacts:
+        """Return what the frame knows of a plan of it."""
+        dataset = run_dataset(self.config, self.concepts)
+        return PlanFacts(
+            model=self.model,
+            dataset=dataset["source"],
+            dataset_revision=dataset_revision(dataset),
+            task="concept",
+            passage_tokens=self.passage_tokens,
+            text_tokens=self.config.budget.max_tokens,
+            imported=self.imported,
+            notes=self.notes,
+        )
+
+    def scorers_of(self, concept: Concept) -> list[str]:
+        """Return the concepts whose scorers score a concept's texts: its own, and for D3 its neighbours'."""
+        names = wanted_scorers(self.config, concept)
+        return [name for name in names if name == concept.id or name not in self.absent]
+
+
+def wanted_scorers(config: RunConfig, concept: Concept) -> list[str]:
+    """Return the concept itself and, for D3, its neighbours."""
+    neighbours = concept.neighbours if "d3" in config.metrics else ()
+    return list(dict.fromkeys([concept.id, *neighbours]))
+
+
+def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
+    """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
+    _require_direction(config)
+    concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
+    spelled = {"concepts": tuple(concepts), "strategies": tuple(spec.id for spec in strategies)}
+    return config.model_copy(update=spelled), strategies
+
+
+def neighbours_of(config: RunConfig) -> list[str]:
+    """Return the concepts of which only a scorer and a direction are needed."""
+    if not {"d2", "d3"} & set(config.metrics):
+        return []
+    wanted = {name: c for c in config.concepts for name in wanted_scorers(config, CONCEPTS.get(c))}
+    for name, concept in wanted.items():
+        try:
+            CONCEPTS.get(name)
+        except UnknownConceptError:
+            reason = f"concept {concept} has the neighbour {name}, which is not registered: add it"
+            raise ConfigError(f"{reason}, or add {concept} again without it") from None
+    return [name for name in wanted if name not in config.concepts]
+
+
+def _concepts(names: Sequence[str]) -> list[str]:
+    if not names or list(names) == ["all"]:
+        return [concept.id for concept in CONCEPTS.all()]
+    return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
+
+
+def _require_direction(config: RunConfig) -> None:
+    """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
+    name = config.steering.direction
+    CONSTRUCTIONS.get(name)
+    if name not in available_directions(("sae",) if config.saes else ()):
+        raise ConfigError(f"direction {name} needs a sparse autoencoder of the steering layer; name it under `saes`")
+
+
+def left_out(strategies: Sequence[StrategySpec]) -> str:
+    """Return one line on the card's on-request strategies that are not among these; empty if there is none."""
+    chosen = {spec.id for spec in strategies}
+    names = [spec.id for spec in strategies_of("card") if spec.on_request and spec.id not in chosen]
+    return f"left out, run on request only: {', '.join(names)} (--strategies card,{','.join(names)})" if names else ""

@@ -1,0 +1,115 @@
+"""Stages of the scorers: training, gate, and the scores of steered texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from poolbench.concepts import Concept
+from poolbench.config import RunConfig, folder_revision
+from poolbench.steps import scorer as steps
+from poolbench.steps.extractor import PASSAGES
+from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
+from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
+from poolbench_driver.corpora.sources import passages_step
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.stage import Draft, Stage
+from poolbench_driver.stages.steering import NULLS, UNSTEERED, SteeredTexts, Unsteered
+
+
+@dataclass(frozen=True)
+class ScorerKeys:
+    """Artifact keys of one concept's scorer, the measures of its training, and its gate."""
+
+    scorer: str
+    training: str
+    continuations: str
+    gate: str
+
+
+@dataclass(frozen=True)
+class Scorers(Stage):
+    """Scorers by concept id."""
+
+    concepts: Mapping[str, ScorerKeys]
+
+
+@dataclass(frozen=True)
+class Scores(Stage):
+    """Keys of the scores of texts."""
+
+    unsteered: str  # unsteered texts, by all scorers
+    concepts: Mapping[str, Mapping[str, str]]  # by concept id, then by strategy id or `NULLS`
+
+
+def plan_scorers(scope: Scope) -> Scorers:
+    """Plan training and gate of every scorer."""
+    draft = Draft()
+    concepts = {concept.id: _plan_scorer(scope, draft, concept) for concept in scope.scored_concepts}
+    return Scorers(draft.done(), concepts)
+
+
+def plan_scores(scope: Scope, scorers: Scorers, unsteered: Unsteered, steered: SteeredTexts) -> Scores:
+    """Plan the scores of all steered texts by each concept's scorers, and of the unsteered ones by all."""
+    draft = Draft()
+    base = _plan_scores_of(draft, scorers, list(scorers.concepts), {UNSTEERED: unsteered.texts.texts})[UNSTEERED]
+    concepts: dict[str, dict[str, str]] = {}
+    for name, own in steered.concepts.items():
+        wanted, concepts[name] = scope.scorers_of(own.concept), {}
+        for batch in [[NULLS], *scope.strategy_batches]:
+            texts = {strategy: own.texts[strategy].texts for strategy in batch}
+            concepts[name] |= _plan_scores_of(draft, scorers, wanted, texts)
+    return Scores(draft.done(), base, concepts)
+
+
+def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
+    config = scope.config
+    test = draft.add_local(passages_step(config, concept, "test"))
+    layers = {} if config.scorer_layers is None else {"num_layers": config.scorer_layers}
+    named = layers | _published(config, concept)
+    params = steps.TrainParams(
+        concept=concept.id, base=_base(config), mode=config.scorer_mode, seed=config.seed, **named
+    )
+    inputs = {steps.SCORER_PASSAGES(): draft.add_local(passages_step(config, concept, "scorer"))}
+    made = draft.add(steps.TRAIN, params, inputs, [steps.SCORER(), steps.MEASURES()])
+    continuations = _plan_continuations(scope, draft, test)
+    gate_inputs = {
+        steps.SCORER(): made[steps.SCORER()],
+        steps.TEST_PASSAGES(): test,
+        steps.CONTINUATIONS(): continuations,
+    }
+    gate_params = steps.GateParams(num_tokens=config.budget.max_tokens, seed=config.seed)
+    gate = draft.add(steps.GATE, gate_params, gate_inputs, [steps.MEASURES()])[steps.MEASURES()]
+    return ScorerKeys(made[steps.SCORER()], made[steps.MEASURES()], continuations, gate)
+
+
+def _base(config: RunConfig) -> str:
+    """Return the base's name; for a folder its absolute path, because the service runs elsewhere."""
+    folder = Path(config.scorer_base).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else config.scorer_base
+
+
+def _published(config: RunConfig, concept: Concept) -> dict[str, Any]:
+    """Return what else identifies a base: its revision (of a folder a hash), and a published classifier's place."""
+    imports = config.scorer_mode == "import"
+    subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""
+    folder = Path(_base(config)) / subfolder
+    revision = folder_revision(folder) if folder.is_dir() else config.scorer_revision
+    named = {} if revision is None else {"revision": revision}
+    return {**named, "subfolder": subfolder, "positive_label": config.scorer_positive_label} if imports else named
+
+
+def _plan_continuations(scope: Scope, draft: Draft, passages: str) -> str:
+    """Plan the model's own continuations of passage halves, for part (b) of the gate."""
+    budget = scope.config.budget
+    params = ContinueParams(**scope.model_params, num_passages=budget.num_continuations, max_tokens=budget.max_tokens)
+    return draft.add(CONTINUE, params, {PASSAGES(): passages}, [CONTINUED()])[CONTINUED()]
+
+
+def _plan_scores_of(draft: Draft, scorers: Scorers, names: Sequence[str], texts: Mapping[str, str]) -> dict[str, str]:
+    inputs = {steps.SCORERS(name): scorers.concepts[name].scorer for name in names}
+    inputs |= {TEXTS(name): key for name, key in texts.items()}
+    made = draft.add(steps.SCORE, steps.ScoreParams(), inputs, [steps.SCORES(name) for name in texts])
+    return {name: made[steps.SCORES(name)] for name in texts}

@@ -1,0 +1,136 @@
+"""Stages of a plan, frozen values of artifact keys with the tasks and local steps that make them; and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from poolbench.config import RunConfig
+from poolbench.config.base import StrictModel
+from poolbench.contracts.keys import is_restricted
+from poolbench.contracts.tasks import Task
+from poolbench.steps.base import Keys, Step
+from poolbench_driver.corpora.sources import LocalStep
+from poolbench_driver.models import ModelInfo
+
+Params = TypeVar("Params", bound=StrictModel)
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """Tasks by id in sending order, and local steps by key."""
+
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    local: Mapping[str, LocalStep] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a plan. Subclasses add the keys of what it makes."""
+
+    work: PlannedWork
+
+
+class Draft:
+    """Collects the work of one stage while it is planned."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task] = {}
+        self._local: dict[str, LocalStep] = {}
+
+    def add(self, step: Step[Params], params: Params, inputs: Keys, outputs: Iterable[str] | Keys) -> dict[str, str]:
+        """Add a task and return the keys of its outputs by role; `outputs` are roles, or keys by role."""
+        task = step.task(params, inputs, outputs)
+        self._tasks[task.task_id] = task
+        return task.outputs
+
+    def add_local(self, step: LocalStep) -> str:
+        """Add a step that the driver executes itself, and return its key."""
+        self._local[step.key] = step
+        return step.key
+
+    def done(self) -> PlannedWork:
+        """Return what was collected."""
+        return PlannedWork(dict(self._tasks), dict(self._local))
+
+
+@dataclass(frozen=True)
+class PlanFacts:
+    """What the frame knows of the work of any suite.
+
+    Attributes:
+        model: The model that is measured.
+        dataset, dataset_revision: The texts, as result rows name them.
+        task: Value of the column `task`.
+        passage_tokens: Expected tokens of a passage.
+        text_tokens: Most tokens of a generated text.
+        imported: Commands that import an artifact again, by the key of each that no task makes.
+        notes: What the run says before it starts.
+    """
+
+    model: ModelInfo
+    dataset: str
+    dataset_revision: str
+    task: str
+    passage_tokens: float
+    text_tokens: int = 0
+    imported: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a run: local steps first, then tasks in the order in which they should be sent.
+
+    Attributes:
+        config: The settings, with every name spelled out.
+        facts: What estimates, rows and repairs read of it.
+    """
+
+    config: RunConfig
+    work: PlannedWork
+    facts: PlanFacts
+
+    @staticmethod
+    def of(config: RunConfig, facts: PlanFacts, *stages: Stage) -> Plan:
+        """Return a plan of these stages, in their order."""
+        return Plan(config, joined(stages), facts)
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """Return tasks by id."""
+        return self.work.tasks
+
+    @property
+    def local(self) -> Mapping[str, LocalStep]:
+        """Return the local steps by key."""
+        return self.work.local
+
+    @cached_property
+    def restricted(self) -> bool:
+        """Return whether anything of a sensitive concept is in it: of a measured one, or of a neighbour."""
+        return any(map(is_restricted, self.local)) or any(task.restricted for task in self.tasks.values())
+
+    @cached_property
+    def producers(self) -> Mapping[str, Task]:
+        """Return the task that produces each key."""
+        return {key: task for task in self.tasks.values() for key in task.outputs.values()}
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Return the keys of everything that it makes or imports."""
+        return frozenset([*self.producers, *self.local, *self.facts.imported])
+
+
+def joined(stages: Iterable[Stage]) -> PlannedWork:
+    """Return the work of stages as one. Work that two stages share is done once, at its first place."""
+    tasks: dict[str, Task] = {}
+    local: dict[str, LocalStep] = {}
+    for stage in stages:
+        for task_id, task in stage.work.tasks.items():
+            tasks.setdefault(task_id, task)
+        for key, step in stage.work.local.items():
+            local.setdefault(key, step)
+    return PlannedWork(tasks, local)

@@ -1,0 +1,127 @@
+"""Stages of D2 and D3: directions to steered texts and their likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from poolbench.concepts import Concept
+from poolbench.contracts.wire import NULLS, UNSTEERED
+from poolbench.steps.base import Keys
+from poolbench.steps.extractor import CALIBRATE, CALIBRATION, PASSAGES, CalibrateParams
+from poolbench.steps.prober import NULL_DIRECTIONS, VECTORS, NullParams
+from poolbench.steps.prober import NULLS as NULLS_ROLE
+from poolbench.steps.prober import PASSAGES as SPLIT_PASSAGES
+from poolbench.steps.roles import Cell, SplitCell
+from poolbench.steps.steerer import DIRECTIONS, FLUENCY, GENERATE, PROMPTS, TEXTS, GenerateParams
+from poolbench_driver.corpora.sources import calibration_step, openings_step
+from poolbench_driver.stages.probes import Probes
+from poolbench_driver.stages.scope import NULL_BASE, Scope
+from poolbench_driver.stages.stage import Draft, Stage
+from poolbench_driver.stages.vectors import ConceptVectors, Vectors
+
+
+class Texts(NamedTuple):
+    """Keys of texts and of their likelihood under the unsteered model."""
+
+    texts: str
+    fluency: str
+
+
+@dataclass(frozen=True)
+class Unsteered(Stage):
+    """Artifacts that all concepts share."""
+
+    openings: str
+    calibration: str  # key of the unit of strength; empty for absolute strengths
+    texts: Texts
+
+    def inputs(self) -> dict[str, str]:
+        """Return the inputs that every generation shares, by role."""
+        return {PROMPTS(): self.openings} | ({CALIBRATION(): self.calibration} if self.calibration else {})
+
+
+@dataclass(frozen=True)
+class ConceptTexts:
+    """Keys of one concept's null directions, and of its texts by strategy id or `NULLS`."""
+
+    concept: Concept
+    nulls: str
+    texts: Mapping[str, Texts]
+
+
+@dataclass(frozen=True)
+class SteeredTexts(Stage):
+    """Steered texts by concept id."""
+
+    concepts: Mapping[str, ConceptTexts]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Directions at several strengths (in the budget's unit); without `direction_ids` all of the direction tables."""
+
+    strengths: Sequence[float]
+    direction_ids: Sequence[str] | None = None
+
+    def params(self, scope: Scope) -> GenerateParams:
+        """Return the parameters; options at their default stay unset, so that they move no key."""
+        budget = scope.config.budget
+        direction_ids: Any = "all" if self.direction_ids is None else tuple(self.direction_ids)
+        return GenerateParams(
+            **scope.model_params,
+            layer=scope.steering_layer,
+            strengths=tuple(self.strengths),
+            max_tokens=budget.max_tokens,
+            alpha_unit=budget.alpha_unit,
+            direction_ids=direction_ids,
+            seed=scope.config.seed,
+            **scope.config.steering.changed(),
+        )
+
+
+def plan_unsteered(scope: Scope) -> Unsteered:
+    """Plan the openings, the unsteered texts and, as unit of strength, the calibration norm."""
+    draft, budget = Draft(), scope.config.budget
+    openings, calibration = draft.add_local(openings_step(budget.opening_set, budget.num_openings)), ""
+    if budget.alpha_unit == "residual_norm":
+        inputs = {PASSAGES(): draft.add_local(calibration_step())}
+        params = CalibrateParams(**scope.model_params, layers=[scope.steering_layer])
+        calibration = draft.add(CALIBRATE, params, inputs, [CALIBRATION()])[CALIBRATION()]
+    shared = {PROMPTS(): openings} | ({CALIBRATION(): calibration} if calibration else {})
+    made = _generate(scope, draft, shared, {UNSTEERED: None}, Sweep([0.0]))
+    return Unsteered(draft.done(), openings, calibration, made[UNSTEERED])
+
+
+def plan_steering(scope: Scope, vectors: Vectors, probes: Probes, unsteered: Unsteered) -> SteeredTexts:
+    """Plan the texts of every strategy and of each concept's null directions, at the steering layer."""
+    draft, budget, shared = Draft(), scope.config.budget, unsteered.inputs()
+    concepts: dict[str, ConceptTexts] = {}
+    for name, own in vectors.concepts.items():
+        nulls, directions = _plan_nulls(scope, draft, own), probes.concepts[name].directions
+        texts = _generate(scope, draft, shared, {NULLS: nulls}, Sweep(budget.null_strengths))
+        for batch in scope.strategy_batches:
+            keys = {strategy: directions[Cell(strategy, scope.steering_layer)] for strategy in batch}
+            sweep = Sweep(budget.strengths, [scope.config.steering.direction])
+            texts |= _generate(scope, draft, shared, keys, sweep)
+        concepts[name] = ConceptTexts(own.concept, nulls, texts)
+    return SteeredTexts(draft.done(), concepts)
+
+
+def _plan_nulls(scope: Scope, draft: Draft, own: ConceptVectors) -> str:
+    """Plan directions of permuted labels, from the vectors of one strategy."""
+    base = SplitCell("train", NULL_BASE, scope.steering_layer)
+    inputs = {SPLIT_PASSAGES("train"): own.passages["train"], VECTORS(*base): own.vectors[base]}
+    params = NullParams(num_nulls=scope.config.budget.num_nulls, seed=scope.config.seed)
+    return draft.add(NULL_DIRECTIONS, params, inputs, [NULLS_ROLE()])[NULLS_ROLE()]
+
+
+def _generate(
+    scope: Scope, draft: Draft, shared: Keys, directions: Mapping[str, str | None], sweep: Sweep
+) -> dict[str, Texts]:
+    """Plan one task that steers along each of the named directions (None: unsteered); return the keys by name."""
+    inputs = {**shared, **{DIRECTIONS(name): key for name, key in directions.items() if key is not None}}
+    roles = [role(name) for name in directions for role in (TEXTS, FLUENCY)]
+    made = draft.add(GENERATE, sweep.params(scope), inputs, roles)
+    return {name: Texts(made[TEXTS(name)], made[FLUENCY(name)]) for name in directions}

@@ -1,0 +1,77 @@
+"""Reduce result rows to one value per entrant and block: which rows may be ranked together, and how nulls count."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from poolbench.errors import ConfigError
+from poolbench.statuses import Status
+
+#: An entrant that cannot represent the concept at all takes the shared worst rank of the block.
+WORST_STATUSES = (Status.COLLAPSED, Status.NO_COVERAGE, Status.CLASS_DEPENDENT_COVERAGE)
+#: A block whose scorer cannot measure anybody is dropped.
+DROP_STATUSES = (Status.NO_SCORER, Status.SCORER_INVALID, Status.RESTRICTED)
+#: These say that the entrant is not built here: it leaves the board.
+ABSENT_STATUSES = (Status.NOT_IMPLEMENTED,)
+
+#: Columns in which all rows of one board agree: a published figure is another quantity than a corrected one, and
+#: planted passages are diagnostics that real ones are never ranked with.
+ONE_QUANTITY = (
+    "suite", "protocol", "budget", "dataset", "dataset_revision", "direction", "alpha_unit", "opening_set",
+    "metric_version",
+)  # fmt: skip
+
+Cell = Mapping[str, Any]
+#: Model and layer of a cell, None where a row has none.
+Unit = tuple[Any, Any]
+
+
+def require_one_quantity(cells: Iterable[Cell], metric: str, entrant: str = "strategy") -> None:
+    """Raise ConfigError if rows of a metric differ in a column of `ONE_QUANTITY`, or an entrant has two versions."""
+    found: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    for cell in cells:
+        if cell["metric"] == metric:
+            for name in ONE_QUANTITY:
+                found[name, ""].add(cell.get(name))
+            found["strategy_version", f" of {cell[entrant]}"].add(cell.get("strategy_version"))
+    for (name, owner), values in found.items():
+        if len(known := sorted(map(str, values - {None}))) > 1:
+            reason = f"{metric} of {name}{owner} {' and '.join(known)}: different quantities are never ranked together"
+            raise ConfigError(reason)
+
+
+def cell_table(
+    cells: Iterable[Cell], metric: str, higher_is_better: bool, entrant: str = "strategy", block: str = "concept"
+) -> tuple[dict[tuple[str, str], float], dict[str, str]]:
+    """Return the value by entrant and block, and the dropped blocks with the reason.
+
+    A worst-rank null is -inf (inf if lower is better). Any other null is NaN, and so is a cell that lacks a layer or
+    model of its block.
+    """
+    worst = -np.inf if higher_is_better else np.inf
+    gathered: dict[tuple[str, str], dict[Unit, list[float]]] = defaultdict(lambda: defaultdict(list))
+    units: dict[str, set[Unit]] = defaultdict(set)
+    dropped: dict[str, str] = {}
+    for cell in cells:
+        if cell["metric"] != metric or cell["status"] in ABSENT_STATUSES:
+            continue
+        if cell["status"] in DROP_STATUSES:
+            dropped[cell[block]] = cell["status"]
+            continue
+        value = worst if cell["status"] in WORST_STATUSES else cell["value"]
+        unit = (cell.get("model"), cell.get("layer"))
+        gathered[cell[entrant], cell[block]][unit].append(np.nan if value is None else float(value))
+        units[cell[block]].add(unit)
+    return {key: _average(values, units[key[1]]) for key, values in gathered.items()}, dropped
+
+
+def _average(values: Mapping[Unit, list[float]], units: set[Unit]) -> float:
+    """Return the mean over the layers of each model, then over models; NaN if the cell lacks a unit of its block."""
+    if set(values) != units:
+        return float("nan")
+    models: dict[Any, list[float]] = defaultdict(list)
+    for (model, _), found in values.items():
+        models[model] += found
+    return float(np.mean([np.mean(found) for found in models.values()]))

@@ -1,0 +1,82 @@
+"""Correlate the strategies' mean ranks at two layers."""
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from poolbench.contracts.measures import Measure
+from poolbench.statistics.correlation import MIN_POINTS, spearman
+from poolbench.statistics.ranks import block_ranks, mean_ranks
+from poolbench.statistics.resampling import bootstrap_counts, percentile_interval
+from poolbench.statuses import Status
+from poolbench_driver.suites.boards.cell_table import WORST_STATUSES, require_one_quantity
+from poolbench_driver.suites.metrics import is_higher_better
+
+CI_METHOD = "cluster bootstrap over concepts, percentile"
+
+
+def layer_stability(
+    cells: Iterable[Mapping[str, Any]], metric: str, *, num_resamples: int = 1000, seed: int = 0
+) -> list[Measure]:
+    """Return `rank.layer_stability` of a metric for each pair of its layers. Raise ConfigError as `rank_board` does.
+
+    Strategies are ranked in each concept at each layer. A collapsed strategy, or one without coverage, takes the worst
+    rank; other nulls have none. Concepts and strategies of both layers are compared.
+    """
+    cells, better = list(cells), is_higher_better(metric)
+    require_one_quantity(cells, metric)
+    rows = [row for row in cells if row["metric"] == metric and row["layer"] is not None and row["strategy"]]
+    layers = sorted({row["layer"] for row in rows})
+    value = {(row["layer"], row["concept"], row["strategy"]): _value(row, better) for row in rows}
+    concepts, strategies = (sorted({row[name] for row in rows}) for name in ("concept", "strategy"))
+    ranks = {
+        layer: block_ranks(
+            np.array([[value.get((layer, c, s), np.nan) for s in strategies] for c in concepts]),
+            higher_is_better=better,
+        )
+        for layer in layers
+    }
+    return [
+        _pair(metric, pair, [ranks[layer] for layer in pair], num_resamples, seed) for pair in combinations(layers, 2)
+    ]
+
+
+def _value(row: Mapping[str, Any], better: bool) -> float:
+    if row["status"] in WORST_STATUSES:
+        return -np.inf if better else np.inf
+    return np.nan if row["value"] is None else float(row["value"])
+
+
+def _pair(metric: str, layers: tuple[int, int], ranks: list[np.ndarray], num_resamples: int, seed: int) -> Measure:
+    """Measure one pair of layers; `ranks` are [concepts, strategies], NaN if a cell is missing."""
+    both = np.isfinite(ranks[0]) & np.isfinite(ranks[1])
+    kept_N, kept_K = both.any(axis=1), both.any(axis=0)
+    first, second = (np.where(both, each, np.nan)[kept_N][:, kept_K] for each in ranks)
+    fields: dict[str, Any] = {
+        "params": {"of": metric, "layers": list(layers)},
+        "n": int(kept_K.sum()),
+        "num_groups": int(kept_N.sum()),
+        "seed": seed,
+    }
+    name = "rank.layer_stability"
+    if kept_K.sum() < MIN_POINTS:
+        reason = f"{kept_K.sum()} strategies at both layers; {MIN_POINTS} are needed"
+        return Measure.null(name, Status.TOO_FEW, reason, **fields)
+    value = float(_correlations(first, second, np.ones((1, len(first))))[0])
+    if not np.isfinite(value):
+        return Measure.null(name, Status.COLLAPSED, "all strategies share one mean rank at a layer", **fields)
+    counts = bootstrap_counts(len(first), num_resamples, seed).astype(float)
+    interval = percentile_interval(_correlations(first, second, counts)) if len(first) > 1 else None
+    return Measure.of(name, value, interval, ci_method=CI_METHOD, **fields)
+
+
+def _correlations(first_NK: np.ndarray, second_NK: np.ndarray, weights_RN: np.ndarray) -> np.ndarray:
+    """Return the correlation of mean ranks under each weighting of the concepts; NaN if a strategy has none."""
+    means = [mean_ranks(ranks, weights_RN) for ranks in (first_NK, second_NK)]
+    whole = np.isfinite(means).all(axis=(0, 2))
+    found = np.full(len(weights_RN), np.nan)
+    if whole.any():
+        found[whole] = spearman(means[0][whole], means[1][whole])
+    return found

@@ -1,0 +1,191 @@
+"""Rank entrants over blocks, such as strategies over concepts, by the null rules of the benchmark."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from poolbench.contracts.measures import Measure
+from poolbench.statistics.inputs import StatisticError
+from poolbench.statistics.rank_tests import friedman_test, iman_davenport_test, nemenyi_critical_difference, tie_groups
+from poolbench.statistics.ranks import block_ranks, complete_ranks, mean_rank_intervals, mean_ranks
+from poolbench.statistics.wilcoxon import least_p
+from poolbench.statuses import Status
+from poolbench_driver.suites.boards.cell_table import cell_table, require_one_quantity
+from poolbench_driver.suites.boards.pairwise import pairwise_rows
+from poolbench_driver.suites.metrics import is_higher_better
+
+CI_METHOD = "cluster bootstrap over concepts, percentile"
+
+
+@dataclass(frozen=True)
+class RankBoard:
+    """Ranks of entrants on one metric.
+
+    Attributes:
+        board: `all` (blocks may lack an entrant) or `complete` (only blocks with every entrant that has any value).
+        entrants: K names, best mean rank first.
+        blocks: N names.
+        values_NK: Cell values; -inf or inf for the worst-rank nulls, NaN for a missing cell.
+        ranks_NK: Ranks within each block.
+        measures: One `rank.mean` per entrant, in the order of `entrants`.
+        pairwise: Rows of `pairwise_rows`.
+        summary: friedman_statistic, friedman_p, iman_davenport_p, critical_difference, num_blocks (complete ones),
+            reason (why a test is null), tie_groups (entrants by group), dropped (block to reason).
+    """
+
+    metric: str
+    board: str
+    entrants: tuple[str, ...]
+    blocks: tuple[str, ...]
+    values_NK: np.ndarray
+    ranks_NK: np.ndarray
+    measures: list[Measure] = field(default_factory=list)
+    pairwise: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def least_p(self) -> float:
+        """Return the least p that a paired test of two entrants can reach over the blocks."""
+        return least_p(len(self.blocks))
+
+    def rows(self, entrant: str = "strategy") -> list[dict[str, Any]]:
+        """Return rows for the results: the measure's columns, and the name of each entrant in a column."""
+        return [{**m.to_row(), entrant: name} for name, m in zip(self.entrants, self.measures, strict=True)]
+
+
+def rank_board(
+    cells: Iterable[Mapping[str, Any]],
+    metric: str,
+    *,
+    entrant: str = "strategy",
+    block: str = "concept",
+    complete: bool = False,
+    num_resamples: int = 1000,
+    seed: int = 0,
+) -> RankBoard | None:
+    """Rank the entrants in each block and average over blocks.
+
+    Cells of one entrant and block, i.e. its layers and then its models, are averaged first, because they are not
+    independent. If one of them is null, or missing although another entrant of the block has it, the average is null.
+
+    Args:
+        cells: Result rows with the two columns, `metric`, `value` and `status`; other metrics are ignored.
+        metric: Metric to rank; its metadata says whether high is good.
+        entrant: Column that names what is compared.
+        block: Column that names what ranks are averaged over.
+        complete: Drop every block in which an entrant has no cell.
+        num_resamples: Resamples of the blocks.
+        seed: Seed of the resamples.
+
+    Returns:
+        The board, or None if no block has two entrants to compare.
+
+    Raises:
+        ConfigError: The cells are of different protocols, budgets, data or versions, or the metric has no direction.
+    """
+    cells, better = list(cells), is_higher_better(metric)
+    require_one_quantity(cells, metric, entrant)
+    table, dropped = cell_table(cells, metric, better, entrant, block)
+    blocks = sorted({each for _, each in table} - set(dropped))
+    names = sorted({name for name, _ in table})
+    values = np.array([[table.get((name, each), np.nan) for name in names] for each in blocks])
+    if values.size == 0:
+        return None
+    lost = _left_out(values, names, complete)
+    kept = tuple(each for each, why in zip(blocks, lost, strict=True) if not why)
+    if not kept:
+        return None
+    dropped |= {each: why for each, why in zip(blocks, lost, strict=True) if why}
+    values = values[[not why for why in lost]]
+    return _board(metric, complete, names, kept, values, better, num_resamples, seed, dropped)
+
+
+def _left_out(values_NK: np.ndarray, entrants: Sequence[str], complete: bool) -> list[str]:
+    """Return why each block is not ranked, empty if it is.
+
+    An entrant without a value in any rankable block does not make a block incomplete: otherwise none would remain.
+    """
+    missing = np.isnan(values_NK)
+    rankable = ((~missing).sum(axis=1) >= 2) & np.isfinite(values_NK).any(axis=1)
+    lacking = missing & ~missing[rankable].all(axis=0)
+    return [
+        Status.TOO_FEW if not ranked else _lacks(entrants, lacks) if complete else ""
+        for ranked, lacks in zip(rankable, lacking, strict=True)
+    ]
+
+
+def _lacks(entrants: Sequence[str], lacks: np.ndarray) -> str:
+    names = [entrants[k] for k in np.flatnonzero(lacks)]
+    return f"without {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}" if names else ""
+
+
+def _board(
+    metric: str,
+    complete: bool,
+    entrants: Sequence[str],
+    blocks: tuple[str, ...],
+    values_NK: np.ndarray,
+    higher_is_better: bool,
+    num_resamples: int,
+    seed: int,
+    dropped: dict[str, str],
+) -> RankBoard:
+    ranks = block_ranks(values_NK, higher_is_better=higher_is_better)
+    order = np.argsort(np.nan_to_num(mean_ranks(ranks), nan=np.inf), kind="stable")
+    names = tuple(entrants[k] for k in order)
+    values_NK, ranks = values_NK[:, order], ranks[:, order]
+    board = "complete" if complete else "all"
+    return RankBoard(
+        metric=metric,
+        board=board,
+        entrants=names,
+        blocks=blocks,
+        values_NK=values_NK,
+        ranks_NK=ranks,
+        measures=_rank_measures(metric, board, ranks, num_resamples, seed),
+        pairwise=pairwise_rows(names, values_NK, ranks, higher_is_better=higher_is_better),
+        summary={**_summary(names, ranks), "dropped": dropped},
+    )
+
+
+def _rank_measures(metric: str, board: str, ranks_NK: np.ndarray, num_resamples: int, seed: int) -> list[Measure]:
+    intervals = mean_rank_intervals(ranks_NK, num_resamples=num_resamples, seed=seed)
+    measures = []
+    for mean, interval, column in zip(mean_ranks(ranks_NK), intervals, ranks_NK.T, strict=True):
+        num_blocks = int(np.isfinite(column).sum())
+        fields = {"params": {"of": metric, "board": board}, "n": num_blocks, "num_groups": num_blocks}
+        if num_blocks == 0:
+            measures.append(Measure.null("rank.mean", Status.TOO_FEW, f"no concept has a value of {metric}", **fields))
+        else:
+            measures.append(Measure.of("rank.mean", mean, interval, ci_method=CI_METHOD, seed=seed, **fields))
+    return measures
+
+
+def _summary(names: Sequence[str], ranks_NK: np.ndarray) -> dict[str, Any]:
+    complete = complete_ranks(ranks_NK)[0]
+    num_blocks, num_treatments = complete.shape
+    summary: dict[str, Any] = {"num_blocks": num_blocks, **_friedman(complete)}
+    comparable = num_blocks > 0 and num_treatments > 1
+    difference = nemenyi_critical_difference(num_treatments, num_blocks) if comparable else None
+    groups = [] if difference is None else tie_groups(mean_ranks(ranks_NK), difference)
+    return {**summary, "critical_difference": difference, "tie_groups": [[names[k] for k in group] for group in groups]}
+
+
+def _friedman(complete_NK: np.ndarray) -> dict[str, Any]:
+    """Return Friedman's test over the complete blocks and its F form, or the reason why there is none."""
+    blank = dict.fromkeys(("friedman_statistic", "friedman_p", "iman_davenport_p"))
+    try:
+        test = friedman_test(complete_NK)
+    except StatisticError as error:
+        return {**blank, "reason": f"{error.status}: {error}"}
+    if np.isnan(test.statistic):
+        return {**blank, "reason": "collapsed: every block ties all strategies"}
+    precise = iman_davenport_test(complete_NK)
+    return {
+        "friedman_statistic": test.statistic,
+        "friedman_p": test.p_value,
+        "iman_davenport_p": precise.p_value,
+        "reason": "",
+    }

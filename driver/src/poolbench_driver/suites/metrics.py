@@ -1,0 +1,69 @@
+"""Metadata of each metric: version, direction of goodness and bounds."""
+
+from dataclasses import replace
+from functools import cache
+
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import MetricInfo
+
+#: Figures that several suites have: ranks, and what the prober says about tasks of any kind.
+COMMON = (
+    MetricInfo("probe.macro_f1", "mean F1 over the classes, on the test split", True, 0, 1),
+    MetricInfo("probe.accuracy", "share of correct predictions on the test split", True, 0, 1),
+    MetricInfo("probe.pearson", "Pearson correlation of prediction and value on the test split", True, -1, 1),
+    MetricInfo("probe.selectivity", "score of the probe minus score of its control task", True),
+    MetricInfo("probe.collapsed", "share of the seeds whose probe predicts one value for all", False, 0, 1),
+    MetricInfo(
+        "probe.compression", "uniform over online code length, regularisation chosen a block", True, 0, version=2
+    ),
+    MetricInfo("probe.compression_unregularised", "the same of one fixed probe, C = 1", True, 0),
+    MetricInfo("probe.compression_published", "bits over nats of a double softmax, as released", True, 0),
+    MetricInfo("probe.online_bits", "online code length of the training labels", False, 0, version=2),
+    MetricInfo("probe.uniform_bits", "code length of the training labels without vectors", None, 0),
+    MetricInfo("rank.mean", "mean rank of a strategy over the concepts, 1 is best", False, 1),
+    MetricInfo("rank.layer_stability", "Spearman correlation of mean ranks at two layers", None, -1, 1),
+)
+#: What may follow the id of a metric, and what it means.
+SUFFIXES = {
+    ".excess": "in excess of the mean of the null directions",
+    ".null_rank": "rank among the null directions, 1 is above all of them",
+    ".null_p95": "95th percentile of the null directions",
+}
+#: Metrics whose ids go on with the name of a variant.
+FAMILIES = ("d1.direction",)
+
+
+@cache
+def all_metrics() -> dict[str, MetricInfo]:
+    """Return the metrics of every suite by id."""
+    return {metric.id: metric for suite in SUITES.all() for metric in suite.metrics} | {m.id: m for m in COMMON}
+
+
+def metric_info(metric: str) -> MetricInfo:
+    """Return the metadata of a metric id, with or without a suffix such as `.excess`.
+
+    Raise UnknownNameError for a metric that no suite declares: without a direction of goodness it is not ranked.
+    """
+    for suffix, meaning in SUFFIXES.items():
+        if metric.endswith(suffix):
+            return _derived(metric_info(metric.removesuffix(suffix)), suffix, meaning)
+    known, family = all_metrics(), metric.rpartition(".")[0]
+    if family in FAMILIES:
+        return replace(known[family], id=metric)
+    if metric not in known:
+        raise UnknownNameError("metric", metric, known)
+    return known[metric]
+
+
+def is_higher_better(metric: str) -> bool:
+    """Return whether high values of a metric are good; raise ConfigError if neither high nor low ones are."""
+    better = metric_info(metric).higher_is_better
+    if better is None:
+        raise ConfigError(f"{metric} has no direction of goodness, so that nothing can be ranked by it")
+    return better
+
+
+def _derived(base: MetricInfo, suffix: str, meaning: str) -> MetricInfo:
+    better = {".excess": base.higher_is_better, ".null_rank": False, ".null_p95": None}[suffix]
+    return MetricInfo(f"{base.id}{suffix}", f"{base.summary}, {meaning}", better, version=base.version)

@@ -1,0 +1,54 @@
+"""The planted suite: texts and a model where the definitions alone say which strategies read a signal.
+
+`words` has the vectors, `signals` what is expected, `passages` the texts, `judge` the comparison. The rest is D1 of
+PoolBench.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from poolbench_driver.suites.poolbench import PoolBench
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import Conclusion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench.config import RunConfig
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.stages.scope import Scope
+
+
+class Planted(PoolBench):
+    """A check of the strategies themselves: a strategy that does not find what it must find fails the run."""
+
+    id = "planted"
+    summary = "do the strategies find signals whose places are known? texts and a model made for it"
+    metrics = ()  # those of PoolBench
+    brings_all = True
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings that its runs start from."""
+        from poolbench_driver.suites.planted.register import SETTINGS
+
+        return SETTINGS
+
+    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+        """Put the suite's concepts into the store, and return what is measured."""
+        from poolbench_driver.suites.planted.register import register
+
+        register(config, session.artifacts.store)
+        return super().resolve(config, session, model)
+
+    def conclude(self, config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+        """Write every expectation with what was found; return what does not hold."""
+        from poolbench_driver.suites.planted.judge import conclude
+
+        return conclude(config, folder, tables)
+
+
+SUITES.add(Planted())

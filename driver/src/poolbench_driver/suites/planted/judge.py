@@ -1,0 +1,102 @@
+"""Compare what was expected of each strategy with what was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from poolbench.statuses import Status
+from poolbench_driver.suites.planted.signals import SIGNALS, Signal
+from poolbench_driver.suites.suite import Conclusion
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from poolbench.config import RunConfig
+    from poolbench_driver.rundir import RunFolder
+
+#: AUROC that a strategy must reach where it has to win, and must not exceed where it has to lose. By the definitions
+#: the one is 1 and the other .5; the rest is left to the noise of the states and to the number of passages.
+WIN, LOSE = 0.9, 0.66
+#: A strategy that has no value for one of these reasons cannot read the signal. Any other missing value is a failure.
+_UNREADABLE = frozenset({Status.COLLAPSED, Status.NO_COVERAGE, Status.CLASS_DEPENDENT_COVERAGE})
+METRIC = "d1.auroc"
+_FILE = "planted.json"
+_HEAD = "| signal | block | strategy | expected | found | |\n|---|---|---|---|---|---|"
+
+Expected = Literal["win", "lose"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One expectation and what was found."""
+
+    signal: str
+    block: int
+    strategy: str
+    expected: Expected
+    value: float | None  # AUROC
+    status: str
+    holds: bool
+
+    @property
+    def found(self) -> str:
+        """Return the AUROC, or why there is none."""
+        return self.status if self.value is None else f"{self.value:.3f}"
+
+    def __str__(self) -> str:
+        return f"{self.strategy} must {self.expected} on {self.signal} and has {self.found}"
+
+
+def judge(rows: Iterable[Mapping[str, Any]], strategies: Iterable[str] | None = None) -> list[Verdict]:
+    """Return a verdict for every expectation about a strategy that was measured.
+
+    Args:
+        rows: Result rows with `metric`, `concept`, `layer`, `strategy`, `value` and `status`; only AUROCs count.
+        strategies: Strategies that were asked for; a missing row of one of these is a failure. None: all in the rows.
+    """
+    found = {
+        (str(row["concept"]), int(row["layer"]), str(row["strategy"])): row for row in rows if row["metric"] == METRIC
+    }
+    asked = {strategy for _, _, strategy in found} if strategies is None else set(strategies)
+    return [
+        _verdict(signal, strategy, expected, found.get((signal.concept, signal.block, strategy)))
+        for signal in SIGNALS
+        for expected, strategy in expectations(signal)
+        if strategy in asked
+    ]
+
+
+def expectations(signal: Signal) -> list[tuple[Expected, str]]:
+    """Return what is expected of a signal, with the strategy."""
+    return [*(("win", name) for name in signal.wins), *(("lose", name) for name in signal.loses)]
+
+
+def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str, Any] | None) -> Verdict:
+    value, status = (row["value"], str(row["status"])) if row is not None else (None, "not measured")
+    if value is None:
+        holds = expected == "lose" and status in _UNREADABLE
+    else:
+        holds = value >= WIN if expected == "win" else value <= LOSE
+    return Verdict(signal.id, signal.block, strategy, expected, value, status, holds)
+
+
+def conclude(config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+    """Write every expectation with what was found; return what does not hold."""
+    verdicts = judge(tables["results"].to_pylist(), config.strategies)
+    listed = [asdict(verdict) | {"found": verdict.found} for verdict in verdicts]
+    folder.file(_FILE).write_text(json.dumps(listed, indent=1), "utf-8")
+    wrong = [verdict for verdict in verdicts if not verdict.holds]
+    count = f"{len(verdicts) - len(wrong)} of {len(verdicts)} expectations hold: {folder.file(_FILE)}"
+    return Conclusion([str(verdict) for verdict in wrong], f"{_table(verdicts)}\n{count}")
+
+
+def _table(verdicts: Sequence[Verdict]) -> str:
+    rows = [
+        f"| {verdict.signal} | {verdict.block} | {verdict.strategy} | {verdict.expected} | {verdict.found} "
+        f"| {'' if verdict.holds else 'WRONG'} |"
+        for verdict in verdicts
+    ]
+    return "\n".join([_HEAD, *rows])

@@ -1,0 +1,77 @@
+"""The suite PoolBench: which pooling strategy best captures a concept in a model at a layer?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from poolbench_driver.suites.poolbench.metrics import METRICS
+from poolbench_driver.suites.registry import SUITES
+from poolbench_driver.suites.suite import BoardSpec, Description, Report, Suite, Tables
+
+if TYPE_CHECKING:
+    from poolbench.config import RunConfig
+    from poolbench_driver.assemble.rows import RowSource
+    from poolbench_driver.cluster.session import Session
+    from poolbench_driver.models import ModelInfo
+    from poolbench_driver.needs import Need
+    from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.stages.scope import Scope
+    from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+
+
+class PoolBench(Suite):
+    """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
+
+    id = "poolbench"
+    summary = "19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)"
+    reference = "PoolBench: pooling strategies for concept representations in decoder language models"
+    metrics = METRICS
+    board = BoardSpec(
+        ranked=(
+            "d1.auroc", "d1.auroc_test", "d1.auroc_nested", "d2.scp", "d2.best_gain", "d2.response_area.excess",
+            "d3.robust_ld", "d3.robust_lc",
+        ),
+        shown=(
+            "d1.auroc", "d1.auroc_test", "d1.excess_over_confound", "d2.best_gain", "d2.scp", "d3.robust_ld",
+            "d3.robust_lc",
+        ),
+    )  # fmt: skip
+
+    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+        """Return what a run lacks on a cluster, with the flag that replaces it."""
+        from poolbench_driver.needs import missing_of
+
+        return missing_of(config, session)
+
+    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+        """Return what is measured, with every name checked."""
+        from poolbench_driver.suites.poolbench.resolve import resolve
+
+        return resolve(config, session, model)
+
+    def plan(self, scope: Scope) -> PoolBenchPlan:
+        """Return the plan of a run."""
+        from poolbench_driver.suites.poolbench.plan import make_plan
+
+        return make_plan(scope)
+
+    def describe(self, plan: PoolBenchPlan) -> Description:
+        """Return what a dry run says about a plan."""
+        from poolbench_driver.suites.poolbench.plan import describe
+
+        return describe(plan)
+
+    def assemble(self, plan: PoolBenchPlan, source: RowSource) -> Tables:
+        """Return result rows and tables from the artifacts of a plan and its failures."""
+        from poolbench_driver.suites.poolbench.rows.tables import assemble
+
+        return assemble(plan, source)
+
+    def report(self, folder: RunFolder) -> Report:
+        """Return the page of a run from its tables."""
+        from poolbench_driver.suites.poolbench.report import report
+
+        return report(folder)
+
+
+POOLBENCH = SUITES.add(PoolBench())

@@ -1,0 +1,122 @@
+"""The D2 statistics of a response curve, each for many resamples of the openings at once.
+
+Every function takes weights [R, P] of the openings (bootstrap counts, or one row of ones for the value) and
+returns [R].
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from poolbench.errors import CellError
+from poolbench.statistics.correlation import MIN_POINTS, spearman
+from poolbench.statuses import Status
+from poolbench_driver.suites.poolbench.measures.grids import ResponseGrid
+from poolbench_driver.suites.poolbench.measures.rules import SteeringRules
+
+CurveStatistic = Callable[[ResponseGrid, np.ndarray, SteeringRules], np.ndarray]
+
+
+def mean_scores(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
+    """Return the mean score over the openings at each strength [R, S]."""
+    return weights_RP @ grid.score / weights_RP.sum(axis=1, keepdims=True)
+
+
+def scp(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
+    """Return the Spearman correlation of strength and mean score, strength 0 included (the card's SCP).
+
+    NaN if the mean score is the same at every strength. Raise CellError `too_few` below three strengths.
+    """
+    if len(grid.strengths) < MIN_POINTS:
+        have = f"{len(grid.strengths)} strengths, with 0"
+        raise CellError(Status.TOO_FEW, f"the curve has {have}; a correlation needs {MIN_POINTS}")
+    means = mean_scores(grid, weights_RP)
+    return spearman(np.broadcast_to(grid.strengths, means.shape), means.round(12))
+
+
+def scp_1(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
+    """Return the mean score at the reference strength minus unsteered."""
+    means = mean_scores(grid, weights_RP)
+    return means[:, grid.column(rules.reference_strength)] - means[:, 0]
+
+
+def response_area(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
+    """Return the area between the curve and its unsteered level by the trapezoid rule.
+
+    It is divided by the largest strength, which makes it a mean rise in units of score.
+    """
+    means = mean_scores(grid, weights_RP)
+    return np.trapezoid(means - means[:, :1], grid.strengths, axis=1) / grid.strengths[-1]
+
+
+def perplexity_ratio(grid: ResponseGrid, weights_RP: np.ndarray) -> np.ndarray:
+    """Return the corpus perplexity under the unsteered model, each strength over unsteered [R, S]."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        nll = (weights_RP @ (grid.nll * grid.num_tokens)) / (weights_RP @ grid.num_tokens)
+    return np.exp(nll - nll[:, :1])
+
+
+def fluency(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
+    """Return the perplexity ratio at the reference strength."""
+    return perplexity_ratio(grid, weights_RP)[:, grid.column(rules.reference_strength)]
+
+
+def fluent_strengths(grid: ResponseGrid, rules: SteeringRules) -> np.ndarray:
+    """Return which strengths keep the text fluent, bool [S]; strength 0 always does.
+
+    Perplexity alone would admit loops, which are cheap to predict. Hence the bound on repeated 4-grams.
+    """
+    ones = np.ones((1, len(grid.openings)))
+    ratio = perplexity_ratio(grid, ones)[0]
+    repeated = grid.repeated.mean(axis=0)
+    fluent = (ratio >= rules.min_perplexity_ratio) & (ratio <= rules.max_perplexity_ratio)
+    fluent &= repeated <= repeated[0] + rules.max_added_repetition
+    fluent[0] = True
+    return fluent
+
+
+def best_column(grid: ResponseGrid, rules: SteeringRules) -> int:
+    """Return the column of the fluent strength with the highest mean score, 0 included; the smallest of equal ones.
+
+    Raise CellError `not_fluent` if no strength above 0 is fluent: whether the direction could steer is then unknown.
+    """
+    fluent = fluent_strengths(grid, rules)
+    if not fluent[1:].any():
+        tried = ", ".join(f"{strength:g}" for strength in grid.strengths[1:])
+        raise CellError(Status.NOT_FLUENT, f"the texts are not fluent at any strength ({tried}); try lower ones")
+    return int(np.argmax(np.where(fluent, grid.score.mean(axis=0), -np.inf)))
+
+
+def gain_at(grid: ResponseGrid, column: int, weights_RP: np.ndarray) -> np.ndarray:
+    """Return the mean score at a column minus unsteered."""
+    means = mean_scores(grid, weights_RP)
+    return means[:, column] - means[:, 0]
+
+
+def halves(num_openings: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the openings in two: indices to choose a strength on, and indices to read the gain on."""
+    order = np.random.default_rng(seed).permutation(num_openings)
+    middle = num_openings // 2
+    return np.sort(order[:middle]), np.sort(order[middle:])
+
+
+def best_gain(grid: ResponseGrid, weights_RP: np.ndarray, rules: SteeringRules) -> np.ndarray:
+    """Return the gain on the second half of the openings at the strength chosen on the first half.
+
+    The strength is chosen once, on all first-half openings. Resamples vary only the other half. Raise CellError
+    `not_fluent` as `best_column` does.
+    """
+    choose, read = halves(len(grid.openings), rules.seed)
+    column = best_column(grid.at_openings(choose), rules)
+    weights = weights_RP[:, read]
+    empty = weights.sum(axis=1, keepdims=True) == 0
+    return gain_at(grid.at_openings(read), column, np.where(empty, 1, weights))
+
+
+#: The figures that also stand in excess of the null directions.
+CURVE_STATISTICS: dict[str, CurveStatistic] = {
+    "d2.scp": scp,
+    "d2.scp_1": scp_1,
+    "d2.response_area": response_area,
+    "d2.best_gain": best_gain,
+}

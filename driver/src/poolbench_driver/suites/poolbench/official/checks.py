@@ -1,0 +1,138 @@
+"""The arithmetic of an official table: its means, ranks and tests again from its own cells."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
+from statistics import fmean
+
+from poolbench.statuses import Status
+from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.suites.poolbench.official.significance import significance_checks
+from poolbench_driver.suites.poolbench.official.tables import OfficialTable
+from poolbench_driver.suites.poolbench.official.verdict import Check, Disagreement, Meaning
+
+#: Half a unit of the last decimal of all means, with the rounding of a sum of floats.
+ROUNDING = 0.5e-5 + 1e-9
+#: Below this gain of the target the source has no D3.
+MIN_GAIN = 0.01
+
+
+def check_table(table: OfficialTable) -> list[Check]:
+    """Return every check of a table, in the order in which they build on one another."""
+    return [
+        _bounds(table),
+        _means(table, "concepts", lambda cell: cell.strategy),
+        _means(table, "strategies", lambda cell: cell.concept),
+        _nulls(table),
+        _model_means(table),
+        _leaderboard_ranks(table),
+        *significance_checks(table),
+    ]
+
+
+def d1_board(table: OfficialTable) -> RankBoard:
+    """Return our ranking of the table's D1: concepts are the blocks, after a mean over the models."""
+    rows = [
+        {"strategy": c.strategy, "concept": c.concept, "model": c.model, "metric": "d1.auroc"}
+        | {"value": c.value, "status": Status.OK}
+        for c in table.cells
+        if c.column == "D1_auroc"
+    ]
+    board = rank_board(rows, "d1.auroc")
+    assert board is not None  # every block has every strategy
+    return board
+
+
+def same_cells(table: OfficialTable) -> list[tuple[str, str, str]]:
+    """Return model and two strategies wherever all figures of two strategies are equal."""
+    figures = defaultdict(list)
+    for cell in table.cells:
+        figures[cell.model, cell.strategy].append(cell.value)
+    names = [strategy.id for strategy in table.strategies]
+    return [
+        (model.name, first, second)
+        for model in table.models
+        for first, second in combinations(names, 2)
+        if figures[model.name, first] == figures[model.name, second]
+    ]
+
+
+def _bounds(table: OfficialTable) -> Check:
+    limits = {column.id: (column.low, column.high) for column in table.columns}
+    found, compared = [], 0
+    for cell in table.cells:
+        low, high = limits[cell.column]
+        if cell.value is None or (low is None and high is None):
+            continue
+        compared += 1
+        if not (-math.inf if low is None else low) <= cell.value <= (math.inf if high is None else high):
+            found.append(
+                Disagreement(f"{cell.model} {cell.strategy} {cell.concept} {cell.column}", cell.value, (low, high))
+            )
+    return Check("every figure lies in its bounds", compared, tuple(found), meaning=Meaning.COPY)
+
+
+def _means(table: OfficialTable, over: str, of: Callable[..., str]) -> Check:
+    values = defaultdict(list)
+    for cell in table.cells:
+        if cell.value is not None:
+            values[cell.model, of(cell), cell.column].append(cell.value)
+    theirs = [mean for mean in table.means if mean.over == over]
+    pairs = [(f"{m.model} {m.of} {m.column}", m.value, _mean(values[m.model, m.of, m.column])) for m in theirs]
+    return Check(f"means over the {over}", len(pairs), tuple(_apart(pairs)), meaning=Meaning.COPY)
+
+
+def _model_means(table: OfficialTable) -> Check:
+    values = defaultdict(list)
+    for mean in table.means:
+        if mean.over == "concepts" and mean.value is not None:
+            values[mean.of, mean.column].append(mean.value)
+    pairs = [
+        (f"{line.strategy} {column}", value, _mean(values[line.strategy, column]))
+        for line in table.leaderboard
+        for column, value in line.means.items()
+    ]
+    return Check("means over the models", len(pairs), tuple(_apart(pairs)), meaning=Meaning.COPY)
+
+
+def _nulls(table: OfficialTable) -> Check:
+    found, compared = [], 0
+    for cell in table.cells:
+        if not cell.column.startswith("D3_"):
+            continue
+        compared += 1
+        gain = table.values[cell.model, cell.strategy, cell.concept, "D2_scp_c"]
+        defined = gain is not None and abs(gain) >= MIN_GAIN
+        if defined != (cell.value is not None):
+            where = f"{cell.model} {cell.strategy} {cell.concept} {cell.column}"
+            found.append(Disagreement(where, cell.value, f"null exactly where |D2_scp_c| < {MIN_GAIN}; it is {gain}"))
+    return Check("D3 is null exactly where |D2_scp_c| < .01", compared, tuple(found), meaning=Meaning.COPY)
+
+
+def _leaderboard_ranks(table: OfficialTable) -> Check:
+    """Compare the ranks with ours, in which equal means share their rank."""
+    means = {line.strategy: line.means["D1_auroc"] for line in table.leaderboard}
+    found = []
+    for line in table.leaderboard:
+        above = sum(mean > line.means["D1_auroc"] for mean in means.values())
+        equal = sum(mean == line.means["D1_auroc"] for mean in means.values())
+        if (ours := above + (equal + 1) / 2) != line.rank:
+            found.append(Disagreement(f"rank of {line.strategy}", line.rank, ours, "equal means share their rank"))
+    return Check("ranks by mean D1", len(table.leaderboard), tuple(found))
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return fmean(found) if found else None
+
+
+def _apart(pairs: Iterable[tuple[str, float | None, float | None]]) -> Iterator[Disagreement]:
+    for where, theirs, ours in pairs:
+        if theirs is None or ours is None:
+            if theirs is not ours:
+                yield Disagreement(where, theirs, ours)
+        elif abs(theirs - ours) > ROUNDING:
+            yield Disagreement(where, theirs, ours)

@@ -1,0 +1,106 @@
+"""The plan of a PoolBench run: its stages, joined once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from poolbench_driver.stages.probes import (
+    Components,
+    Directions,
+    Probes,
+    plan_components,
+    plan_neighbour_directions,
+    plan_probes,
+)
+from poolbench_driver.stages.scope import Scope
+from poolbench_driver.stages.scorers import Scorers, Scores, plan_scorers, plan_scores
+from poolbench_driver.stages.stage import Plan, Stage, joined
+from poolbench_driver.stages.steering import SteeredTexts, Unsteered, plan_steering, plan_unsteered
+from poolbench_driver.stages.vectors import Vectors, plan_neighbour_vectors, plan_vectors
+from poolbench_driver.suites.suite import Description
+
+
+@dataclass(frozen=True)
+class SteeringStages:
+    """The stages of D2 and D3, in sending order."""
+
+    unsteered: Unsteered
+    scorers: Scorers
+    texts: SteeredTexts
+    scores: Scores
+    neighbour_vectors: Vectors
+    neighbour_directions: Directions
+
+    def stages(self) -> list[Stage]:
+        """Return the stages in sending order."""
+        first = [self.unsteered, self.scorers, self.texts, self.scores]
+        return [*first, self.neighbour_vectors, self.neighbour_directions]
+
+
+@dataclass(frozen=True)
+class PoolBenchPlan(Plan):
+    """The plan of a PoolBench run."""
+
+    scope: Scope
+    vectors: Vectors
+    components: Components
+    probes: Probes
+    steering: SteeringStages | None  # D2 and D3; None if neither is measured
+
+
+def make_plan(scope: Scope) -> PoolBenchPlan:
+    """Return the plan of a run.
+
+    It is a pure function of configuration and present artifacts. Every key is known before anything runs, because
+    keys are derivations. So the plan is always the whole job: a rerun sends what is not committed, and a changed
+    setting moves only the keys that depend on it.
+    """
+    vectors = plan_vectors(scope)
+    components = plan_components(scope, vectors)
+    probes = plan_probes(scope, vectors, components)
+    steering = _plan_d2_and_d3(scope, vectors, components, probes) if scope.steers else None
+    stages: list[Stage] = [vectors, components, probes, *(steering.stages() if steering else [])]
+    return PoolBenchPlan(scope.config, joined(stages), scope.facts, scope, vectors, components, probes, steering)
+
+
+def _plan_d2_and_d3(scope: Scope, vectors: Vectors, components: Components, probes: Probes) -> SteeringStages:
+    unsteered = plan_unsteered(scope)
+    scorers = plan_scorers(scope)
+    texts = plan_steering(scope, vectors, probes, unsteered)
+    scores = plan_scores(scope, scorers, unsteered, texts)
+    neighbours = plan_neighbour_vectors(scope, vectors)
+    directions = plan_neighbour_directions(scope, neighbours, components)
+    return SteeringStages(unsteered, scorers, texts, scores, neighbours, directions)
+
+
+def describe(plan: PoolBenchPlan) -> Description:
+    """Return what a dry run says about a plan."""
+    scope = plan.scope
+    steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
+    lines = [
+        f"concepts {', '.join(plan.config.concepts)}",
+        f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
+    ]
+    fields = {
+        "concepts": list(plan.config.concepts),
+        "strategies": [spec.id for spec in scope.strategies],
+        "layers": scope.layers,
+    }
+    return Description(lines, fields, num_texts(scope))
+
+
+def num_texts(scope: Scope) -> dict[str, int]:
+    """Count the texts that a run generates, without the continuations for the scorers' gate.
+
+    D2 and D3 use the same texts. The unsteered ones are generated once for all concepts.
+    """
+    if not scope.steers:
+        return {"steered": 0, "null": 0, "unsteered": 0}
+    budget, steering = scope.config.budget, scope.config.steering
+    texts = budget.num_openings * steering.num_samples
+    concepts = len(scope.concepts) * texts
+    return {
+        "steered": concepts * len(scope.strategies) * len(budget.strengths),
+        "null": concepts * budget.num_nulls * len(budget.null_strengths),
+        "unsteered": texts,
+    }

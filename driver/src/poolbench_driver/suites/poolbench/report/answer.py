@@ -1,0 +1,207 @@
+"""The answer of a run in sentences: which strategy is best for probing and for steering, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from poolbench.statuses import Status
+from poolbench_driver.audit import Verdict
+from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+from poolbench_driver.suites.poolbench.measures.concept_checks import CEILING
+from poolbench_driver.suites.poolbench.report.audit import NOT_AUDITED, AuditView
+from poolbench_driver.suites.poolbench.report.ranks import rank_cell, rank_text, tells_apart
+
+if TYPE_CHECKING:
+    from poolbench_driver.suites.poolbench.report.views import View
+
+#: The two questions of a run: what a probe separates, and what steering adds to a text.
+SEPARATION, GAIN = "d1.auroc", "d2.best_gain"
+QUESTIONS = {SEPARATION: "probing", GAIN: "steering"}
+_TEST, _NAMED = "Nemenyi's test, 5 %", 3
+#: Lines of the table that stands under the answer.
+_SHOWN = 6
+_VERBS = {"steering": "steer", "probing": "separate"}
+_NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+_COLUMNS = (SEPARATION, GAIN, "d3.robust_ld")
+#: A mean score of unsteered texts above which steering has little left to raise.
+_HIGH = 0.5
+#: Figures whose nulls are named at the end of a run.
+_MAIN = (*_COLUMNS, "d3.robust_lc")
+
+
+@dataclass(frozen=True)
+class Best:
+    """The strategy with the best mean rank for one question.
+
+    Attributes:
+        tied: Strategies that Nemenyi's test cannot tell from it, best first.
+        num_others: Strategies that it was compared with.
+        unsure: Why nothing was tested; empty where the test was made.
+        limit: That there are too few concepts to tell any two strategies apart; empty if there are enough.
+        lead: The sentence with its mean rank and mean value.
+    """
+
+    purpose: str
+    strategy: str
+    tied: tuple[str, ...]
+    num_others: int
+    unsure: str
+    limit: str
+    lead: str
+
+    def sentence(self) -> str:
+        """Return the answer with its figures."""
+        if self.limit:
+            return self.lead
+        if self.unsure:
+            return f"{self.lead} How sure that is cannot be said: {self.unsure}."
+        if not self.tied:
+            return f"{self.lead} All others are worse beyond chance ({_TEST})."
+        if len(self.tied) == self.num_others:
+            return f"{self.lead} The data cannot tell it from any other ({_TEST})."
+        more = len(self.tied) - _NAMED
+        named = ", ".join(self.tied[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.lead} The data cannot tell it from {named}; it is better than the others ({_TEST})."
+
+    def short(self) -> str:
+        """Return the answer as one says it, with how sure it is."""
+        verb = _VERBS[self.purpose]
+        if self.limit:
+            return f"To {verb}, {self.strategy} comes first."
+        if self.unsure:
+            return f"To {verb}, {self.strategy} comes first; how sure that is cannot be said."
+        if not self.tied:
+            return f"To {verb}, pool with {self.strategy}: it beats all others."
+        if len(self.tied) == self.num_others:
+            others = f"any of {_spelled(self.num_others)} others" if self.num_others > 1 else self.tied[0]
+        else:
+            others = f"one of {_spelled(len(self.tied))} others" if len(self.tied) > 1 else self.tied[0]
+        return f"To {verb}, {self.strategy} or {others}: the data cannot tell them apart."
+
+
+def best_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Best | None]:
+    """Return the best strategy by purpose, for the metrics that a run has; None where no two have a value.
+
+    What is tied follows from the tie groups of Nemenyi's test around the best mean rank.
+    """
+    measured = {row["metric"] for row in rows}
+    return {
+        purpose: None if (board := rank_board(rows, metric)) is None else _best(purpose, board)
+        for metric, purpose in QUESTIONS.items()
+        if metric in measured
+    }
+
+
+def answers(found: Mapping[str, Best | None]) -> Iterator[str]:
+    """Yield a sentence for each purpose that a run has a metric for."""
+    for purpose, best in found.items():
+        yield f"For {purpose}, {best.sentence() if best is not None else 'no two strategies have a value.'}"
+
+
+def headline(found: Mapping[str, Best | None]) -> str:
+    """Return the answer in one line; steering first, which is what most readers came for."""
+    known = [best for purpose in _VERBS if (best := found.get(purpose)) is not None]
+    said = [best.short() for best in known] + [limit for limit in dict.fromkeys(best.limit for best in known) if limit]
+    return " ".join(said) or "No two strategies have a value to compare."
+
+
+def _best(purpose: str, board: RankBoard) -> Best:
+    best, measure, summary = board.entrants[0], board.measures[0], board.summary
+    values = [value for value in board.values_NK[:, 0] if isfinite(value)]
+    figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
+    few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
+    limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
+    lead = (
+        f"{best} has the best {board.metric} of {np.isfinite(board.values_NK).sum()} on {board.blocks[0]}: "
+        f"{fmean(values):.3f}."
+        if len(board.blocks) == 1
+        else f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
+        f"{len(board.entrants)} over {_counted(len(board.blocks), 'concept')}{figure}."
+    )
+    unsure = summary["reason"] if summary["critical_difference"] is None else ""
+    group = () if unsure or limit else _group(summary["tie_groups"], best)
+    tied = tuple(name for name in board.entrants if name != best and name in group)
+    return Best(purpose, best, tied, len(board.entrants) - 1, unsure, limit, lead)
+
+
+def problems(
+    audit: AuditView, rows: Sequence[Mapping[str, Any]], curves: Sequence[Mapping[str, Any]] = ()
+) -> Iterator[str]:
+    """Yield one line per problem: of corpora, scorers and saturated figures, and of other nulls."""
+    for line in audit.lines:
+        if line["verdict"] == NOT_AUDITED:
+            yield f"{line['concept']}: its passages were not audited"
+        elif line["verdict"] != Verdict.PASS:
+            yield f"{line['concept']}: the verdict on its passages is {line['verdict']}"
+    verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
+    failed = {row["scorer"] for row in verdicts if row["value"] != 1}
+    measured = {row["concept"] for row in rows if row["metric"] == SEPARATION}
+    for name in sorted(failed):
+        what = "D2 and D3 are" if name in measured else "D3 against it is"
+        yield f"{name}: its scorer failed the gate, so that {what} null"
+    for name in dict.fromkeys(row["concept"] for row in rows if row["metric"] == "d1.saturation" and row["reason"]):
+        yield f"{name}: most strategies reach a D1 of {CEILING}, so that their order says little"
+    unsteered = {row["concept"]: row["score"] for row in curves if row["strength"] == 0}
+    for name, score in unsteered.items():
+        if score > _HIGH:
+            yield f"{name}: unsteered texts have a score of {score:.2f} already, so that D2 and D3 say little"
+    yield from _nulls(rows)
+
+
+def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one line per status of the main figures that are null; scorers that failed have lines of their own."""
+    cells = [row for row in rows if row["metric"] in _MAIN and row["strategy"]]
+    concepts = {row["concept"] for row in cells}
+    nulls: dict[str, list[Mapping[str, Any]]] = {}
+    for row in cells:
+        if row["status"] not in (Status.OK, Status.SCORER_INVALID):
+            nulls.setdefault(row["status"], []).append(row)
+    for status, found in nulls.items():
+        metrics, strategies, where = (
+            list(dict.fromkeys(row[n] for row in found)) for n in ("metric", "strategy", "concept")
+        )
+        places = "" if set(where) == concepts else f" on {_some(where, 'concepts')}"
+        yield (
+            f"{', '.join(metrics)} of {_some(strategies, 'strategies')}{places} "
+            f"{'is' if len(found) == 1 else 'are'} null, {status}: {found[0]['reason']}"
+        )
+
+
+def _some(names: Sequence[str], kind: str) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
+
+
+def summary(view: View) -> str:
+    """Return what a run ends with: its answer, the first lines of its board, and the problems of its data."""
+    lines = leaderboard(view, [name for name in _COLUMNS if name in view.columns])[: _SHOWN + 1]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join(["", view.headline, "", *table, "", *view.problems])
+
+
+def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
+    """Return head and lines of the leaderboard; one concept has no column of ranks."""
+    head = [] if view.ranks.one_concept else ["mean rank (D1)"]
+    lines = [
+        [row["strategy"], *([rank_cell(row["rank"])] if head else []), *(row[name] for name in columns)]
+        for row in view.leaderboard
+    ]
+    return [["strategy", *head, *columns], *lines]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _spelled(number: int) -> str:
+    return _NUMBERS[number] if number < len(_NUMBERS) else str(number)
+
+
+def _group(groups: Sequence[Sequence[str]], best: str) -> Sequence[str]:
+    return next((group for group in groups if best in group), [best])

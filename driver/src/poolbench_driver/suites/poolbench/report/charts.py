@@ -1,0 +1,217 @@
+"""Inline SVG: separation against gain, one response chart per concept, critical-difference diagrams of the boards.
+
+Colours are variables of the page, so that a chart is as light or dark as what stands around it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from poolbench_driver.suites.boards.ranking import RankBoard
+from poolbench_driver.suites.poolbench.report.answer import GAIN, SEPARATION
+from poolbench_driver.suites.poolbench.report.board import Board, Entrant
+from poolbench_driver.suites.poolbench.report.ranks import tells_apart
+from poolbench_driver.suites.poolbench.report.views import View
+
+Row = dict[str, Any]
+
+#: Curves per concept: the strategies whose score rises most.
+NUM_CURVES = 5
+#: What is drawn in a colour has the page's variable in its place.
+_INK, _MUTED, _LINES, _ACCENT, _GREY = "#1b1d21", "#5b616b", "#e3e4e6", "#0b5fff", "#9ca3af"
+_COLOURS = ("#0f62ad", "#b5460f", "#00795b", "#8a3b8f", "#5d6470", "#7a6a00")
+_VARIABLES = {_INK: "ink", _MUTED: "mut", _LINES: "line", _ACCENT: "acc", _GREY: "grey"} | {
+    colour: f"c{number}" for number, colour in enumerate(_COLOURS, 1)
+}
+#: Marker and colour of each family; colour alone says nothing.
+FAMILY_MARKS = {
+    "position": ("o", "●", _COLOURS[1]),
+    "uniform": ("s", "■", _COLOURS[0]),
+    "window": ("^", "▲", _COLOURS[2]),
+    "saliency": ("D", "◆", _COLOURS[3]),
+    "linguistic": ("X", "✖", _COLOURS[4]),
+    "": ("P", "✚", _COLOURS[5]),  # not registered here
+}
+_STYLE: Any = {
+    "svg.fonttype": "none", "font.size": 9, "text.color": _INK, "axes.labelcolor": _MUTED, "axes.edgecolor": _LINES,
+    "xtick.color": _MUTED, "ytick.color": _MUTED, "legend.labelcolor": _MUTED, "grid.color": _LINES,
+}  # fmt: skip
+
+
+def family_marks() -> dict[str, tuple[str, str]]:
+    """Return sign and colour variable of each family of strategies, for the page's text."""
+    return {name: (sign, _VARIABLES[colour]) for name, (_, sign, colour) in FAMILY_MARKS.items()}
+
+
+def trade_off(board: Board) -> Markup | None:
+    """Return the picture of both questions, one point per strategy; None where fewer than two have both figures."""
+    points = [each for each in board.entrants if {SEPARATION, GAIN} <= set(each.figures)]
+    if len(points) < 2:
+        return None
+
+    def draw(axes: Any) -> None:
+        for each in points:
+            x, y = each.figures[SEPARATION], each.figures[GAIN]
+            marker, _, colour = FAMILY_MARKS.get(each.family, FAMILY_MARKS[""])
+            ends = {"xerr": [[x.value - x.low], [x.high - x.value]], "yerr": [[y.value - y.low], [y.high - y.value]]}
+            axes.errorbar(x.value, y.value, **ends, fmt="none", ecolor=colour, elinewidth=1.2, alpha=0.3)
+            axes.plot(x.value, y.value, marker, color=colour, markersize=7, markeredgewidth=0)
+        _mark_best(axes, points, board)
+        axes.grid(linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.set_xlabel("D1: how well a probe separates (AUROC)")
+        axes.set_ylabel("D2: gain of the concept in steered text")
+        axes.tick_params(length=0)
+        for side in axes.spines.values():
+            side.set_visible(False)
+
+    return _svg((6.6, 4.1), "poolbench trade-off", "Separability against steering gain, one point per strategy", draw)
+
+
+def _mark_best(axes: Any, points: Sequence[Entrant], board: Board) -> None:
+    """Name the best strategy of each question, and show how far the best D1 reaches."""
+    by_name = {each.strategy: each for each in points}
+    for metric in (SEPARATION, GAIN):
+        named = by_name.get(board.best.get(metric, ""))
+        if named is None:
+            continue
+        x, y = named.figures[SEPARATION], named.figures[GAIN]
+        if metric == SEPARATION:
+            axes.axvspan(x.low, x.high, color=_ACCENT, alpha=0.06, linewidth=0)
+        right = x.value < sum(axes.get_xlim()) / 2
+        axes.annotate(
+            named.strategy, (x.value, y.value), xytext=(8 if right else -8, 7), textcoords="offset points",
+            ha="left" if right else "right", fontweight="bold",
+        )  # fmt: skip
+
+
+def response_charts(view: View) -> list[tuple[str, Markup]]:
+    """Return (concept, SVG) of each concept that has curves."""
+    concepts = sorted({row["concept"] for row in view.curves})
+    return [(name, _chart([row for row in view.curves if row["concept"] == name])) for name in concepts]
+
+
+def _chart(rows: list[Row]) -> Markup:
+    def draw(axes: Any) -> None:
+        _draw_null_band(axes, rows)
+        for name, colour in zip(_steepest(rows), _COLOURS, strict=False):
+            _draw_curve(axes, [row for row in rows if row["strategy"] == name], name, colour)
+        absolute = any(row.get("alpha_unit") == "absolute" for row in rows)
+        axes.set_xlabel("strength (coefficient)" if absolute else "strength (median residual norms)")
+        axes.set_ylabel("P(concept)")
+        axes.set_ylim(0, 1)
+        axes.legend(fontsize=7, frameon=False)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+
+    return _svg((5.2, 3.2), "poolbench", f"P(concept) of {rows[0]['concept']} by strength", draw)
+
+
+def _svg(size: tuple[float, float], salt: str, title: str, draw: Callable[[Any], None]) -> Markup:
+    """Return a figure as SVG; the salt makes its ids reproducible, and readers of a screen hear the title."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context({**_STYLE, "svg.hashsalt": salt}):
+        figure, axes = plt.subplots(figsize=size, layout="constrained")
+        draw(axes)
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+        plt.close(figure)
+    drawn = re.sub(
+        r"^.*?<svg", f'<svg role="img" aria-label="{escape(title)}"', buffer.getvalue(), count=1, flags=re.DOTALL
+    )
+    return Markup(re.sub("|".join(_VARIABLES), lambda found: f"var(--{_VARIABLES[found[0]]})", drawn))
+
+
+def _steepest(rows: list[Row]) -> list[str]:
+    gains: dict[str, float] = {}
+    for row in rows:
+        if row["fluent"]:
+            gains[row["strategy"]] = max(gains.get(row["strategy"], float("-inf")), row["gain"])
+    return sorted(gains, key=lambda name: -gains[name])[:NUM_CURVES]
+
+
+def _draw_curve(axes: Any, rows: list[Row], name: str, colour: str) -> None:
+    points = sorted(rows, key=lambda row: row["strength"])
+    x = [row["strength"] for row in points]
+    axes.fill_between(x, [r["ci_low"] for r in points], [r["ci_high"] for r in points], color=colour, alpha=0.1, lw=0)
+    axes.plot(x, [row["score"] for row in points], color=colour, marker="o", markersize=3, linewidth=1.3, label=name)
+
+
+def _draw_null_band(axes: Any, rows: list[Row]) -> None:
+    band = {row["strength"]: (row["null_low"], row["null_high"]) for row in rows if row["null_low"] is not None}
+    if band:
+        x = sorted(band)
+        low, high = [band[s][0] for s in x], [band[s][1] for s in x]
+        axes.fill_between(x, low, high, color=_GREY, alpha=0.35, lw=0, label="null directions, 5-95 %")
+
+
+_LINE = 0.34  # inches a strategy or bar takes
+
+
+def rank_diagrams(boards: Mapping[str, RankBoard]) -> dict[str, Markup]:
+    """Return one diagram for each metric whose board has a critical difference and enough concepts for it.
+
+    Reference: Demsar (2006), "Statistical comparisons of classifiers over multiple data sets", figure 1.
+    """
+    drawable = {m: b for m, b in boards.items() if b.summary["critical_difference"] is not None and tells_apart(b)}
+    return {metric: rank_diagram(board) for metric, board in drawable.items()}
+
+
+def rank_diagram(board: RankBoard) -> Markup:
+    """Return mean ranks of a board, best on the left; bars join strategies within the critical difference."""
+    ranked = [(n, m.value) for n, m in zip(board.entrants, board.measures, strict=True) if m.value is not None]
+    bars = [group for group in board.summary["tie_groups"] if len(group) > 1]
+    rows = (len(ranked) + 1) // 2
+    height = _LINE * (len(bars) * 0.5 + rows + 3)
+
+    def draw(axes: Any) -> None:
+        _draw_scale(axes, len(board.entrants), board.summary["critical_difference"])
+        _draw_bars(axes, bars, dict(ranked))
+        _draw_names(axes, ranked, len(board.entrants), depth=len(bars) * 0.5 + 0.8)
+        axes.set_axis_off()
+
+    return _svg((9.5, height), f"poolbench {board.metric}", f"Mean ranks by {board.metric}", draw)
+
+
+def _draw_scale(axes: Any, num_strategies: int, difference: float) -> None:
+    """Draw the axis of ranks, and the critical difference as a ruler above it (cut where it exceeds the axis)."""
+    axes.plot([1, num_strategies], [0, 0], color=_INK, linewidth=1)
+    for rank in range(1, num_strategies + 1):
+        axes.plot([rank, rank], [0, 0.18], color=_INK, linewidth=1)
+        axes.text(rank, 0.3, str(rank), ha="center", va="bottom", fontsize=8)
+    shown = min(difference, num_strategies - 1)
+    axes.plot([1, 1 + shown], [1.25, 1.25], color=_ACCENT, linewidth=2)
+    note = " (more than all ranks)" if difference > shown else ""
+    axes.text(1, 1.38, f"critical difference {difference:.2f}{note}", ha="left", va="bottom", color=_ACCENT, fontsize=8)
+
+
+def _draw_bars(axes: Any, bars: list[list[str]], ranks: Mapping[str, float]) -> None:
+    for number, group in enumerate(bars):
+        ends = [ranks[name] for name in group]
+        depth = -0.4 - 0.5 * number
+        axes.plot([min(ends) - 0.06, max(ends) + 0.06], [depth, depth], color=_INK, linewidth=3.2)
+
+
+def _draw_names(axes: Any, ranked: list[tuple[str, float]], num_strategies: int, depth: float) -> None:
+    """Draw names left of the axis for the better half, right of it for the others, each with a line to its rank."""
+    left, right = 0.4, num_strategies + 0.6
+    half = (len(ranked) + 1) // 2
+    for place, (name, rank) in enumerate(ranked):
+        better = place < half
+        y = -depth - (place if better else len(ranked) - 1 - place)
+        edge = left if better else right
+        axes.plot([rank, rank, edge], [0, y, y], color=_MUTED, linewidth=0.8)
+        gap, side = (-0.1, "right") if better else (0.1, "left")
+        axes.text(edge + gap, y, f"{name} {rank:.2f}", ha=side, va="center", fontsize=8)
+    reach = 0.22 * (num_strategies - 1) + 0.6
+    axes.set_xlim(left - reach, right + reach)
+    axes.set_ylim(-depth - half, 2.2)

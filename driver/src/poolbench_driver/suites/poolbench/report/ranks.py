@@ -1,0 +1,238 @@
+"""Ranks on the page: boards, pairs, families, models, layers and concepts, computed from the rows."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from poolbench.concepts import CONCEPTS
+from poolbench.pooling.registry import STRATEGIES
+from poolbench.statistics import StatisticError, rank_resolution
+from poolbench_driver.suites.boards.parts import (
+    FamilyRank,
+    RankAgreement,
+    block_agreement,
+    boards_by,
+    family_ranks,
+    rank_agreements,
+    winning_rates,
+)
+from poolbench_driver.suites.boards.ranking import RankBoard, rank_board
+
+Row = dict[str, Any]
+
+#: The metric whose ranks are shown in full.
+PRIMARY = "d1.auroc"
+#: Level of the tests of a board.
+LEVEL = 0.05
+#: The family of strategies that are no longer registered.
+UNREGISTERED = "not registered"
+
+
+@dataclass(frozen=True)
+class PartTable:
+    """Mean ranks by strategy (rows) and part of the cells (columns), e.g. concept families."""
+
+    parts: list[str]
+    rows: list[tuple[str, list[str]]]
+
+
+@dataclass(frozen=True)
+class RanksView:
+    """The part of the page about ranks: `boards` and `tests` for every ranked metric, the rest for `primary`.
+
+    Attributes:
+        limit: What its concepts cannot show, whatever the values; empty where two strategies can be distinguished.
+        one_concept: The only concept, which has no board of ranks: `standings` are its values then, best first.
+        shows_holm: Whether a p after Holm's correction over all pairs can reach the level.
+    """
+
+    primary: str = PRIMARY
+    limit: str = ""
+    one_concept: str = ""
+    shows_holm: bool = True
+    boards: dict[str, RankBoard] = field(default_factory=dict)
+    tests: list[Row] = field(default_factory=list)
+    standings: list[Row] = field(default_factory=list)
+    pairs: list[Row] = field(default_factory=list)
+    concept_families: PartTable | None = None
+    models: PartTable | None = None
+    strategy_families: list[FamilyRank] = field(default_factory=list)
+    layers: list[RankAgreement] = field(default_factory=list)
+    concepts: list[Row] = field(default_factory=list)
+    resolution: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures of the primary metric, and the tests of all, as JSON values."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name in _PLAIN} | {
+            "concept_families": self.concept_families and asdict(self.concept_families),
+            "models": self.models and asdict(self.models),
+            "strategy_families": [asdict(family) for family in self.strategy_families],
+            "layers": [asdict(layer) for layer in self.layers],
+        }
+
+
+#: Fields of a view that are JSON values as they are.
+_PLAIN = ("primary", "limit", "one_concept", "tests", "standings", "pairs", "concepts", "resolution")
+
+
+def build_ranks(rows: Sequence[Row], primary: str = PRIMARY) -> RanksView:
+    """Return the boards of all ranked metrics, and the primary one in full."""
+    boards = {
+        metric: {b: rank_board(rows, metric, complete=b == "complete") for b in ("all", "complete")}
+        for metric in ranked_metrics(rows)
+    }
+    tests = [
+        {"metric": board.metric, "board": board.board, "concepts": len(board.blocks), **_tested(board)}
+        for found in boards.values()
+        for board in found.values()
+        if board is not None
+    ]
+    main = {metric: found["all"] for metric, found in boards.items() if found["all"] is not None}
+    board = main.get(primary)
+    if board is None:
+        return RanksView(primary, boards=main, tests=tests)
+    if len(board.blocks) == 1:
+        values = [
+            {"strategy": name, "value": value if math.isfinite(value) else None}
+            for name, value in zip(board.entrants, board.values_NK[0].tolist(), strict=True)
+        ]
+        return RanksView(primary, limit_of(board), board.blocks[0], boards=main, tests=tests, standings=values)
+    parts = partial(boards_by, rows, primary)
+    return RanksView(
+        primary=primary,
+        limit=limit_of(board),
+        shows_holm=board.least_p * len(board.pairwise) <= LEVEL,
+        boards=main,
+        tests=tests,
+        standings=_standings(board),
+        pairs=sorted(board.pairwise, key=lambda pair: (pair["p"] is None, pair["p"])),
+        concept_families=_part_table(parts(_concept_family()), board),
+        models=_part_table(parts(lambda row: row["model"]), board),
+        strategy_families=family_ranks(board, strategy_families(board.entrants)),
+        layers=_layers(parts),
+        concepts=[{"concept": name, "tau": _known(tau)} for name, tau in block_agreement(board).items()],
+        resolution=_resolution(board),
+    )
+
+
+def tells_apart(board: RankBoard) -> bool:
+    """Return whether a paired test can tell two strategies apart over so many concepts."""
+    return board.least_p <= LEVEL
+
+
+def limit_of(board: RankBoard) -> str:
+    """Return what the concepts of a board cannot show, whatever the values; empty where two strategies can differ."""
+    if tells_apart(board):
+        return ""
+    if len(board.blocks) == 1:
+        return "One concept has no board of ranks, because strategies are compared over concepts."
+    return (
+        f"With {len(board.blocks)} concepts no two strategies can be distinguished: a paired test of two strategies "
+        f"cannot give a p below {board.least_p:.3g}."
+    )
+
+
+def _tested(board: RankBoard) -> Row:
+    """Return the summary of a board, without the critical difference where no two strategies can be distinguished."""
+    return board.summary if tells_apart(board) else {**board.summary, "critical_difference": None, "tie_groups": []}
+
+
+def letters(board: RankBoard) -> dict[str, str]:
+    """Return letters by strategy: strategies that share one lie within the critical difference; none without one."""
+    found: dict[str, str] = {}
+    for number, group in enumerate(_tested(board)["tie_groups"]):
+        for name in group:
+            found[name] = found.get(name, "") + chr(ord("a") + number % 26)
+    return found
+
+
+def rank_text(mean: float | None, interval: tuple[float | None, float | None] | None) -> str:
+    """Return a mean rank with its interval, as far as there is one."""
+    if mean is None or math.isnan(mean):
+        return ""
+    if interval is None or interval[0] is None or interval[1] is None:
+        return f"{mean:.2f}"
+    return f"{mean:.2f} [{interval[0]:.1f}, {interval[1]:.1f}]"
+
+
+def rank_cell(row: Mapping[str, Any] | None) -> str:
+    """Return the mean rank of a row with its interval; an empty text without a row."""
+    return "" if row is None else rank_text(row["value"], (row["ci_low"], row["ci_high"]))
+
+
+def ranked_metrics(rows: Iterable[Row]) -> list[str]:
+    """Return the metrics that the rows' run ranked, in its order."""
+    ranks = (row for row in rows if row["metric"] == "rank.mean")
+    return list(dict.fromkeys(json.loads(row["params"]).get("of", "") for row in ranks))
+
+
+def _standings(board: RankBoard) -> list[Row]:
+    """Return one line per strategy: its rank, what ties it, and how it compares with the best."""
+    rates, marks = winning_rates(board), letters(board)
+    against = {pair["other"]: pair for pair in board.pairwise if pair["strategy"] == board.entrants[0]}
+    return [
+        {
+            "strategy": name,
+            "rank": rank_text(measure.value, (measure.ci_low, measure.ci_high)),
+            "groups": marks.get(name, ""),
+            "winning_rate": _known(rates[name]),
+            "best": against.get(name),
+        }
+        for name, measure in zip(board.entrants, board.measures, strict=True)
+    ]
+
+
+def strategy_families(names: Iterable[str]) -> dict[str, str]:
+    """Return the families of strategies, those with parameters included; of what is not registered, none."""
+    registered = {spec.id: spec.family for spec in STRATEGIES.all()}
+    return {name: family for name in names if (family := registered.get(name.partition(":")[0])) is not None}
+
+
+def _concept_family() -> Callable[[Mapping[str, Any]], str]:
+    families = {concept.id: concept.family for concept in CONCEPTS.all()}
+    return lambda row: families.get(row["concept"], UNREGISTERED)
+
+
+def _part_table(boards: Mapping[str, RankBoard], order: RankBoard) -> PartTable | None:
+    """Return mean ranks within each part, strategies in the order of the whole board; None if there is one part."""
+    if len(boards) < 2:
+        return None
+    cells: dict[str, dict[str, str]] = {
+        part: {
+            name: rank_text(measure.value, (measure.ci_low, measure.ci_high))
+            for name, measure in zip(board.entrants, board.measures, strict=True)
+        }
+        for part, board in boards.items()
+    }
+    heads = [f"{part} ({len(board.blocks)})" for part, board in boards.items()]
+    return PartTable(heads, [(name, [cells[part].get(name, "") for part in boards]) for name in order.entrants])
+
+
+def _layers(
+    parts: Callable[[Callable[[Mapping[str, Any]], str | None]], dict[str, RankBoard]],
+) -> list[RankAgreement]:
+    """Return agreement of the ranks on each pair of layers of a model."""
+    boards = parts(lambda row: None if row["layer"] is None else f"{row['model']} layer {row['layer']:>3}")
+    models = dict.fromkeys(name.rpartition(" layer ")[0] for name in boards)
+    found: list[RankAgreement] = []
+    for model in models:
+        own = {name.split()[-1]: board for name, board in boards.items() if name.rpartition(" layer ")[0] == model}
+        prefix = f"{model} " if len(models) > 1 else ""
+        found += rank_agreements({f"{prefix}layer {layer}": board for layer, board in own.items()})
+    return found
+
+
+def _resolution(board: RankBoard) -> float | None:
+    try:
+        return rank_resolution(-board.ranks_NK.T).resolution
+    except StatisticError:
+        return None
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value

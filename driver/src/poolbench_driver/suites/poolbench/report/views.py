@@ -1,0 +1,137 @@
+"""The contents of the page as plain data; the template only lays them out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from poolbench.pooling.registry import STRATEGIES
+from poolbench_driver.report.nulls import null_reasons
+from poolbench_driver.report.shell import facts_of
+from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench import POOLBENCH
+from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
+from poolbench_driver.suites.poolbench.report.audit import AuditView, build_audit
+from poolbench_driver.suites.poolbench.report.board import Board, build_board
+from poolbench_driver.suites.poolbench.report.checks import concept_checks, coverage, sinks
+from poolbench_driver.suites.poolbench.report.cosines import CosinesView, build_cosines
+from poolbench_driver.suites.poolbench.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
+from poolbench_driver.suites.poolbench.report.means import MeansTable, build_d1, build_published, by_strategy, mean_text
+from poolbench_driver.suites.poolbench.report.ranks import RanksView, build_ranks
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """The contents of the page."""
+
+    title: str
+    planted: bool
+    headline: str
+    answers: list[str]
+    problems: list[str]
+    facts: list[tuple[str, str]]
+    leaderboard: list[Row]
+    board: Board
+    audit: AuditView
+    columns: Sequence[str]
+    steered: bool
+    heat_maps: list[HeatMap]
+    checks: list[Row]
+    coverage: list[Row]
+    sinks: list[Row]
+    scorers: list[Row]
+    nulls: list[Row]
+    curves: list[Row]
+    ranks: RanksView
+    cosines: CosinesView
+    d1: MeansTable | None
+    published: MeansTable | None
+
+
+def build_view(folder: RunFolder) -> View:
+    """Read a run's tables into a view."""
+    table = folder.read_table("results")
+    details = {row["cell_id"]: json.loads(row["details"]) for row in folder.read_table("details").to_pylist()}
+    rows = [{**row, "details": details.get(row["cell_id"], {})} for row in table.to_pylist()]
+    first = rows[0]
+    order, measured = _order(rows), {row["metric"] for row in rows}
+    maps = [heat_map(rows, metric, neutral, order) for metric, neutral in HEAT_MAPS]
+    best, curves = best_of(rows), folder.read_table("curves").to_pylist()
+    verdicts = build_audit(_optional(folder, "audit"), sorted(_measured(rows)))
+    return View(
+        title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
+        planted=first["dataset"] == "planted",
+        facts=facts_of(folder),
+        leaderboard=_leaderboard(rows, order),
+        board=build_board(rows, order, best),
+        headline=headline(best),
+        answers=list(answers(best)),
+        problems=list(problems(verdicts, rows, curves)),
+        audit=verdicts,
+        columns=[metric for metric in POOLBENCH.board.shown if metric in measured],
+        steered=any(metric.startswith("d2.") for metric in measured),
+        heat_maps=[each for each in maps if each.rows],
+        checks=concept_checks(rows),
+        coverage=coverage(rows, order),
+        sinks=sinks(rows),
+        scorers=[row for row in rows if row["metric"].startswith("scorer.")],
+        nulls=null_reasons(rows),
+        curves=curves,
+        ranks=build_ranks(rows),
+        cosines=_cosines(folder, rows),
+        d1=build_d1(rows, order),
+        published=build_published(_optional(folder, "published"), rows, order),
+    )
+
+
+def _data(dataset: str, rows: Iterable[Row]) -> str:
+    """Return what was measured: texts of users have no name but that of their concept."""
+    return ", ".join(sorted(_measured(rows))) if dataset == "own" else dataset
+
+
+def _measured(rows: Iterable[Row]) -> set[str]:
+    return {row["concept"] for row in rows if row["metric"] == "d1.auroc" and row["concept"]}
+
+
+def _cosines(folder: RunFolder, rows: Iterable[Row]) -> CosinesView:
+    """Return the table of cosines; runs that an earlier version finished have none."""
+    steered = next((row["layer"] for row in rows if row["metric"].startswith("d2.")), None)
+    return build_cosines(_optional(folder, "cosines"), steered)
+
+
+def _optional(folder: RunFolder, name: str) -> list[Row] | None:
+    """Return the rows of a table that not every run has."""
+    return folder.read_table(name).to_pylist() if folder.file(f"{name}.parquet").is_file() else None
+
+
+def _order(rows: Iterable[Row]) -> list[str]:
+    """Return strategies by mean rank on D1, those without a rank last in registry order."""
+    ranks = {
+        row["strategy"]: row["value"]
+        for row in rows
+        if row["metric"] == "rank.mean" and row["value"] is not None and _of(row) == ("d1.auroc", "all")
+    }
+    registry = [spec.id for spec in STRATEGIES.all()]
+    present = {row["strategy"] for row in rows if row["strategy"]}
+    known = [name for name in registry if name in present] + sorted(present - set(registry))
+    return sorted(known, key=lambda name: ranks.get(name, float("inf")))
+
+
+def _of(row: Row) -> tuple[str, str]:
+    params = json.loads(row["params"])
+    return params.get("of", ""), params.get("board", "")
+
+
+def _leaderboard(rows: Sequence[Row], order: Sequence[str]) -> list[Row]:
+    ranks = {(r["strategy"], *_of(r)): r for r in rows if r["metric"] == "rank.mean"}
+    board, cells = [], by_strategy(rows)
+    for name in order:
+        entry: Row = {"strategy": name, "rank": ranks.get((name, "d1.auroc", "all"))}
+        for metric in POOLBENCH.board.shown:
+            entry[metric] = mean_text(cells.get((name, metric), ()))
+        board.append(entry)
+    return board

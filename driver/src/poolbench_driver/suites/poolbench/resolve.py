@@ -1,0 +1,42 @@
+"""From the settings of a PoolBench run to its scope: names, model, corpora and what was imported."""
+
+from __future__ import annotations
+
+from poolbench.concepts import CONCEPTS
+from poolbench.config import RunConfig
+from poolbench_driver.cluster.session import Session
+from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
+from poolbench_driver.imports.record import imported_model, is_imported
+from poolbench_driver.imports.saes import sae_inputs
+from poolbench_driver.models import ModelInfo, annotator_version, describe_model, obtain
+from poolbench_driver.run import committed_keys
+from poolbench_driver.stages.scope import Scope, left_out, neighbours_of, resolve_names
+
+
+def resolve(given: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+    """Return the scope of a run. Raise UnknownNameError or LayerError with the nearest valid names.
+
+    Args:
+        model: The model's properties; None asks for them.
+    """
+    if is_imported(given.model) and "metrics" not in given.model_fields_set:
+        given = given.model_copy(update={"metrics": ("d1",)})  # all that can be measured without the model
+    config, strategies = resolve_names(given)
+    if is_imported(config.model):
+        model = imported_model(config, session.artifacts)
+    elif model is None:
+        obtain(config.model)
+        model = describe_model(config, session.services)
+    concepts = [CONCEPTS.get(name) for name in config.concepts]
+    require_one_kind(config, concepts)
+    note = "" if given.strategies is not None else left_out(strategies)
+    return Scope(
+        config,
+        model,
+        tuple(strategies),
+        annotator_version(config.annotator),
+        absent=absent_concepts(config, neighbours_of(config), beside_own=any(concept.corpus for concept in concepts)),
+        present=frozenset(committed_keys(session.artifacts)),
+        saes=sae_inputs(config, model, session.artifacts),
+        notes=(note,) if note else (),
+    )

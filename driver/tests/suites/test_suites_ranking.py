@@ -1,0 +1,302 @@
+"""The rank board by hand, and its null rules."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from poolbench.errors import ConfigError, UnknownNameError
+from poolbench.statistics import nemenyi_critical_difference
+from poolbench_driver.suites.boards.layer_stability import layer_stability
+from poolbench_driver.suites.boards.parts import boards_by
+from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.suites.metrics import all_metrics, metric_info
+from poolbench_driver.suites.registry import SUITES
+
+
+def cell(strategy, concept, value, status="ok", metric="d1.auroc"):
+    value = None if status != "ok" else value
+    return {"strategy": strategy, "concept": concept, "metric": metric, "value": value, "status": status}
+
+
+def grid(values):
+    """Cells from {strategy: [value a concept]}."""
+    return [cell(s, f"c{number}", value) for s, row in values.items() for number, value in enumerate(row)]
+
+
+def ranks_of(board):
+    return dict(zip(board.entrants, (m.value for m in board.measures), strict=True))
+
+
+def test_mean_ranks_by_hand():
+    board = rank_board(grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9], "W1": [0.8, 0.7]}), "d1.auroc")
+    assert ranks_of(board) == {"A1": 1.5, "P1": 2.0, "W1": 2.5}
+    assert board.entrants[0] == "A1"
+    assert board.rows()[0]["strategy"] == "A1"
+    assert board.measures[0].params == {"of": "d1.auroc", "board": "all"}
+
+
+def test_layers_are_averaged_before_ranking():
+    cells = [cell("A1", "c", 0.9), cell("A1", "c", 0.5), cell("P1", "c", 0.8), cell("P1", "c", 0.8)]
+    assert ranks_of(rank_board(cells, "d1.auroc")) == {"P1": 1, "A1": 2}
+
+
+def test_strategy_nulls_share_the_worst_rank():
+    cells = [
+        *grid({"A1": [0.9], "P1": [0.2]}),
+        cell("P2", "c0", None, "collapsed"),
+        cell("L3", "c0", None, "no_coverage"),
+    ]
+    assert ranks_of(rank_board(cells, "d1.auroc")) == {"A1": 1, "P1": 2, "P2": 3.5, "L3": 3.5}
+
+
+def test_worst_rank_holds_where_lower_is_better():
+    cells = [*grid({"A1": [0.1], "P1": [0.2]}), cell("P2", "c0", None, "collapsed")]
+    cells = [{**each, "metric": "d3.rep_ld"} for each in cells]
+    assert ranks_of(rank_board(cells, "d3.rep_ld"))["P2"] == 3
+
+
+def test_a_metric_without_direction_is_not_ranked():
+    cells = [{**each, "metric": "d2.best_strength"} for each in grid({"A1": [0.1], "P1": [0.2]})]
+    with pytest.raises(ConfigError, match="no direction"):
+        rank_board(cells, "d2.best_strength")
+
+
+def test_scorer_nulls_drop_the_block():
+    cells = [*grid({"A1": [0.9, 0.1], "P1": [0.5, 0.5]}), cell("A1", "c1", None, "scorer_invalid")]
+    board = rank_board(cells, "d1.auroc")
+    assert board.blocks == ("c0",)
+    assert board.summary["dropped"] == {"c1": "scorer_invalid"}
+
+
+def test_missing_cells_and_the_complete_board():
+    cells = [*grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]}), cell("W1", "c1", None, "failed")]
+    board = rank_board(cells, "d1.auroc")
+    assert ranks_of(board) == {"A1": 1, "W1": 2, "P1": 2.5}
+    complete = rank_board(cells, "d1.auroc", complete=True)
+    assert complete.blocks == ("c0",)
+    assert ranks_of(complete) == {"A1": 1, "W1": 2, "P1": 3}
+
+
+def test_not_implemented_strategies_leave_the_board():
+    cells = [*grid({"A1": [0.9], "P1": [0.5]}), cell("S2", "c0", None, "not_implemented")]
+    assert set(rank_board(cells, "d1.auroc").entrants) == {"A1", "P1"}
+
+
+def test_nothing_to_compare_gives_no_board():
+    assert rank_board(grid({"A1": [0.9]}), "d1.auroc") is None
+    assert rank_board([], "d1.auroc") is None
+    assert rank_board([cell("A1", "c", None, "no_scorer"), cell("P1", "c", None, "no_scorer")], "d1.auroc") is None
+
+
+def test_a_clear_winner_is_significant():
+    rng = np.random.default_rng(0)
+    values = {f"s{k}": rng.random(17) * 0.1 for k in range(4)} | {"best": 0.5 + rng.random(17) * 0.1}
+    board = rank_board(grid(values), "d1.auroc")
+    assert ranks_of(board)["best"] == 1
+    assert board.summary["friedman_p"] < 1e-4
+    assert board.summary["critical_difference"] == pytest.approx(nemenyi_critical_difference(5, 17))
+    pairs = [row for row in board.pairwise if row["strategy"] == "best"]
+    assert all(row["p_holm"] < 0.01 and row["effect"] == 1 and row["rank_difference"] < 0 for row in pairs)
+    interval = board.measures[1]
+    assert interval.ci_low <= interval.value <= interval.ci_high
+
+
+def test_metric_metadata():
+    assert metric_info("d2.best_gain.excess").higher_is_better
+    assert metric_info("d2.scp.null_rank").higher_is_better is False
+    assert metric_info("d1.direction.C1").summary.startswith("out-of-fold")
+    with pytest.raises(UnknownNameError, match="metric"):
+        metric_info("other.thing")
+    assert all(metric.version >= 1 and metric.summary for metric in all_metrics().values())
+
+
+def test_suite_registry():
+    assert "d1.auroc" in {metric.id for metric in SUITES.get("poolbench").metrics}
+    with pytest.raises(UnknownNameError, match="poolbench"):
+        SUITES.get("poolbensh")
+    with pytest.raises(ConfigError, match="registered twice"):
+        SUITES.add(SUITES.get("poolbench"))
+
+
+def test_models_weigh_the_same_however_many_layers_they_have():
+    deep = [{**cell("A1", "c", value), "model": "deep", "layer": k} for k, value in enumerate([0.9, 0.9, 0.9])]
+    flat = [{**cell("A1", "c", 0.1), "model": "flat", "layer": 0}]
+    rival = [{**row, "strategy": "P1", "value": 0.6} for row in (*deep, *flat)]
+    board = rank_board([*deep, *flat, *rival], "d1.auroc")
+    assert dict(zip(board.entrants, board.values_NK[0], strict=True)) == pytest.approx({"A1": 0.5, "P1": 0.6})
+
+
+def test_a_strategy_that_one_model_lacks_has_no_cell():
+    cells = [{**cell(s, "c", 0.5 + 0.1 * k), "model": m} for k, s in enumerate(("A1", "P1", "W1")) for m in ("x", "y")]
+    assert ranks_of(rank_board(cells[:-1], "d1.auroc")) == {"P1": 1, "A1": 2, "W1": None}
+
+
+def test_one_block_has_ranks_but_no_interval_and_no_test():
+    board = rank_board(grid({"A1": [0.9], "P1": [0.7], "W1": [0.8]}), "d1.auroc")
+    assert [(m.value, m.ci_low) for m in board.measures] == [(1, None), (2, None), (3, None)]
+    assert board.summary["friedman_p"] is None
+    assert board.summary["reason"].startswith("too_few")
+
+
+def test_all_ties_share_the_middle_and_show_nothing():
+    board = rank_board(grid({"A1": [0.5] * 6, "P1": [0.5] * 6, "W1": [0.5] * 6}), "d1.auroc")
+    assert set(ranks_of(board).values()) == {2}
+    assert board.summary["reason"].startswith("collapsed")
+    assert all(row["p_holm"] == 1 and row["effect"] == 0 for row in board.pairwise)
+    assert board.summary["tie_groups"] == [["A1", "P1", "W1"]]
+
+
+def test_a_pair_without_a_common_block_is_null():
+    cells = grid({"A1": [0.9, 0.9], "P1": [0.5, 0.6]})
+    cells += [cell("W1", "c2", 0.3), cell("A1", "c2", 0.2)]
+    (row,) = [r for r in rank_board(cells, "d1.auroc").pairwise if {r["strategy"], r["other"]} == {"P1", "W1"}]
+    assert (row["p"], row["p_holm"], row["effect"], row["status"]) == (None, None, None, "too_few")
+
+
+def test_pairwise_table_by_hand():
+    board = rank_board(grid({"A1": [0.9, 0.8, 0.7], "P1": [0.6, 0.6, 0.6]}), "d1.auroc")
+    (row,) = board.pairwise
+    assert row["value_difference"] == pytest.approx(0.2)
+    assert (row["rank_difference"], row["effect"], row["p"], row["n"]) == (-1, 1, 2 / 8, 3)
+    assert row["p_holm"] == row["p_bh"] == row["p"]
+
+
+def test_a_worst_rank_null_counts_as_the_largest_difference():
+    values = grid({"A1": [0.6, 0.7, 0.5], "P2": [0.7, 0.9]})
+    board = rank_board([*values, cell("P2", "c2", None, "collapsed")], "d1.auroc")
+    (row,) = board.pairwise  # differences P2 - A1: .1, .2, -inf with ranks 1 2 3
+    assert (row["strategy"], row["effect"], row["n"]) == ("P2", 0, 3)
+    assert row["value_difference"] == pytest.approx(0.15)
+
+
+def test_published_cells_average_to_the_published_mean():
+    published = [0.99978, 0.99998, 0.40803, 0.99907, 0.4162, 0.4334, 0.88864, 1, 0.87358, 0.41649, 0.87819, 0.42362,
+                 0.99994, 0.42596, 0.97683, 1, 0.90467]  # fmt: skip
+    board = rank_board(grid({"A1": published, "P1": [0.0] * 17}), "d1.auroc")
+    assert round(board.values_NK[:, 0].mean(), 5) == 0.76732
+
+
+def test_ranks_ignore_the_order_of_rows():
+    rng = np.random.default_rng(1)
+    cells = grid({f"s{k}": rng.random(9) for k in range(5)})
+    shuffled = [cells[k] for k in rng.permutation(len(cells))]
+    first, second = rank_board(cells, "d1.auroc"), rank_board(shuffled, "d1.auroc")
+    assert first.measures == second.measures and first.pairwise == second.pairwise
+
+
+def test_cross_model_means_as_published():
+    means = {"W4": [0.77987], "S3": [0.77274], "S1": [0.77025], "A1": [0.76998], "L2": [0.76998]}
+    assert ranks_of(rank_board(grid(means), "d1.auroc")) == {"W4": 1, "S3": 2, "S1": 3, "A1": 4.5, "L2": 4.5}
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "second"),
+    [
+        ("protocol", "corrected", "published"),
+        ("dataset", "real", "planted"),
+        ("dataset_revision", "real-1", "real-2"),
+        ("budget", "demo", "card"),
+        ("suite", "poolbench", "holmes"),
+        ("direction", "C1", "C2"),
+        ("alpha_unit", "residual_norm", "absolute"),
+        ("opening_set", "neutral-54", "published-10"),
+        ("metric_version", 1, 2),
+    ],
+)
+def test_different_quantities_are_never_ranked_together(column, first, second):
+    """Published beside corrected, planted beside real: one row among many is refused, not averaged in."""
+    cells = [{**row, column: first} for row in grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9], "W1": [0.8, 0.7]})]
+    mixed = [*cells[:-1], {**cells[-1], column: second}]
+    either = " and ".join(sorted(map(str, (first, second))))
+    with pytest.raises(ConfigError, match=f"d1.auroc of {column} {either}: .* never ranked together"):
+        rank_board(mixed, "d1.auroc")
+    with pytest.raises(ConfigError, match=column):
+        layer_stability([{**row, "layer": 1} for row in mixed], "d1.auroc")
+    assert rank_board([*cells[:-1], {**cells[-1], column: None}], "d1.auroc") is not None  # a null row may not say
+    other = {**cells[-1], "metric": "d2.scp", column: second}
+    assert rank_board([*cells, other], "d1.auroc") is not None  # another metric is not ranked here
+    apart = boards_by([*cells, *({**row, column: second} for row in cells)], "d1.auroc", lambda row: str(row[column]))
+    assert set(apart) == {str(first), str(second)}
+
+
+def test_two_versions_of_one_strategy_are_refused():
+    cells = [{**row, "strategy_version": 1} for row in grid({"A1": [0.9, 0.8], "P1": [0.7, 0.9]})]
+    cells[1]["strategy_version"] = 2
+    with pytest.raises(ConfigError, match="strategy_version of A1 1 and 2"):
+        rank_board(cells, "d1.auroc")
+    cells[0]["strategy_version"] = 2
+    assert rank_board(cells, "d1.auroc") is not None  # strategies need not have the same version
+
+
+def test_a_value_difference_is_first_minus_second_where_lower_is_better_too():
+    cells = [{**each, "metric": "d3.rep_ld"} for each in grid({"A1": [0.1, 0.2], "P1": [0.4, 0.4]})]
+    board = rank_board(cells, "d3.rep_ld")
+    (row,) = board.pairwise
+    assert (row["strategy"], row["effect"], row["rank_difference"]) == ("A1", 1, -1)
+    assert row["value_difference"] == pytest.approx(-0.25)
+
+
+def test_blocks_that_are_left_out_are_named():
+    cells = grid({"A1": [0.9, 0.9], "P1": [0.5, 0.5], "W1": [0.7, 0.7]})
+    cells += [cell("A1", "lonely", 0.9)]
+    cells += [cell(s, "flat", None, "collapsed") for s in ("A1", "P1")]
+    cells[-4] = cell("W1", "c1", None, "failed")
+    assert rank_board(cells, "d1.auroc").summary["dropped"] == {"lonely": "too_few", "flat": "too_few"}
+    complete = rank_board(cells, "d1.auroc", complete=True)
+    assert complete.blocks == ("c0",)
+    assert complete.summary["dropped"] == {"c1": "without W1", "flat": "too_few", "lonely": "too_few"}
+
+
+def test_a_strategy_that_failed_everywhere_takes_no_test_from_the_others():
+    rng = np.random.default_rng(3)
+    values = {f"s{k}": rng.random(8) for k in range(4)}
+    whole = rank_board(grid(values), "d1.auroc")
+    cells = [*grid(values), *(cell("X1", f"c{n}", None, "failed") for n in range(8)), cell("X1", "elsewhere", 0.5)]
+    for complete in (False, True):
+        board = rank_board(cells, "d1.auroc", complete=complete)
+        assert ranks_of(board) == {**ranks_of(whole), "X1": None}
+        tests = ("friedman_p", "iman_davenport_p", "critical_difference", "num_blocks", "tie_groups", "reason")
+        assert {name: board.summary[name] for name in tests} == {name: whole.summary[name] for name in tests}
+        own = [row for row in board.pairwise if row["other"] != "X1"]
+        assert own == whole.pairwise
+        assert all(row["p_nemenyi"] is None for row in board.pairwise if row["other"] == "X1")
+
+
+def test_all_the_rules_at_once_by_hand():
+    """Two models, one of them with two layers; every kind of null in one table."""
+    units = [("m", 1), ("m", 2), ("n", 1)]
+
+    def cells(strategy, concept, values, status="ok"):
+        at = zip(units, values, strict=True)
+        return [{**cell(strategy, concept, v, status), "model": m, "layer": k} for (m, k), v in at]
+
+    table = [
+        # c0: A1 (.6 + .8) / 2 = .7 and .9 -> .8; P1 .5 and .5 -> .5; W1 .9 and .1 -> .5; P2 collapsed in one layer
+        *cells("A1", "c0", [0.6, 0.8, 0.9]), *cells("P1", "c0", [0.5, 0.5, 0.5]), *cells("W1", "c0", [0.9, 0.9, 0.1]),
+        *cells("P2", "c0", [0.99] * 3)[:2], *cells("P2", "c0", [None] * 3, "collapsed")[2:],
+        # c1: W1 lacks a layer, so it is missing; P2 and L3 share the worst rank
+        *cells("A1", "c1", [0.6] * 3), *cells("P1", "c1", [0.7] * 3), *cells("W1", "c1", [0.9] * 3)[1:],
+        *cells("P2", "c1", [None] * 3, "no_coverage"), *cells("L3", "c1", [None] * 3, "class_dependent_coverage"),
+        # c2: its scorer is invalid for one model
+        *cells("A1", "c2", [0.1] * 3), *cells("P1", "c2", [0.2] * 3), *cells("W1", "c2", [None] * 3, "scorer_invalid"),
+        # c3: L3 failed, S2 is not built
+        *cells("A1", "c3", [0.3] * 3), *cells("P1", "c3", [0.2] * 3), *cells("W1", "c3", [0.1] * 3),
+        *cells("P2", "c3", [0.05] * 3), *cells("L3", "c3", [None] * 3, "failed"),
+        *cells("S2", "c3", [None] * 3, "not_implemented"),
+    ]  # fmt: skip
+    board = rank_board(table, "d1.auroc")
+    assert board.blocks == ("c0", "c1", "c3") and board.summary["dropped"] == {"c2": "scorer_invalid"}
+    by_name = dict(zip(board.entrants, board.ranks_NK.T.tolist(), strict=True))
+    nan = pytest.approx(np.nan, nan_ok=True)
+    assert by_name == {
+        "A1": [1, 2, 1], "P1": [2.5, 1, 2], "W1": [2.5, nan, 3], "P2": [4, 3.5, 4], "L3": [nan, 3.5, nan],
+    }  # fmt: skip
+    assert ranks_of(board) == pytest.approx({"A1": 4 / 3, "P1": 5.5 / 3, "W1": 2.75, "L3": 3.5, "P2": 11.5 / 3})
+    assert board.summary["num_blocks"] == 0 and board.summary["reason"].startswith("too_few")
+    pairs = {frozenset((row["strategy"], row["other"])): row for row in board.pairwise}
+    first = pairs[frozenset(("A1", "P1"))]  # differences .3, -.1, .1: ranks 3, 1.5, 1.5
+    assert (first["n"], first["effect"], first["value_difference"]) == (3, pytest.approx(0.5), pytest.approx(0.1))
+    assert first["p"] == pytest.approx(stats.permutation_test(
+        (np.array([3, -1.5, 1.5]),), np.sum, permutation_type="samples", n_resamples=np.inf).pvalue)  # fmt: skip
+    assert pairs[frozenset(("P2", "L3"))]["n"] == 1 and pairs[frozenset(("P2", "L3"))]["p"] == 1
+    assert rank_board(table, "d1.auroc", complete=True) is None  # no concept has them all
