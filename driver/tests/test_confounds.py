@@ -18,10 +18,8 @@ from poolbench.statistics import auroc
 from poolbench_driver.assemble import assemble
 from poolbench_driver.audit import audit
 from poolbench_driver.audit.training import Training
-from poolbench_driver.report import write_report
+from poolbench_driver.report import leaderboard_markdown, write_report
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites.poolbench.report.markdown import leaderboard_markdown
-from poolbench_driver.suites.poolbench.report.views import build_view
 
 METRIC = "d1.excess_over_confound"
 CONCEPT = "contrast"
@@ -131,7 +129,7 @@ def test_the_verdict_stands_beside_the_board(made: Any, tmp_path: Path) -> None:
     tables = assemble(run.plan, run.artifacts, {}, "run-1")
     assert set(tables["audit"]["verdict"].to_pylist()) == {"confounded"}
     folder = folder_of(tables, tmp_path / "run-1")
-    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(build_view(folder))
+    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
     for text in (page, markdown):
         assert "Verdict on the passages" in text and METRIC in text
         assert "punctuation alone separates the classes" in text
@@ -143,7 +141,7 @@ def test_a_run_of_an_earlier_version_is_not_audited(made: Any, tmp_path: Path) -
     run, _ = made
     tables = assemble(run.plan, run.artifacts, {}, "run-1")
     del tables["audit"]
-    assert "| contrast | not audited |" in leaderboard_markdown(build_view(folder_of(tables, tmp_path / "run-1")))
+    assert "| contrast | not audited |" in leaderboard_markdown(folder_of(tables, tmp_path / "run-1"))
 
 
 def test_without_passages_the_audit_says_why(made: Any, tmp_path: Path) -> None:

@@ -20,15 +20,13 @@ from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.report import write_report
+from poolbench_driver.report import leaderboard_markdown, write_report
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.report.cosines import build_cosines, short
-from poolbench_driver.suites.poolbench.report.markdown import leaderboard_markdown
-from poolbench_driver.suites.poolbench.report.views import build_view
 
 #: C1 of each strategy in the plane: W4 is A1 in disguise, L5 is at 60 degrees, P1 points away, P2 has collapsed.
 ANGLES: dict[str, float | None] = {"A1_mean": 0, "W4_hierarchical": 1, "L5_keyword": 60, "P1_last_token": 120}
@@ -158,7 +156,7 @@ def test_the_report_names_strategies_in_disguise(store: Artifacts, tmp_path: Pat
     assert section.count("<table") == 5  # two layers by two constructions, and the nearest
     assert section.count("<details") == 1
     assert '<td class="k8">1.00</td>' in section and '<td class="n">-.50</td>' in section
-    assert "| A1_mean | W4_hierarchical | 0.9998 | 1.0000 |" in leaderboard_markdown(build_view(folder))
+    assert "| A1_mean | W4_hierarchical | 0.9998 | 1.0000 |" in leaderboard_markdown(folder)
     folder.file("cosines.parquet").unlink()  # as earlier versions left it
     assert "An earlier version finished this run" in write_report(folder).read_text("utf-8")
 

@@ -141,7 +141,7 @@ def test_imported_states_are_pooled_and_nothing_is_extracted() -> None:
     inputs = {key for task in tasks(plan, "pooler.pool") for key in task.inputs.values()}
     assert inputs == set(IMPORTED.imported.values())
     assert set(plan.facts.imported) == inputs
-    assert all("poolbench-driver import activations FOLDER --name mine" in how for how in plan.facts.imported.values())
+    assert all("poolbench-driver import activations FOLDER --name" in how for how in plan.facts.imported.values())
 
 
 def test_other_imported_files_move_the_vectors() -> None:

@@ -12,11 +12,10 @@ import pytest
 
 from poolbench.contracts.results import result_table
 from poolbench_driver.assemble import assemble
-from poolbench_driver.report import write_page, write_report
+from poolbench_driver.report import leaderboard_markdown, write_page, write_report
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.report import report_of
 from poolbench_driver.suites.poolbench.report.answer import summary
-from poolbench_driver.suites.poolbench.report.markdown import leaderboard_markdown
 from poolbench_driver.suites.poolbench.report.means import build_d1, build_published
 from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 from poolbench_driver.suites.poolbench.report.views import build_view
@@ -116,7 +115,7 @@ def finished(steered_in: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple
 
 def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[RunFolder, Any]) -> None:
     folder = finished[0]
-    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(build_view(folder))
+    page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
     assert '<details id="d1"><summary>D1 in detail</summary>' in page
     assert "## D1 in detail" in markdown
     assert 'id="published"' not in page and "#published" not in page and "## Published" not in markdown
@@ -128,19 +127,19 @@ def test_a_run_of_d1_shows_nothing_of_d2_and_d3(finished: tuple[RunFolder, Any])
     assert view.columns[0] == "d1.auroc"
     page = write_page(folder, report_of(view)).read_text("utf-8")
     page = page[page.index("<body>") : page.index('<h2 id="made">')]  # below are all settings of the run
-    for text in (page, leaderboard_markdown(view), summary(view)):
+    for text in (page, leaderboard_markdown(folder), summary(view)):
         assert not re.findall(r"\b[Dd][23]\b|\bgain|scorer|curve", text, re.I)
 
 
 def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, dict[str, pa.Table]]) -> None:
     folder, tables = finished
-    before = leaderboard_markdown(build_view(folder))
+    before = leaderboard_markdown(folder)
     rows = [r for r in tables["results"].to_pylist() if r["metric"] == "d1.auroc"]
     figures = {"A1_mean": 0.4, "L5_keyword": 0.6}
     rows = [{**r, "protocol": "published", "value": figures[r["strategy"]]} for r in rows]
     folder.write_table("published", result_table(rows))
     try:
-        page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(build_view(folder))
+        page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
     finally:
         folder.file("published.parquet").unlink()
     section = page[page.index('<h2 id="published">') : page.index('<h2 id="checks">')]
@@ -164,7 +163,7 @@ def test_one_concept_has_no_column_of_ranks(finished: tuple[RunFolder, Any]) -> 
     folder = finished[0]
     page, markdown, said = (
         write_report(folder).read_text("utf-8"),
-        leaderboard_markdown(build_view(folder)),
+        leaderboard_markdown(folder),
         build_view(folder),
     )
     why = "One concept has no board of ranks, because strategies are compared over concepts."

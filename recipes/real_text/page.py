@@ -17,8 +17,8 @@ from recipes.real_text.pairs import Judged
 
 from poolbench.corpora.io import read_concept
 from poolbench.corpora.real import real_concepts
+from poolbench_driver.report import leaderboard_markdown
 from poolbench_driver.rundir import RunFolder
-from poolbench_driver.suites.poolbench.report import report
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of
 
 _CANNOT = (
@@ -114,7 +114,7 @@ def page(measured: Measured) -> str:
         _items(_CANNOT),
         "## The run",
         # One title per page: the tables come one level below.
-        re.sub(r"\n*^(#+) ", r"\n\n#\1 ", report(folder).markdown, flags=re.MULTILINE),
+        re.sub(r"\n*^(#+) ", r"\n\n#\1 ", leaderboard_markdown(folder), flags=re.MULTILINE),
     ]
     return "\n\n".join(parts) + "\n"
 

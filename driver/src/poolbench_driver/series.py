@@ -17,12 +17,10 @@ from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
-from poolbench_driver.imports.record import is_imported
 from poolbench_driver.job import Job, Outcome, prepare
-from poolbench_driver.needs import Need, lines, missing_of, require_all, with_stand_ins
 from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import RunFolder, run_id
-from poolbench_driver.stages.scope import resolve_names
+from poolbench_driver.suites.needs import Need, lines, require_all
 from poolbench_driver.suites.poolbench.report.markdown import ranks_markdown
 from poolbench_driver.suites.poolbench.report.ranks import PRIMARY, build_ranks, ranked_metrics
 from poolbench_driver.suites.registry import SUITES
@@ -37,10 +35,10 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     Wrong names are reported first, then everything that is missing, then what only a plan can find; an error names the
     model where there are several. What is missing and stops no run is printed.
     """
-    needy = [config for config in configs if not _brings_all(config)]
-    for config in needy:
-        resolve_names(config)
-    found = [each for config in needy for each in missing_of(config, session)]
+    suites = [SUITES.get(config.suite) for config in configs]
+    for suite, config in zip(suites, configs, strict=True):
+        suite.check(config)
+    found = [need for suite, config in zip(suites, configs, strict=True) for need in suite.missing(config, session)]
     for line in lines([each for each in found if not each.stops]):
         _say(line)
     require_all(found)
@@ -51,20 +49,13 @@ def prepare_dry(configs: Sequence[RunConfig], session: Session) -> tuple[list[Jo
     """Plan the run of every model to count its work, also where something is missing, which is returned."""
     jobs, found = [], list[Need]()
     for config in configs:
-        if _brings_all(config):
-            jobs.append(prepare(config, session))
-            continue
-        counted, model, absent = with_stand_ins(config, session)
+        suite = SUITES.get(config.suite)
+        counted, model, absent = suite.stand_ins(config, session)
         job = _named(partial(prepare, counted, session, model), config, configs)
-        found += [*missing_of(config, session), *absent]
-        named = job.config.model_copy(update={"corpus": config.corpus})
-        jobs.append(replace(job, plan=replace(job.plan, config=named)))
+        found += [*suite.missing(config, session), *absent]
+        given = {name: getattr(config, name) for name, value in counted if value != getattr(config, name)}
+        jobs.append(replace(job, plan=replace(job.plan, config=job.config.model_copy(update=given))))
     return jobs, found
-
-
-def _brings_all(config: RunConfig) -> bool:
-    """Return whether a run needs nothing from outside: an import has all, and some suites bring theirs."""
-    return is_imported(config.model) or SUITES.get(config.suite).brings_all
 
 
 def _named(planned: Callable[[], Job], config: RunConfig, configs: Sequence[RunConfig]) -> Job:

@@ -20,7 +20,7 @@ from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu
 from poolbench_driver.estimate.text import COLUMNS, notes, rows
-from poolbench_driver.needs import Need, lines
+from poolbench_driver.suites.needs import Need, lines
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import Description
 

@@ -19,9 +19,9 @@ from poolbench_driver.cli.tables import Show, show_tables
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
     from poolbench.settings import ClusterSettings
-    from poolbench_driver.needs import Need
     from poolbench_driver.reproduction import ComparedCell
     from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 _CORPUS = "corpora/published"
@@ -183,8 +183,8 @@ class _Cells:
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
     from poolbench.config import load_run_config, read_assignments
     from poolbench_driver.cli.run import scorer_settings
-    from poolbench_driver.needs import needs_of
     from poolbench_driver.reproduction import published_settings
+    from poolbench_driver.suites.poolbench.needs import needs_of
     from poolbench_driver.suites.poolbench.official import TABLES, official_table
 
     official = official_table(table)

@@ -22,10 +22,9 @@ def report(name: RunName = "latest", output: Output = Path("runs")) -> None:
 def leaderboard(name: RunName = "latest", output: Output = Path("runs")) -> None:
     """Print the leaderboard and the other tables of a run as Markdown."""
     from poolbench_driver.records import find_run
-    from poolbench_driver.suites.registry import SUITES
+    from poolbench_driver.report import leaderboard_markdown
 
-    folder = find_run(output, name)
-    typer.echo(SUITES.get(folder.config().suite).report(folder).markdown)
+    typer.echo(leaderboard_markdown(find_run(output, name)))
 
 
 COMMANDS = (report, leaderboard)

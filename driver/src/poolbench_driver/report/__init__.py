@@ -1,8 +1,9 @@
 """The page of a run: one HTML file without scripts or outside files. The suite fills it; the frame is the same for all.
 
-`shell` has the frame, `nulls` why figures are missing.
+`shell` has the frame, `nulls` why figures are missing, `markdown` the same figures as text.
 """
 
+from poolbench_driver.report.markdown import leaderboard_markdown
 from poolbench_driver.report.shell import write_page, write_report
 
-__all__ = ["write_page", "write_report"]
+__all__ = ["leaderboard_markdown", "write_page", "write_report"]

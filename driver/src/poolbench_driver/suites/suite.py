@@ -11,12 +11,12 @@ from poolbench.config import RunConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from poolbench_driver.assemble.rows import Row, RowSource
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.needs import Need
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.stages.stage import Plan
+    from poolbench_driver.suites.needs import Need
+    from poolbench_driver.suites.source import Row, RowSource
 
 
 @dataclass(frozen=True)
@@ -147,9 +147,16 @@ class Suite:
         """Return the settings that its runs start from."""
         return {}
 
+    def check(self, config: RunConfig) -> None:
+        """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
+
     def missing(self, config: RunConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
         return []
+
+    def stand_ins(self, config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+        """Return settings and model that a dry run can count with where something is missing, and what that is."""
+        return config, None, []
 
     def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Any:
         """Return what is measured, with every name checked, and every source read that the plan depends on.

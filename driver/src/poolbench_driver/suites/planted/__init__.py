@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.stages.scope import Scope
+    from poolbench_driver.suites.needs import Need
 
 
 class Planted(PoolBench):
@@ -36,6 +37,13 @@ class Planted(PoolBench):
         from poolbench_driver.suites.planted.register import SETTINGS
 
         return SETTINGS
+
+    def check(self, config: RunConfig) -> None:
+        """Do nothing: its concepts are registered later."""
+
+    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+        """Return nothing: the suite brings what it needs."""
+        return []
 
     def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
         """Put the suite's concepts into the store, and return what is measured."""

@@ -10,13 +10,13 @@ from poolbench_driver.suites.suite import BoardSpec, Description, Report, Suite,
 
 if TYPE_CHECKING:
     from poolbench.config import RunConfig
-    from poolbench_driver.assemble.rows import RowSource
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
-    from poolbench_driver.needs import Need
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.stages.scope import Scope
+    from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+    from poolbench_driver.suites.source import RowSource
 
 
 class PoolBench(Suite):
@@ -37,11 +37,24 @@ class PoolBench(Suite):
         ),
     )  # fmt: skip
 
+    def check(self, config: RunConfig) -> None:
+        """Raise UnknownNameError for a concept, strategy or direction that is not registered."""
+        from poolbench_driver.stages.scope import resolve_names
+
+        resolve_names(config)
+
     def missing(self, config: RunConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
-        from poolbench_driver.needs import missing_of
+        from poolbench_driver.imports.record import is_imported
+        from poolbench_driver.suites.poolbench.needs import missing_of
 
-        return missing_of(config, session)
+        return [] if is_imported(config.model) else missing_of(config, session)  # an import has everything
+
+    def stand_ins(self, config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+        """Return settings and model that a dry run can count with, and what they stand in for."""
+        from poolbench_driver.suites.poolbench.needs import with_stand_ins
+
+        return with_stand_ins(config, session)
 
     def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return what is measured, with every name checked."""

@@ -9,7 +9,7 @@ from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.measures.cosines import SAME
 from poolbench_driver.suites.poolbench.report.answer import summary
 from poolbench_driver.suites.poolbench.report.charts import family_marks, rank_diagrams, response_charts, trade_off
-from poolbench_driver.suites.poolbench.report.markdown import leaderboard_markdown
+from poolbench_driver.suites.poolbench.report.markdown import tables_markdown
 from poolbench_driver.suites.poolbench.report.ranks import rank_text
 from poolbench_driver.suites.poolbench.report.views import View, build_view
 from poolbench_driver.suites.suite import Report, Section
@@ -22,7 +22,7 @@ def report(folder: RunFolder) -> Report:
 
 def report_of(view: View) -> Report:
     """Return the page of a run from its view."""
-    return Report(view.title, list(_sections(view)), summary(view), leaderboard_markdown(view))
+    return Report(view.title, list(_sections(view)), summary(view), tables_markdown(view))
 
 
 def _sections(view: View) -> Iterator[Section]:

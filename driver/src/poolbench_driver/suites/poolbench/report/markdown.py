@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from poolbench_driver.suites.markdown import table
 from poolbench_driver.suites.poolbench.report.answer import leaderboard
 from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.cosines import CosinesView
@@ -12,31 +13,25 @@ from poolbench_driver.suites.poolbench.report.ranks import RanksView, rank_text
 from poolbench_driver.suites.poolbench.report.views import Row, View
 
 
-def leaderboard_markdown(view: View) -> str:
-    """Return facts, leaderboard, concept-by-strategy tables, checks and scorers of a run."""
+def tables_markdown(view: View) -> str:
+    """Return leaderboard, concept-by-strategy tables, checks and scorers of a run."""
     head, *board = leaderboard(view, view.columns)
-    parts = [
-        "\n".join(f"- {name}: {value}" for name, value in view.facts),
-        "## Leaderboard\n",
-        _table(head, board),
-    ]
+    parts = ["## Leaderboard\n", table(head, board)]
     parts += audit_markdown(view.audit)
     parts += means_markdown("D1 in detail, means over concepts and layers", view.d1)
     parts += ["\n## Ranks\n", view.ranks.limit] if view.ranks.one_concept else ranks_markdown(view.ranks)
     for heat_map in view.heat_maps:
         parts.append(f"\n## {heat_map.metric}: {heat_map.summary}\n")
         parts.append(
-            _table(["strategy", *heat_map.concepts], [[name, *(c.text for c in row)] for name, row in heat_map.rows])
+            table(["strategy", *heat_map.concepts], [[name, *(c.text for c in row)] for name, row in heat_map.rows])
         )
     parts += cosines_markdown(view.cosines)
     parts += means_markdown("Published definitions, never ranked, beside the corrected means", view.published)
     if verdicts := _verdicts(view.scorers):
-        parts += ["\n## Scorers\n", _table(["scorer", "gate", "reason"], verdicts)]
+        parts += ["\n## Scorers\n", table(["scorer", "gate", "reason"], verdicts)]
     if view.sinks:
         lines = [[str(row["layer"]), f"{row['passages']:.0%}", str(row["left_out"])] for row in view.sinks]
-        parts += ["\n## Attention sinks\n", _table(["layer", "passages with a sink", "tokens left out"], lines)]
-    if nulls := [[row["family"], row["status"], str(row["count"])] for row in view.nulls]:
-        parts += ["\n## Nulls\n", _table(["metrics", "status", "rows"], nulls)]
+        parts += ["\n## Attention sinks\n", table(["layer", "passages with a sink", "tokens left out"], lines)]
     return "\n".join(parts)
 
 
@@ -47,7 +42,7 @@ def audit_markdown(audit: AuditView) -> list[str]:
         [line["concept"], line["verdict"], *(line["cells"][name] for name in audit.checks), line["reason"]]
         for line in audit.lines
     ]
-    return ["\n## Verdict on the passages\n", _table(header, lines)]
+    return ["\n## Verdict on the passages\n", table(header, lines)]
 
 
 def ranks_markdown(ranks: RanksView) -> list[str]:
@@ -60,7 +55,7 @@ def ranks_markdown(ranks: RanksView) -> list[str]:
     if ranks.one_concept:
         values = [[row["strategy"], "" if row["value"] is None else f"{row['value']:.3f}"] for row in ranks.standings]
         title = f"\n## {ranks.primary} on {ranks.one_concept}\n"
-        return [title, f"{ranks.limit}\n", _table(["strategy", ranks.primary], values)]
+        return [title, f"{ranks.limit}\n", table(["strategy", ranks.primary], values)]
     board = ranks.boards[ranks.primary]
     difference = None if ranks.limit else board.summary["critical_difference"]
     note = "" if difference is None else f", critical difference {difference:.2f}"
@@ -69,14 +64,14 @@ def ranks_markdown(ranks: RanksView) -> list[str]:
         *([f"{ranks.limit}\n"] if ranks.limit else []),
         _standings(ranks),
         "\n## Ranks by strategy family\n",
-        _table(
+        table(
             ["family", "mean rank", "best"],
             [[f.family, rank_text(f.mean_rank, f.interval), f.strategies[0]] for f in ranks.strategy_families],
         ),
     ]
-    for table, title in ((ranks.concept_families, "concept family"), (ranks.models, "model")):
-        if table:
-            parts += [f"\n## Ranks by {title}\n", _table(["strategy", *table.parts], [[n, *c] for n, c in table.rows])]
+    for part, title in ((ranks.concept_families, "concept family"), (ranks.models, "model")):
+        if part:
+            parts += [f"\n## Ranks by {title}\n", table(["strategy", *part.parts], [[n, *c] for n, c in part.rows])]
     return parts
 
 
@@ -90,35 +85,30 @@ def cosines_markdown(cosines: CosinesView) -> list[str]:
         for row, values in zip(cosines.nearest, figures, strict=True)
     ]
     title = f"\n## Nearest direction, {cosines.shown.direction} at layer {cosines.shown.layer}, mean over concepts\n"
-    return [title, _table(["strategy", "nearest", cosines.shown.direction, "C3"], lines)]
+    return [title, table(["strategy", "nearest", cosines.shown.direction, "C3"], lines)]
 
 
-def means_markdown(title: str, table: MeansTable | None) -> list[str]:
+def means_markdown(title: str, means: MeansTable | None) -> list[str]:
     """Return a table of means with its notes; nothing where the run has none."""
-    if table is None:
+    if means is None:
         return []
-    notes = [f"\n{'; '.join(table.notes)}"] if table.notes else []
-    return [f"\n## {title}\n", _table(["strategy", *table.full_heads], [[n, *c] for n, c in table.lines]), *notes]
+    notes = [f"\n{'; '.join(means.notes)}"] if means.notes else []
+    return [f"\n## {title}\n", table(["strategy", *means.full_heads], [[n, *c] for n, c in means.lines]), *notes]
 
 
 def _standings(ranks: RanksView) -> str:
     """Return the table of standings, with the columns that so many concepts and pairs can fill."""
     if ranks.limit:
-        return _table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
+        return table(["strategy", "mean rank"], [[row["strategy"], row["rank"]] for row in ranks.standings])
     lines = []
     for row in ranks.standings:
         best = row["best"] if row["best"] and row["best"]["p"] is not None else None
         holm = f", {best['p_holm']:.2g}" if best and ranks.shows_holm else ""
         lines.append([row["strategy"], row["rank"], row["groups"], f"{best['effect']:.2f}{holm}" if best else ""])
     of = "effect and p (Holm)" if ranks.shows_holm else "effect"
-    return _table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
+    return table(["strategy", "mean rank", "tie groups", f"{of} of the best against it"], lines)
 
 
 def _verdicts(rows: Iterable[Row]) -> list[list[str]]:
     verdicts = [row for row in rows if row["metric"] == "scorer.gate" and '"verdict"' in row["params"]]
     return [[row["scorer"], "passed" if row["value"] == 1 else "failed", row["reason"] or ""] for row in verdicts]
-
-
-def _table(header: list[str], rows: Iterable[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

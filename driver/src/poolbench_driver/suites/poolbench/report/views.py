@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.report.nulls import null_reasons
-from poolbench_driver.report.shell import facts_of
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench import POOLBENCH
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
@@ -33,7 +31,6 @@ class View:
     headline: str
     answers: list[str]
     problems: list[str]
-    facts: list[tuple[str, str]]
     leaderboard: list[Row]
     board: Board
     audit: AuditView
@@ -44,7 +41,6 @@ class View:
     coverage: list[Row]
     sinks: list[Row]
     scorers: list[Row]
-    nulls: list[Row]
     curves: list[Row]
     ranks: RanksView
     cosines: CosinesView
@@ -65,7 +61,6 @@ def build_view(folder: RunFolder) -> View:
     return View(
         title=f"PoolBench: {first['model']} on {_data(first['dataset'], rows)}, budget {first['budget']}",
         planted=first["dataset"] == "planted",
-        facts=facts_of(folder),
         leaderboard=_leaderboard(rows, order),
         board=build_board(rows, order, best),
         headline=headline(best),
@@ -79,7 +74,6 @@ def build_view(folder: RunFolder) -> View:
         coverage=coverage(rows, order),
         sinks=sinks(rows),
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
-        nulls=null_reasons(rows),
         curves=curves,
         ranks=build_ranks(rows),
         cosines=_cosines(folder, rows),

@@ -19,12 +19,12 @@ from poolbench.errors import CellError, InputError
 from poolbench.statistics import group_weights
 from poolbench.statuses import Status
 from poolbench.steps.roles import Cell
-from poolbench_driver.assemble.rows import Row, RowSource, redacted, strategy_columns
 from poolbench_driver.audit import Audit, audit
 from poolbench_driver.run import Failure
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.suites.poolbench.measures.confounds import METRIC, excess_over_confound
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
+from poolbench_driver.suites.source import Row, RowSource, redacted, strategy_columns
 
 
 @dataclass(frozen=True)

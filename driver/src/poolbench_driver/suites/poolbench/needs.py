@@ -1,11 +1,10 @@
-"""What a run needs, which of it this machine has, and the flag that replaces it. Nothing is replaced by itself."""
+"""What a run of PoolBench needs, which of it this machine has, and the flag that replaces it."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,12 +20,13 @@ from poolbench.config import (
     local_folder,
 )
 from poolbench.corpora.io import concept_folder
-from poolbench.errors import ConfigError, PoolbenchError
+from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
+from poolbench_driver.suites.needs import Need
 from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
 
 #: The driver of NVIDIA makes this file.
@@ -35,28 +35,6 @@ GPU_DEVICE = Path("/dev/nvidiactl")
 IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUBLISHED_CORPUS} --sensitive"
 #: `decoder_parameters` leaves out embeddings, and current models have more than it says.
 _MORE_WEIGHTS = 1.25
-
-
-@dataclass(frozen=True)
-class Need:
-    """One thing that a run needs.
-
-    Attributes:
-        what: The thing, as one says it of what is not there.
-        found: Whether it is there.
-        instead: How to get it, and the flag that replaces it.
-        stops: Whether the run cannot start without it.
-        nulls: Metrics that are null without it.
-    """
-
-    what: str
-    found: bool
-    instead: str
-    stops: bool = True
-    nulls: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.what}; {self.instead}"
 
 
 def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
@@ -84,12 +62,6 @@ def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Nee
 def missing_of(config: RunConfig, session: Session) -> list[Need]:
     """Return what a run lacks on a cluster."""
     return [need for need in needs_of(config, session.settings) if not need.found]
-
-
-def require_all(found: Iterable[Need]) -> None:
-    """Raise ConfigError that names everything without which a run cannot start."""
-    if stopping := list(dict.fromkeys(str(each) for each in found if each.stops)):
-        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
 
 
 def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
@@ -220,9 +192,3 @@ def in_cache(name: str) -> bool:
     """Return whether the Hugging Face cache of this machine has a snapshot of a model."""
     snapshots = hub_cache() / ("models--" + name.replace("/", "--")) / "snapshots"
     return snapshots.is_dir() and any(snapshots.iterdir())
-
-
-def lines(found: Sequence[Need]) -> list[str]:
-    """Return one line for each thing that is missing, each once."""
-    marks = {True: "missing", False: "note"}
-    return list(dict.fromkeys(f"{marks[each.stops]}: {each}" for each in found))

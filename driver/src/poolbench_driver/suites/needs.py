@@ -1,0 +1,42 @@
+"""What a run needs and does not have, and the flag that replaces it. Nothing is replaced by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from poolbench.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that a run needs.
+
+    Attributes:
+        what: The thing, as one says it of what is not there.
+        found: Whether it is there.
+        instead: How to get it, and the flag that replaces it.
+        stops: Whether the run cannot start without it.
+        nulls: Metrics that are null without it.
+    """
+
+    what: str
+    found: bool
+    instead: str
+    stops: bool = True
+    nulls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.instead}"
+
+
+def require_all(found: Iterable[Need]) -> None:
+    """Raise ConfigError that names everything without which a run cannot start."""
+    if stopping := list(dict.fromkeys(str(each) for each in found if each.stops)):
+        raise ConfigError(f"the run cannot start, {len(stopping)} missing: {' | '.join(stopping)}")
+
+
+def lines(found: Sequence[Need]) -> list[str]:
+    """Return one line for each thing that is missing, each once."""
+    marks = {True: "missing", False: "note"}
+    return list(dict.fromkeys(f"{marks[each.stops]}: {each}" for each in found))
