@@ -16,16 +16,17 @@ from driver.tests.conftest import BUDGET, WIDTH, Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.config import ModelRef, asset_path, load_run_config
-from poolbench.errors import EndpointError, InputError, LayerError
+from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli.outcome import show_outcome
+from poolbench_driver.cli.upkeep import needs_of
 from poolbench_driver.cluster.session import Session
-from poolbench_driver.job import Job
+from poolbench_driver.job import Job, prepare
 from poolbench_driver.models import ModelInfo
-from poolbench_driver.records import RunRecords
+from poolbench_driver.records import Run, RunRecords
 from poolbench_driver.run.progress import Display
-from poolbench_driver.rundir import run_id
+from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
@@ -65,6 +66,27 @@ def jobs(bench: Bench) -> list[Job]:
                 bench.artifacts.write_table(key, pa.table({"unread": [1]}))
         found.append(job_of(bench, plan))
     return found
+
+
+def test_a_run_is_planned_where_its_model_is_not(
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`gc` and `export` find the artifacts of a run without its model; `gc` believes the record if even that fails."""
+    run_all(jobs, tmp_path, Watched, None)
+    job, session = jobs[0], jobs[0].session
+    folder = RunFolder(tmp_path / run_id(job.config))
+    with pytest.raises(UnknownNameError):
+        prepare(job.config, session)
+    planned, expected = (prepare(job.config, session, each).plan for each in (folder.model(), job.plan.scope.model))
+    assert planned.keys == expected.keys
+    folder.file("model.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"model\.json is damaged"):
+        folder.model()
+    records = RunRecords(session.artifacts.store)
+    assert needs_of([Run(folder.id, folder, records.get(folder.id))], session).keys == job.plan.keys
+    assert f"{folder.id} cannot be planned here" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match=r"model\.json is damaged"):
+        needs_of([Run(folder.id, folder, None)], session)
 
 
 def boards(output: Path) -> list[Path]:

@@ -110,6 +110,7 @@ class _Attempt:
     ) -> None:
         plan, session = job.plan, job.session
         self.plan, self.artifacts, self.folder, self.publisher = plan, session.artifacts, folder, publisher
+        folder.write_model(plan.facts.model)
         publisher.publish_plan(plan.config, plan.keys)
         publisher.write_state(RunState.RUNNING, tasks=len(plan.tasks))
         for note in plan.facts.notes:

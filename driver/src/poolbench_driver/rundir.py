@@ -26,10 +26,13 @@ from poolbench.statuses import RunState
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from poolbench_driver.models import ModelInfo
     from poolbench_driver.run import Failure
 
 #: Definitions of the concepts of users that a run measured, and of their neighbours.
 _CONCEPTS_FILE = "concepts.json"
+#: Properties of the model, so that the run can be planned where the model is not.
+_MODEL_FILE = "model.json"
 #: States of a run whose driver is running.
 UNFINISHED = (RunState.STARTING, RunState.RUNNING, RunState.ASSEMBLING)
 
@@ -116,6 +119,20 @@ class RunFolder:
         file = self.file(_CONCEPTS_FILE)
         try:
             recall(file.read_bytes() if file.is_file() else b"")
+        except ValueError:
+            raise ConfigError(f"{file} is damaged; run the command of {self.id} again, which writes it") from None
+
+    def write_model(self, model: ModelInfo) -> None:
+        """Record the properties of the model that planning needs."""
+        self.file(_MODEL_FILE).write_bytes(model.recorded())
+
+    def model(self) -> ModelInfo | None:
+        """Return the model as the run found it; None if the run has not started. Raise ConfigError if it is damaged."""
+        from poolbench_driver.models import ModelInfo
+
+        file = self.file(_MODEL_FILE)
+        try:
+            return ModelInfo.recall(file.read_bytes()) if file.is_file() else None
         except ValueError:
             raise ConfigError(f"{file} is damaged; run the command of {self.id} again, which writes it") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.errors import IntegrityError, NotFoundError
+from poolbench.errors import IntegrityError, NotFoundError, UnknownConceptError
 from poolbench.steps.scorer import CONFIG, REPORT
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
@@ -60,6 +60,17 @@ def test_no_run_changes_what_a_name_means_and_a_request_does(tmp_path: Path) -> 
     listed = shelf.listing()
     assert {entry["scorer"] for entry in listed if entry["default"]} == {"scorer.train.3"}
     assert len(listed) == 4 and all(shelf.resolve(entry["id"]) == entry["scorer"] for entry in listed)
+
+
+def test_a_scorer_answers_by_its_names_after_its_concept_was_removed(tmp_path: Path) -> None:
+    artifacts = Artifacts(FolderStore(tmp_path))
+    artifacts.write("scorer.train.1", {CONFIG: b'{"kind": "head", "concept": "removed"}', REPORT: b"{}"})
+    artifacts.store.put("scorers/removed/minilm.json", b'{"base": "minilm", "scorer": "scorer.train.1"}')
+    shelf = ScorerShelf(artifacts)
+    names = ("removed", "removed@minilm", shelf.listing()[0]["id"], "scorer.train.1")
+    assert [shelf.resolve(name) for name in names] == ["scorer.train.1"] * len(names)
+    with pytest.raises(UnknownConceptError, match="contrast"):
+        shelf.resolve("contrst")
 
 
 def test_verdicts_of_gates_are_those_of_one_scorer_and_a_damaged_one_is_an_error(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
     chosen = releasable_concepts(config.concepts, asked)
     if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
-    plan = prepare(config, session).plan
+    plan = prepare(config, session, folder.model()).plan
     if not isinstance(plan, PoolBenchPlan):
         raise ConfigError(f"{folder.id} is a run of the suite {config.suite}; exports are made of runs of poolbench")
     return Export(

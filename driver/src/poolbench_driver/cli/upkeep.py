@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from poolbench.errors import ConfigError, NotFoundError
+from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.stages.stage import Plan
     from poolbench_driver.records import Run
     from poolbench_driver.run.erasure import Erasure
+    from poolbench_driver.rundir import RunFolder
 
 
 def gc(
@@ -71,18 +73,16 @@ class Needs:
 def needs_of(runs: Iterable[Run], session: Session) -> Needs:
     """Return what runs need. A run with a folder here is planned; the record of a run names the keys that it needs.
 
-    A run that cannot be planned, or whose record is damaged, raises an error: its artifacts are unknown.
+    A run that has no record and cannot be planned, or whose record is damaged, raises an error: its artifacts are
+    unknown.
     """
-    from poolbench_driver.job import prepare
     from poolbench_driver.records import RunRecords
     from poolbench_driver.run.erasure import Erasure
 
     records, needs = RunRecords(session.artifacts.store), Needs(set(), set(), [])
     for run in runs:
         own = set(records.keys(run.id)) if run.record else set()
-        if run.folder:
-            run.folder.recall_concepts()
-            plan = prepare(run.folder.config(), session).plan
+        if run.folder and (plan := _plan_of(run.folder, session, recorded=run.record is not None)):
             own |= plan.keys
             if not run.unfinished:
                 needs.idle.append(Erasure(plan, session.artifacts))
@@ -90,6 +90,20 @@ def needs_of(runs: Iterable[Run], session: Session) -> Needs:
         if run.unfinished:
             needs.busy.update(own)
     return needs
+
+
+def _plan_of(folder: RunFolder, session: Session, *, recorded: bool) -> Plan | None:
+    """Return the plan of a run; None, with a note, if it cannot be planned here and its record names its keys."""
+    from poolbench_driver.job import prepare
+
+    try:
+        folder.recall_concepts()
+        return prepare(folder.config(), session, folder.model()).plan
+    except PoolbenchError as error:
+        if not recorded:
+            raise
+        typer.echo(f"note: {folder.id} cannot be planned here, and its record says what it needs: {error}", err=True)
+        return None
 
 
 def _delete(artifacts: Artifacts, keys: Iterable[str], scored: Iterable[str], torn: Iterable[str]) -> None:

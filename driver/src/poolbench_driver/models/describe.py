@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import ModelRef, RunConfig, asset_path, resolve_layers, resolve_model
+from poolbench.config import ModelRef, RunConfig, StrictModel, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.session import Services
 
@@ -21,6 +21,14 @@ ASSETS = ("annotator",)
 
 #: The states of a model by concept, split and layer: artifact keys.
 StatesKeys = Mapping[tuple[str, str, int], str]
+
+
+class _Record(StrictModel):
+    id: str
+    revision: str | None
+    dtype: str
+    num_blocks: int
+    width: int
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,17 @@ class ModelInfo:
     def params(self) -> dict[str, Any]:
         """Return the task parameters that name the model; they enter every key that depends on it."""
         return {"model": self.ref.id, "model_revision": self.ref.revision, "dtype": self.ref.dtype}
+
+    def recorded(self) -> bytes:
+        """Return what planning needs, as JSON; the source is left out, because it may be a folder of this machine."""
+        ref, shape = self.ref, {"num_blocks": self.num_blocks, "width": self.width}
+        return _Record(id=ref.id, revision=ref.revision, dtype=ref.dtype, **shape).model_dump_json(indent=1).encode()
+
+    @classmethod
+    def recall(cls, record: bytes) -> ModelInfo:
+        """Return the model of a record. Raise ValueError if it is damaged."""
+        found = _Record.model_validate_json(record)
+        return cls(ModelRef(found.id, found.id, found.revision, found.dtype), found.num_blocks, found.width)
 
     def layers(self, layers: Sequence[int | float] | None) -> list[int]:
         """Return block indices from indices or depths, by default all depths or imported ones; raise LayerError."""

@@ -41,7 +41,7 @@ def find_run(output: Path, name: str) -> RunFolder:
 
 def _is_published(name: str) -> bool:
     """Return whether other machines need a file; they write the report themselves."""
-    return "/" not in name and name.endswith((".parquet", ".yaml"))
+    return "/" not in name and name.endswith((".parquet", ".yaml", ".json"))
 
 
 def _store(error: NotFoundError) -> ObjectStore:

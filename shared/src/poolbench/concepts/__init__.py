@@ -1,5 +1,13 @@
 """The concept registry: PoolBench's 17 concepts, one YAML file each, and those of entry points."""
 
-from poolbench.concepts.concept import CONCEPTS, ENTRY_POINT_GROUP, Concept, Neighbours, exportable, require_exportable
+from poolbench.concepts.concept import (
+    CONCEPTS,
+    ENTRY_POINT_GROUP,
+    Concept,
+    Neighbours,
+    exportable,
+    is_sensitive,
+    require_exportable,
+)
 
-__all__ = ["CONCEPTS", "ENTRY_POINT_GROUP", "Concept", "Neighbours", "exportable", "require_exportable"]
+__all__ = ["CONCEPTS", "ENTRY_POINT_GROUP", "Concept", "Neighbours", "exportable", "is_sensitive", "require_exportable"]

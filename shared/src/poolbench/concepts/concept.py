@@ -74,6 +74,14 @@ CONCEPTS = Registry(
 )
 
 
+def is_sensitive(name: str) -> bool:
+    """Return whether a concept is sensitive. Of one that was removed only the keys of its artifacts say so."""
+    try:
+        return CONCEPTS.get(name).sensitive
+    except UnknownConceptError:
+        return False
+
+
 def require_exportable(concepts: Iterable[str], keys: Iterable[str] = ()) -> None:
     """Refuse an export, or an answer to a request, that would hold data of sensitive concepts or restricted artifacts.
 

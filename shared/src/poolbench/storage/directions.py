@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolbench.concepts import CONCEPTS
+from poolbench.concepts import is_sensitive
 from poolbench.config import ModelRef
 from poolbench.contracts.wire import RUN_FILES, RUNS_FOLDER
-from poolbench.errors import IntegrityError, NotFoundError, RestrictedError, UnknownNameError
+from poolbench.errors import IntegrityError, NotFoundError, RestrictedError
 from poolbench.storage.artifacts import Artifacts
 from poolbench.storage.base import ObjectInfo
 
@@ -101,7 +101,7 @@ class NamedDirections:
             RestrictedError: The concept is sensitive.
             NotFoundError: No run has made one; it says what there is.
         """
-        if _is_sensitive(concept):
+        if is_sensitive(concept):
             raise RestrictedError(f"directions of {concept}, a sensitive concept, answer no ad-hoc request")
         of_model = (one for one in self.all() if one.fits(model) and run in (None, one.run))
         seen = list[NamedDirection]()
@@ -145,14 +145,6 @@ def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
         return (row["concept"], *(float("inf") if value is None else -value for value in figures), row["layer"])
 
     return pa.Table.from_pylist(sorted(rows, key=order), SCHEMA)
-
-
-def _is_sensitive(concept: str) -> bool:
-    """Return whether a concept is sensitive; one that was removed since the run is not, or its rows were not there."""
-    try:
-        return CONCEPTS.get(concept).sensitive
-    except UnknownNameError:
-        return False
 
 
 def _instead(seen: list[NamedDirection], concept: str) -> str:

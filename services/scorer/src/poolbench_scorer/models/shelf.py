@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from poolbench.concepts import CONCEPTS
+from poolbench.concepts import CONCEPTS, is_sensitive
 from poolbench.contracts.bounds import KEY_PATTERN
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import DamagedError, NotFoundError, RestrictedError, UnknownNameError, shown
@@ -61,16 +61,17 @@ class ScorerShelf:
         key = _key(name) if name.startswith(_KEYS) else self._meant(name).key
         if is_restricted(key):
             raise RestrictedError("scorers of sensitive concepts answer no ad-hoc request")
-        refuse_sensitive(self.concept(key))
+        if is_sensitive(concept := self.concept(key)):
+            raise _refused(concept)
         return key
 
     def _meant(self, name: str) -> NamedScorer:
-        concept, sign, _ = name.partition("@")
-        if sign or "/" not in name:
-            refuse_sensitive(concept)
         known = self._known()
         found = [one for one in known if name in one.names]
         if not found:
+            concept, sign, _ = name.partition("@")
+            if sign or "/" not in name:
+                refuse_sensitive(concept)
             raise _absent(known, name)
         if len({one.concept for one in found}) > 1:
             raise UnknownNameError("scorer", name, [one.id for one in found])
@@ -118,7 +119,11 @@ def _key(name: str) -> str:
 def refuse_sensitive(concept: str) -> None:
     """Raise RestrictedError for a sensitive concept, UnknownConceptError for an unknown one."""
     if CONCEPTS.get(concept).sensitive:
-        raise RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
+        raise _refused(concept)
+
+
+def _refused(concept: str) -> RestrictedError:
+    return RestrictedError(f"{concept} is a sensitive concept: its scorer answers no ad-hoc request")
 
 
 def _report_damage(path: str) -> None:
