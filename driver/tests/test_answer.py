@@ -6,6 +6,7 @@ from typing import Any
 
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
 from poolbench_driver.suites.poolbench.report.audit import AuditView
+from poolbench_driver.suites.poolbench.report.checks import concept_checks
 
 STRATEGIES = ("A1_mean", "A2_max", "P1_last_token", "W2_last_k", "L3_entity")
 CONCEPTS = ("causation", "contrast", "hedging", "narrative", "planning", "deference")
@@ -32,7 +33,27 @@ def test_the_winner_comes_with_what_it_cannot_be_told_from() -> None:
 
 def test_equal_strategies_have_no_winner() -> None:
     (said,) = answers(best_of(cells("d1.auroc", STRATEGIES, step=0.0)))
-    assert said.endswith("The data cannot tell it from any other (Nemenyi's test, 5 %).")
+    assert said == (
+        "For probing, five strategies are equal at the top: A1_mean, A2_max, L3_entity and 2 more, with a mean "
+        "d1.auroc of 0.875 on 6 concepts."
+    )
+
+
+def test_strategies_with_one_figure_at_the_top_are_counted_and_none_is_named_first() -> None:
+    """Also by the checks of the report, which average the layers as the answer does."""
+    rows = cells("d1.auroc", STRATEGIES[:3], step=0.0) + [
+        row for row in cells("d1.auroc", STRATEGIES) if row["strategy"] in STRATEGIES[3:]
+    ]
+    one = [row for row in rows if row["concept"] == "causation"]
+    assert headline(best_of(one)) == (
+        "To separate, three strategies are equal at the top. One concept is too few to tell strategies apart."
+    )
+    many = [row | {"concept": f"{row['concept']}{n}"} for n in range(9) for row in rows]
+    assert headline(best_of(many)) == "To separate, three strategies are equal at the top."
+    layers = [row | {"layer": layer} for layer in (1, 2) for row in one]
+    layers[-1] |= {"value": 0.95}  # the best of one layer, and not of both
+    (check,) = concept_checks(layers)
+    assert check["best"] == {"strategy": "A1_mean, A2_max, P1_last_token", "value": 0.9}
 
 
 def test_two_strategies_on_many_concepts_can_be_told_apart() -> None:
@@ -86,6 +107,6 @@ def test_the_headline_says_how_sure_it_is() -> None:
     assert headline(best_of(many)) == "To separate, pool with A1_mean: it beats all others."
     equal = [*cells("d1.auroc", STRATEGIES), *cells("d2.best_gain", STRATEGIES[::-1], step=0.0)]
     steering, separating = headline(best_of(equal)).split(" To separate, ")
-    assert steering.endswith(" or any of four others: the data cannot tell them apart.")
+    assert steering == "To steer, five strategies are equal at the top."
     assert separating == "A1_mean or one of two others: the data cannot tell them apart."
     assert headline(best_of([])) == "No two strategies have a value to compare."

@@ -37,9 +37,10 @@ _MAIN = (*_COLUMNS, "d3.robust_lc")
 
 @dataclass(frozen=True)
 class Best:
-    """The strategy with the best mean rank for one question.
+    """The strategy with the best mean rank for one question, or several that are equal at the top.
 
     Attributes:
+        equal: The strategies at the top, itself included: nothing tells them apart, and they have one mean value.
         tied: Strategies that Nemenyi's test cannot tell from it, best first.
         num_others: Strategies that it was compared with.
         unsure: Why nothing was tested; empty where the test was made.
@@ -49,33 +50,48 @@ class Best:
 
     purpose: str
     strategy: str
+    equal: tuple[str, ...]
     tied: tuple[str, ...]
     num_others: int
     unsure: str
     limit: str
     lead: str
 
+    @property
+    def _rest(self) -> tuple[tuple[str, ...], int]:
+        """Return the tied strategies that are not equal to it, and how many strategies are below the top."""
+        return tuple(name for name in self.tied if name not in self.equal), self.num_others + 1 - len(self.equal)
+
     def sentence(self) -> str:
         """Return the answer with its figures."""
-        if self.limit:
+        tied, num_others = self._rest
+        if self.limit or not num_others:
             return self.lead
         if self.unsure:
             return f"{self.lead} How sure that is cannot be said: {self.unsure}."
-        if not self.tied:
+        if not tied:
             return f"{self.lead} All others are worse beyond chance ({_TEST})."
-        if len(self.tied) == self.num_others:
-            return f"{self.lead} The data cannot tell it from any other ({_TEST})."
-        more = len(self.tied) - _NAMED
-        named = ", ".join(self.tied[:_NAMED]) + (f" and {more} more" if more > 0 else "")
-        return f"{self.lead} The data cannot tell it from {named}; it is better than the others ({_TEST})."
+        it, is_ = ("them", "they are") if len(self.equal) > 1 else ("it", "it is")
+        if len(tied) == num_others:
+            return f"{self.lead} The data cannot tell {it} from any other ({_TEST})."
+        return f"{self.lead} The data cannot tell {it} from {_listed(tied)}; {is_} better than the others ({_TEST})."
 
     def short(self) -> str:
         """Return the answer as one says it, with how sure it is."""
-        verb = _VERBS[self.purpose]
-        if self.limit:
-            return f"To {verb}, {self.strategy} comes first."
+        verb, (tied, num_others) = _VERBS[self.purpose], self._rest
+        several = len(self.equal) > 1
+        first = (
+            f"{_spelled(len(self.equal))} strategies are equal at the top"
+            if several
+            else f"{self.strategy} comes first"
+        )
+        if self.limit or not num_others:
+            return f"To {verb}, {first}."
         if self.unsure:
-            return f"To {verb}, {self.strategy} comes first; how sure that is cannot be said."
+            return f"To {verb}, {first}; how sure that is cannot be said."
+        if several:
+            others = "any other" if len(tied) == num_others else f"{_spelled(len(tied))} others"
+            return f"To {verb}, {first}{f', and the data cannot tell them from {others}' if tied else ''}."
         if not self.tied:
             return f"To {verb}, pool with {self.strategy}: it beats all others."
         if len(self.tied) == self.num_others:
@@ -116,18 +132,24 @@ def _best(purpose: str, board: RankBoard) -> Best:
     values = [value for value in board.values_NK[:, 0] if isfinite(value)]
     figure = f" and a mean {board.metric} of {fmean(values):.3f}" if values else ""
     few = "One concept is" if len(board.blocks) == 1 else f"{_spelled(len(board.blocks)).capitalize()} concepts are"
+    unsure = summary["reason"] if summary["critical_difference"] is None else ""
     limit = "" if tells_apart(board) else f"{few} too few to tell strategies apart."
+    group = () if unsure or limit else _group(summary["tie_groups"], best)
+    tied = tuple(name for name in board.entrants if name != best and name in group)
+    means = dict(zip(board.entrants, board.values_NK.mean(axis=0).tolist(), strict=True))
+    equal = equal_to(best, {name: means[name] for name in (board.entrants if unsure or limit else (best, *tied))})
     lead = (
-        f"{best} has the best {board.metric} of {np.isfinite(board.values_NK).sum()} on {board.blocks[0]}: "
+        f"{_spelled(len(equal))} strategies are equal at the top: {_listed(equal)}, with "
+        f"{'a' if len(board.blocks) == 1 else 'a mean'} {board.metric} of {means[best]:.3f} on "
+        f"{board.blocks[0] if len(board.blocks) == 1 else _counted(len(board.blocks), 'concept')}."
+        if len(equal) > 1
+        else f"{best} has the best {board.metric} of {np.isfinite(board.values_NK).sum()} on {board.blocks[0]}: "
         f"{fmean(values):.3f}."
         if len(board.blocks) == 1
         else f"{best} has the best mean rank: {rank_text(measure.value, (measure.ci_low, measure.ci_high))} of "
         f"{len(board.entrants)} over {_counted(len(board.blocks), 'concept')}{figure}."
     )
-    unsure = summary["reason"] if summary["critical_difference"] is None else ""
-    group = () if unsure or limit else _group(summary["tie_groups"], best)
-    tied = tuple(name for name in board.entrants if name != best and name in group)
-    return Best(purpose, best, tied, len(board.entrants) - 1, unsure, limit, lead)
+    return Best(purpose, best, equal, tied, len(board.entrants) - 1, unsure, limit, lead)
 
 
 def problems(
@@ -166,14 +188,22 @@ def _nulls(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         metrics, strategies, where = (
             list(dict.fromkeys(row[n] for row in found)) for n in ("metric", "strategy", "concept")
         )
-        places = "" if set(where) == concepts else f" on {_some(where, 'concepts')}"
+        places = "" if set(where) == concepts else f" on {some(where, 'concepts')}"
         yield (
-            f"{', '.join(metrics)} of {_some(strategies, 'strategies')}{places} "
+            f"{', '.join(metrics)} of {some(strategies, 'strategies')}{places} "
             f"{'is' if len(found) == 1 else 'are'} null, {status}: {found[0]['reason']}"
         )
 
 
-def _some(names: Sequence[str], kind: str) -> str:
+def equal_to(best: str, means: Mapping[str, float]) -> tuple[str, ...]:
+    """Return the strategies, the best one included, that have its mean as far as it is shown."""
+    if not isfinite(means[best]):
+        return (best,)
+    return tuple(name for name, mean in means.items() if f"{mean:.3f}" == f"{means[best]:.3f}")
+
+
+def some(names: Sequence[str], kind: str) -> str:
+    """Return a few names, or how many of a kind there are."""
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {kind}"
 
 
@@ -193,6 +223,11 @@ def leaderboard(view: View, columns: Sequence[str]) -> list[list[str]]:
         for row in view.leaderboard
     ]
     return [["strategy", *head, *columns], *lines]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _counted(number: int, noun: str) -> str:
