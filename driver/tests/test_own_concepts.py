@@ -18,7 +18,7 @@ from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, CorpusError, UnknownConceptError, UnknownNameError
 from poolbench.library import Library, attach
-from poolbench.storage import open_store
+from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
@@ -210,18 +210,22 @@ def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: L
 
 def test_a_forecast_warns_of_confounds_and_of_words_that_say_nothing(files: dict[str, str], tmp_path: Path) -> None:
     found = forecast(made(files, neighbours=("hedging", "narrative")))
-    assert [remark.level for remark in found] == ["note", "warning"]  # random words: no scorer learns them
-    assert "the gate asks a scorer for 0.75" in found[1].message
+    assert [remark.level for remark in found] == ["note", "warning", "warning"]
+    assert found[1].message == (
+        "D1: a run's verdict on the passages will be `short`: a class has 30 train documents or pairs; 50 are needed "
+        "to exclude a confound"
+    )
+    assert "the gate asks a scorer for 0.75" in found[2].message  # random words: no scorer learns them
     longer = write_texts(tmp_path / "longer.jsonl", 60, 0, "more words than the other class has")
     messages = [remark.message for remark in forecast(made({**files, "positives": longer}))]
-    assert any(message.startswith("D1: length alone separates the classes") for message in messages)
+    assert "will be `confounded`: length alone separates the classes" in messages[1]
 
 
 def test_a_forecast_without_test_texts_tries_no_scorer(files: dict[str, str]) -> None:
     found = made(files, neighbours=("hedging", "narrative"))
     kept = found.passages.filter(pc.not_equal(found.passages["split"], "test"))
     messages = [remark.message for remark in forecast(replace(found, passages=kept))]
-    assert messages[1:] == ["D2: no scorer could be tried: a class has 0 test texts; 10 are needed"]
+    assert messages[2:] == ["D2: no scorer could be tried: a class has 0 test texts; 10 are needed"]
 
 
 def test_the_standard_error_of_an_auroc() -> None:
@@ -247,6 +251,14 @@ def test_commands_show_and_refuse(files: dict[str, str], tmp_path: Path, monkeyp
     assert result.return_value == 1
     again = run(app, ["concept", "init", "mine"])
     assert isinstance(again.exception, ConfigError) and "exists already" in str(again.exception)
+
+
+def test_add_forecasts_as_check_does(files: dict[str, str], library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poolbench_driver.cluster.session.open_artifacts", lambda: Artifacts(library.store))
+    flags = ["mine", "--positives", files["positives"], "--negatives", files["negatives"]]
+    checked, added = (CliRunner().invoke(app, ["concept", verb, *flags]).stdout for verb in ("check", "add"))
+    assert "will be `short`" in checked
+    assert added == f"{checked}registered; measure it: poolbench-driver run --concepts mine\n"
 
 
 def test_a_run_keeps_the_definitions_of_its_own_concepts(

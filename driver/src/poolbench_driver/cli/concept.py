@@ -77,7 +77,7 @@ def _with_texts(finish: Callable[[Made, bool], int]) -> Callable[..., int]:
         display: Display = "plain",
     ) -> int:
         made = _made(name, locals())
-        _show(made, forecast=finish is _check and made.usable, as_json=display == "json")
+        _show(made, as_json=display == "json")
         return finish(made, display == "json")
 
     command.__doc__ = finish.__doc__
@@ -142,11 +142,11 @@ def _flags() -> frozenset[str]:
     return frozenset(Definition.model_fields) - {"id"}
 
 
-def _show(made: Made, *, forecast: bool, as_json: bool) -> None:
+def _show(made: Made, *, as_json: bool) -> None:
     from poolbench_driver import own
     from poolbench_driver.cli.display import print_table
 
-    said = [*made.remarks, *(own.forecast(made) if forecast else ())]
+    said = [*made.remarks, *(own.forecast(made) if made.usable else ())]
     if as_json:
         remarks = [{"level": remark.level, "message": remark.message} for remark in said]
         found = {"id": made.concept.id, "revision": made.concept.corpus, "usable": made.usable}

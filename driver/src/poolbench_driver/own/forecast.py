@@ -17,9 +17,8 @@ from poolbench.errors import CellError
 from poolbench.statistics import auroc_resamples, group_weights, percentile_interval
 from poolbench.statuses import Status
 from poolbench.steps.scorer import GateParams
-from poolbench_driver.audit import audit
+from poolbench_driver.audit import Audit, audit
 from poolbench_driver.audit.probes import word_scores
-from poolbench_driver.audit.verdict import confounds
 
 #: Standard errors that an effect must be away from 0 to be found in 80 % of cases by a two-sided test of 5 %.
 _FOUND = 1.96 + 0.84
@@ -36,7 +35,7 @@ def forecast(made: Made) -> list[Remark]:
     found = audit(made.concept, made.passages)
     return [
         _power(made.passages, groups),
-        *(Remark("warning", f"D1: {reason}") for reason in confounds(found.figures, found.copies)),
+        *_verdict(found),
         *_gate(made.passages, groups),
         *_neighbours(made.concept),
     ]
@@ -64,6 +63,12 @@ def _power(passages: pa.Table, groups: np.ndarray) -> Remark:
         f"D1: with {units[0]} and {units[1]} documents or pairs for training, an AUROC of {least:.2f} or more can be "
         f"distinguished from chance, and the interval of {_EXAMPLE} is about {interval}",
     )
+
+
+def _verdict(found: Audit) -> Iterator[Remark]:
+    if found.reasons:
+        said = "; ".join(found.reasons)
+        yield Remark("warning", f"D1: a run's verdict on the passages will be `{found.verdict}`: {said}")
 
 
 def _gate(passages: pa.Table, groups: np.ndarray) -> Iterator[Remark]:
