@@ -174,6 +174,20 @@ def test_tables_leave_out_what_stayed_unless_asked() -> None:
     )
 
 
+def test_one_concept_shows_the_ranked_metrics_first() -> None:
+    """No test can say anything there, and another figure may have moved further."""
+    sides = []
+    for lift in (0.0, 0.01):
+        rows = [row for row in run_of(lift=lift) if row["concept"] in ("c0", None)]
+        other = [{**row, "metric": "d1.selectivity", "value": 9 * lift} for row in rows if row["concept"]]
+        sides.append([*other, *rows])
+    changes = compare_runs(*sides)
+    ((_, _, values), *_) = as_tables(changes)
+    assert [row["metric"] for row in values] == ["d1.auroc"] * 2 + ["d1.selectivity"] * 4
+    ((_, _, same),) = as_tables(compare_runs(sides[0], sides[0]))
+    assert [(row["metric"], row["strategy"], row["difference"]) for row in same] == [("d1.auroc", "*", "0.0000")]
+
+
 def test_three_concepts_are_no_verdict_although_their_interval_leaves_out_zero() -> None:
     few = ("c0", "c1", "c2", None)
     first, second = ([row for row in run_of(lift=x) if row["concept"] in few] for x in (0, 0.25))
@@ -204,9 +218,10 @@ def test_the_command(runs: Path) -> None:
     found = json.loads(invoked("one", "two", *where, "--json").stdout)
     assert (found["first"], found["second"], found["summary"]["changed_value"]) == ("one", "two", 16)
     assert "## Mean ranks" in invoked("one", str(runs / "two"), *where, "--format", "markdown").stdout
-    assert invoked("one", "one", *where).stdout == "one against one: nothing changed in 48 cells\n"
+    itself = invoked("one", "one", *where).stdout
+    assert itself.startswith("one against itself: the same figures in 48 common cells\n") and "d1.auroc" in itself
     table = invoked("one", "two", *where)
-    assert table.stdout.startswith("one against two: of 48 common cells, 16 changed in value and 0 in status; 0 are")
+    assert table.stdout.startswith("one against two: of 48 common cells, 16 changed in value and 0 in status\n")
     assert "P1_last_token" in table.stdout and table.return_value == 0
     assert invoked("one", "two", *where, "--check").return_value == 1
     assert invoked("one", "one", *where, "--check").return_value == 0

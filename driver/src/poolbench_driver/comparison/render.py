@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from textwrap import shorten
 from typing import Any
 
@@ -28,16 +28,19 @@ _REASON = 80
 
 def as_sentence(changes: RunChanges, first: str, second: str) -> str:
     """Return in one sentence how many cells changed."""
-    if not changes.changed():
-        return f"{first} against {second}: nothing changed in {changes.summary['common']} cells"
-    return (
-        "{first} against {second}: of {common} common cells, {changed_value} changed in value and {changed_status} in "
-        "status; {only_first} are only in the first run, {only_second} only in the second"
-    ).format(first=first, second=second, **changes.summary)
+    counts, sides = changes.summary, f"{first} against {'itself' if first == second else second}"
+    same = "the same figures in {common} common cells"
+    moved = "of {common} common cells, {changed_value} changed in value and {changed_status} in status"
+    said = (moved if counts["changed_value"] or counts["changed_status"] else same).format(**counts)
+    if not (counts["only_first"] or counts["only_second"]):
+        return f"{sides}: {said}"
+    return f"{sides}: {said}; {counts['only_first']} are only in the first run, {counts['only_second']} in the second"
 
 
 def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
     """Return title, columns and rows of every table that is not empty; together they fit on a screen.
+
+    Of values that all stayed the same, the means of the ranked metrics are shown.
 
     Args:
         everything: Return all rows, in the order of the metrics, also those of values and ranks that stayed the same,
@@ -52,7 +55,10 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
         values, statuses, ranks = changes.values, changes.statuses, changes.ranks
     else:
         agreement = []
-        values = sorted((row for row in changes.values if _moved(row, "difference")), key=_certainty)
+        ranked = dict.fromkeys(row["metric"] for row in changes.ranks)  # what strategies are compared by
+        moved = [row for row in changes.values if _moved(row, "difference")]
+        values = sorted(moved, key=lambda row: _certainty(row, ranked))
+        values = values or [row for row in changes.values if row["metric"] in ranked and row["strategy"] in ("*", "")]
         ranks = sorted((row for row in changes.ranks if row["change"] and _moved(row, "change")), key=_shift)
         statuses, unpaired = (
             sorted(map(_shortened, rows), key=lambda row: -row["cells"]) for rows in (changes.statuses, unpaired)
@@ -73,9 +79,10 @@ def as_tables(changes: RunChanges, *, everything: bool = False) -> list[Titled]:
     return [table for table in found if table[2]]
 
 
-def _certainty(row: Row) -> tuple[bool, float, float]:
-    """Return the order of values: those with a verdict first, then by p and by how far they moved."""
-    return not _verdict(row), row["p"] if row["p_holm"] is None else row["p_holm"], -abs(row["difference"])
+def _certainty(row: Row, ranked: Container[str]) -> tuple[bool, float, bool, float]:
+    """Return the order of values: by verdict and p, which is 1 for one concept, then ranked metrics, then by change."""
+    p = row["p"] if row["p_holm"] is None else row["p_holm"]
+    return not _verdict(row), p, row["metric"] not in ranked, -abs(row["difference"])
 
 
 def _shift(row: Row) -> float:
