@@ -6,6 +6,7 @@ import io
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from poolbench.errors import InputError
+from poolbench_driver.cli import display
 from poolbench_driver.cli.steer import parse_edit, show
 
 KEY = "0123456789abcdef" * 2
@@ -147,6 +149,14 @@ def test_edits_are_read_from_the_right(tmp_path):
         parse_edit(f"{odd}:4:1", "absolute")
 
 
+def test_a_long_wait_is_said_once_without_a_terminal(capsys, monkeypatch):
+    monkeypatch.setattr(display, "_QUIET_S", 0.05)
+    for seconds in (0.0, 0.3):
+        with display.waiting("waiting for the steerer"):
+            time.sleep(seconds)
+    assert capsys.readouterr().err == "waiting for the steerer\n"
+
+
 def test_a_text_of_several_waits_for_those_before_it():
     output, notes = io.StringIO(), Console(file=io.StringIO())
     seen = []
@@ -191,7 +201,9 @@ def test_a_concept_steers_by_the_direction_of_the_latest_run(driver, measured):
     done = driver(environment, "steer", "First", "Second", "--concept", "contrast", "--strength", ".6")
     assert (done.returncode, done.stdout) == (0, "First one.\nSecond two!\n")
     said = " ".join(done.stderr.split())
-    assert said.startswith("direction: contrast by A1_mean at layer 3, of run run-1 warning: strength 0.6: the run's")
+    assert said.startswith(
+        "model demo, direction: contrast by A1_mean at layer 3, of run run-1 warning: strength 0.6: the run's"
+    )
     assert "texts were fluent up to 0.5" in said
     named = {"concept": "contrast", "strategy": "A1_mean", "layer": 3, "run": "run-1"}
     assert seen[0]["steering"] == named | {"strength": 0.6, "positions": "generated"}

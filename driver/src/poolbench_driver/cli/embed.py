@@ -66,7 +66,9 @@ def embed(
     settings |= {"params": parse_params(params), "batch_size": batch_size}
     try:
         embedder = _embedder(settings, _reference(spec, lines, input_, idf_texts))
-        with typer.progressbar(length=len(lines), label="embedding", file=sys.stderr) as bar:
+        with typer.progressbar(
+            length=len(lines), label="embedding; a model that is not loaded yet takes a while", file=sys.stderr
+        ) as bar:
             table = embedder.run(lines, bar.update)
         with replacing(output) as partial:
             write(table, partial)

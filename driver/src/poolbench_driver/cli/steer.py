@@ -16,7 +16,7 @@ from rich.console import Console
 
 from poolbench.errors import InputError, unknown_name_message
 from poolbench_driver.adhoc.texts import read_texts
-from poolbench_driver.cli.display import table_of
+from poolbench_driver.cli.display import table_of, waiting
 
 if TYPE_CHECKING:
     from poolbench.storage.directions import NamedDirection
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = ("add", "add_preserving_norm", "clamp", "erase")
 UNITS = {"absolute": "alpha", "residual_norm": "strength"}
+_LOADING = "waiting for the steerer; a model that is not loaded yet takes a while"
 _EDIT = "FILE.npy:LAYER:STRENGTH[:OPERATION]"
 
 
@@ -87,7 +88,8 @@ def steer(
     services = open_session().services
     obtain(model)
     if as_json:
-        answer = services.post("steerer", "v1/completions", body)
+        with waiting(_LOADING):
+            answer = services.post("steerer", "v1/completions", body)
         typer.echo(json.dumps(answer_rows(texts, answer), indent=1, ensure_ascii=False))
     else:
         _stream(services, texts, body)
@@ -134,8 +136,8 @@ def _strengths(listed: str | None) -> list[float]:
 
 
 def _introduce(named: NamedDirection, strengths: Iterable[float]) -> None:
-    """Say which direction a name means, and which strengths are beyond what its run found fluent."""
-    typer.echo(f"direction: {named}", err=True)
+    """Say which model and direction a name means, and which strengths are beyond what its run found fluent."""
+    typer.echo(f"model {named.model}, direction: {named}", err=True)
     limit = named.fluent_strength
     beyond = [] if limit is None else [f"{each:g}" for each in strengths if abs(each) > limit]
     if beyond:
@@ -153,10 +155,7 @@ def _compare(
     as_json: bool,
 ) -> None:
     """Show the texts of each prompt at all strengths, the unsteered one first."""
-    status = Console(stderr=True).status(
-        f"{len(texts) * len(bodies)} texts; a model that is not loaded yet takes a while"
-    )
-    with status, ThreadPoolExecutor(len(bodies)) as pool:
+    with waiting(f"{len(texts) * len(bodies)} texts: {_LOADING}"), ThreadPoolExecutor(len(bodies)) as pool:
         answers = list(pool.map(lambda body: services.post("steerer", "v1/completions", body), bodies))
     made = [answer_rows(texts, answer) for answer in answers]
     rows = [
@@ -197,11 +196,10 @@ def _single_edit(vector: Path | None, layer: int | None, alpha: float) -> list[s
 
 def _stream(services: Services, texts: list[str], body: dict[str, Any]) -> None:
     """Show texts while they are generated."""
-    console = Console(stderr=True)
     events = services.stream("steerer", "v1/completions", body | {"stream": True})
-    with console.status("waiting for the steerer; a model that is not loaded yet takes a while"):
+    with waiting(_LOADING):
         first = list(islice(events, 1))
-    show(texts, chain(first, events), sys.stdout, console)
+    show(texts, chain(first, events), sys.stdout, Console(stderr=True))
 
 
 def parse_edit(spec: str, unit: str) -> dict[str, Any]:
