@@ -202,6 +202,7 @@ def test_the_file_of_embed_is_probed_and_the_figures_are_a_table(command: Probe)
     assert found["d1.auroc"]["n"] == ROWS - 1 and whole["scores"][4] is None
     assert f"{found['d1.auroc']['value']:.3f}" in out and "d1.auroc" in out and "scores" not in out
     assert "d1.selectivity" in out and "vectors without texts" in out
+    assert "d1.direction.C1 " in out and "d1.direction.C1 C1" not in out
 
 
 @pytest.mark.parametrize("method", ["C1", "LDA", "C3"])

@@ -97,6 +97,17 @@ def test_directions_are_named_with_their_figures_but_for_sensitive_concepts(
     assert (probed["strategy"], probed["layer"], probed["d1"], probed["fluent_strength"]) == ("A1_mean", 2, 0.9, None)
 
 
+def test_a_collapsed_strategy_has_no_direction(steered: Any) -> None:
+    made = steered(**STRATEGIES).write(rising)
+    key = made.plan.probes.concepts["contrast"].measures["A1_mean", 2]
+    made.artifacts.delete(key)
+    nulls = (Measure.null(name, Status.COLLAPSED, "all are equal") for name in ("d1.auroc", "d1.direction.C1"))
+    made._measures(key, *nulls)
+    found = assemble(made.plan, made.artifacts, {}, "run-1")["directions"].to_pylist()
+    cells = {(row["strategy"], row["layer"]) for row in found if row["concept"] == "contrast"}
+    assert cells == {("A1_mean", 4), ("L5_keyword", 2), ("L5_keyword", 4)}
+
+
 def test_the_same_artifacts_give_the_same_digest(
     made: tuple[PoolBenchPlan, Artifacts], complete: dict[str, pa.Table]
 ) -> None:

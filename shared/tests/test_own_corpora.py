@@ -44,6 +44,12 @@ def test_jsonl_and_csv_hold_the_same(tmp_path: Path) -> None:
     assert found[0] == found[1] == [("one, two", "d1", "MIT"), ("three", "", "")]
 
 
+def test_plain_text_has_one_text_per_line(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("It rains.\n\n The sun shines. \n")
+    found = read_texts(tmp_path / "p.txt")
+    assert [(text.text, text.where[-6:]) for text in found] == [("It rains.", "line 1"), ("The sun shines.", "line 3")]
+
+
 def test_pairs_are_read(tmp_path: Path) -> None:
     path = write(tmp_path / "p.jsonl", {"positive": "It may rain.", "negative": "It will rain.", "domain": "news"})
     ((positive, negative),) = read_pairs(path)
@@ -65,7 +71,7 @@ def test_pairs_are_read(tmp_path: Path) -> None:
         ("a.csv", b"body\nhello\n", "line 2: no 'text'; the record has body"),
         ("a.csv", b"text,domain\nhello\n", "line 2: another number of fields than the 2 columns"),
         ("a.csv", b'text\n"hello\n', "unexpected end of data"),
-        ("a.txt", b"hello\n", "ends in .jsonl, .csv, .parquet or .arrow"),
+        ("a.docx", b"hello\n", "ends in .jsonl, .csv, .parquet, .arrow or .txt"),
     ],
 )
 def test_wrong_files_are_named_with_line(tmp_path: Path, name: str, content: bytes, message: str) -> None:

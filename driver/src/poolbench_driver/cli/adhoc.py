@@ -69,7 +69,8 @@ FIGURES = ("figure", "value", "95 % interval", "n", "groups", "note")
 def _figure(measure: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the table; a figure that is null has its status and reason."""
     params = json.loads(measure["params"] or "{}")
-    name = [measure["metric"], *([measure["direction"]] if measure["direction"] else [])]
+    name, direction = [measure["metric"]], measure["direction"]
+    name += [direction] if direction and not measure["metric"].endswith(f".{direction}") else []
     name += [f"{key}={value}" for key, value in params.items()]
     low, high, value = measure["ci_low"], measure["ci_high"], measure["value"]
     null = f"{measure['status']}: " if value is None else ""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Bring a concept of your own: texts in two files become a concept.", no_args_is_help=True)
 
 NameOrFile = Annotated[str, typer.Argument(help="Name of the concept, or a YAML file (concept init writes one).")]
-File = Annotated[str | None, typer.Option(help="JSONL, CSV, Parquet or Arrow, with a column `text`.")]
+File = Annotated[
+    str | None, typer.Option(help="JSONL, CSV, Parquet or Arrow with a column `text`, or .txt with one text per line.")
+]
 Pairs = Annotated[str | None, typer.Option(help="The same with columns `positive` and `negative`.")]
 Text = Annotated[str | None, typer.Option(help="What makes a passage positive.")]
 Neighbours = Annotated[str | None, typer.Option(help="For D3: the distant concept, then the close one.")]

@@ -56,9 +56,9 @@ id: {name}
 # What makes a passage positive, in one sentence.
 definition: ""
 
-# Files of texts: JSONL with one {{"text": "..."}} per line, or CSV with a column `text`. Optional: `doc_id` (the
-# document that the text is from: texts of one document are never both in training and test), `domain`, `source`,
-# `licence`, `id`. Passages of 20 to 500 words work; give at least 20 per class, and better 200.
+# Files of texts: JSONL with one {{"text": "..."}} per line, CSV with a column `text`, or .txt with one text per line.
+# Optional columns: `doc_id` (the document that the text is from: texts of one document are never both in training and
+# test), `domain`, `source`, `licence`, `id`. Passages of 20 to 500 words work; give 20 per class or more, better 200.
 positives: positives.jsonl
 negatives: negatives.jsonl
 

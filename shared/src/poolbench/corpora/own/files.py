@@ -1,4 +1,4 @@
-"""Read texts from JSONL, CSV, Parquet and Arrow files; errors name the file and the line."""
+"""Read texts from JSONL, CSV, Parquet, Arrow and plain text files; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def text_of(values: dict[str, Any], where: str) -> Text:
 def records(path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each record with its file and line (row, in Parquet and Arrow); raise CorpusError for a file without any.
 
-    Arrow files are those that `datasets` saves.
+    Arrow files are those that `datasets` saves. Plain text has one text per line, and no other column.
     """
-    text = {".jsonl": _json_records, ".ndjson": _json_records, ".csv": _csv_records}
+    text = {".jsonl": _json_records, ".ndjson": _json_records, ".csv": _csv_records, ".txt": _plain_records}
     columns = {".parquet": _parquet_records, ".arrow": _arrow_records}
     kind, empty = path.suffix.lower(), True
     if kind not in text | columns:
-        raise CorpusError(f"{path}: expected a file that ends in .jsonl, .csv, .parquet or .arrow")
+        raise CorpusError(f"{path}: expected a file that ends in .jsonl, .csv, .parquet, .arrow or .txt")
     try:
         file: IO[Any]
         with path.open("rb") if kind in columns else path.open("r", encoding="utf-8-sig", newline="") as file:
@@ -134,6 +134,12 @@ def _lines(file: IO[str], path: TextFile) -> Iterator[str]:
         if len(line) > MAX_LINE:
             raise CorpusError(f"{path}, line {number}: more than {MAX_LINE:,} characters; cut it into passages")
         yield line
+
+
+def _plain_records(file: IO[str], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(_lines(file, path), start=1):
+        if line.strip():
+            yield f"{path}, line {number}", {"text": line}
 
 
 def _json_records(file: IO[str], path: TextFile) -> Iterator[tuple[str, dict[str, Any]]]:

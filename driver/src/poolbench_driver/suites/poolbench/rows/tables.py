@@ -57,11 +57,13 @@ def assemble(plan: PoolBenchPlan, source: RowSource) -> Tables:
 
 
 def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iterator[Row]:
-    """Yield the directions that requests may name, with what the run says about them."""
+    """Yield the directions that requests may name, with what the run says about them; a collapsed one has none."""
+    construction = plan.scope.config.steering.direction
+    itself = f"d1.direction.{construction}"
     figures = {
         (row["concept"], row["strategy"], row["layer"], row["metric"]): row["value"]
         for row in rows
-        if row["metric"] in ("d1.auroc", "d2.best_gain") and row.get("strategy")
+        if row["metric"] in ("d1.auroc", "d2.best_gain", itself) and row.get("strategy")
     }
     fluent = dict[tuple[str, str, int], float]()
     for row in curves:
@@ -71,12 +73,13 @@ def _directions(plan: PoolBenchPlan, rows: list[Row], curves: list[Row]) -> Iter
     model = plan.scope.model.ref
     for name, probes in plan.probes.concepts.items():
         for (strategy, layer), key in probes.directions.items():
-            if not is_restricted(key):
-                at = name, strategy, layer
+            at = name, strategy, layer
+            is_null = all(figures.get((*at, metric), 0.0) is None for metric in ("d1.auroc", itself))
+            if not (is_restricted(key) or is_null):
                 yield {
                     **{"model": model.id, "model_revision": model.revision, "key": key},
                     **{"concept": name, "strategy": strategy, "layer": layer},
-                    "construction": plan.scope.config.steering.direction,
+                    "construction": construction,
                     "d1": figures.get((*at, "d1.auroc")),
                     "gain": figures.get((*at, "d2.best_gain")),
                     "fluent_strength": fluent.get(at),
