@@ -15,10 +15,11 @@ from poolbench_driver.cli.listing import NARROW
 from poolbench_driver.rundir import RunFolder
 
 
-def test_at_80_columns_ids_and_times_of_runs_are_whole() -> None:
+def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:
     row = {"id": "small-corpus-54fafee2", "state": "done", "tasks_done": 631, "failures": 0, "host": "a" * 30}
-    row |= {"updated_at": "2026-11-25T18:42:44+00:00", "results_digest": "0" * 64}
-    for width, whole in ((80, ("id", "updated_at")), (50, ("id",))):
+    row |= {"model": "smollm2-135m", "concepts": "causation, contrast, hedging and 14 more"}
+    row |= {"updated_at": "11-25 18:42", "results_digest": "0" * 64}
+    for width, whole in ((80, ("id", "model", "updated_at")), (50, ("id",))):
         console = Console(width=width, file=StringIO())
         console.print(table_of([row], NARROW["runs"], whole=1))
         shown = console.file.getvalue()  # type: ignore[attr-defined]
@@ -26,10 +27,12 @@ def test_at_80_columns_ids_and_times_of_runs_are_whole() -> None:
 
 
 def test_what_is_narrow_has_more_with_wide(driver: Driver, environment: dict[str, str], tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo"}))
+    names = ["causation", "contrast", "hedging", "narrative"]
+    folder = RunFolder.create(tmp_path / "runs", load_run_config(None, {"preset": "demo", "concepts": names}))
     folder.write_state("done", tasks=2, tasks_done=2)  # type: ignore[arg-type]
     asked = ("ls", "runs", "--output", str(tmp_path / "runs"))
     narrow, wide = driver(environment, *asked).stdout, driver(environment, *asked, "--wide").stdout
     assert folder.id in narrow and "host" not in narrow and "host" in wide
+    assert "demo" in narrow and "causation, contrast, hedging and 1 more" in " ".join(narrow.replace("│", " ").split())
     concepts = json.loads(driver(environment, "concept", "ls", "--json").stdout)
     assert concepts == json.loads(driver(environment, "ls", "concepts", "--json").stdout)

@@ -218,6 +218,18 @@ def test_folder_and_record_are_one_run(
         runs.find("../../etc")
 
 
+def test_a_record_says_what_its_run_measures(store: ObjectStore, folder: RunFolder) -> None:
+    with publisher(store, folder):
+        pass
+    found = RunRecords(store).config(folder.id)
+    assert (found.model, found.concepts) == (CONFIG.model, CONFIG.concepts)
+    hostile = b'{"model": "\\u001b[2J", "concepts": ["\\u202e"]}'
+    for raw in (b"", b"[]", b'{"model": 1}', hostile):
+        store.put(run_path("hurt", "config.json"), raw)
+        hurt = RunRecords(store).config("hurt")
+        assert all(text.isprintable() for text in (hurt.model, *hurt.concepts))
+
+
 @pytest.mark.parametrize("raw", [b"", b"\xff", b"[]", b"{}", b'{"state": "well"}', b"[" * 9999, b'{"state": 1}'])
 def test_a_damaged_record_is_said_and_hides_no_other(store: ObjectStore, folder: RunFolder, raw: bytes) -> None:
     for name in ("state.json", "keys.json.gz"):

@@ -6,14 +6,19 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from poolbench.errors import ConfigError, PoolbenchError, UnknownNameError
 from poolbench_driver.cli.display import print_table
 
+if TYPE_CHECKING:
+    from poolbench_driver.records import Run, RunRecords
+
 Rows = list[dict[str, Any]]
+#: Concepts of a run that a list names.
+_FIRST = 3
 
 
 def _strategies(_: Path) -> Rows:
@@ -118,12 +123,27 @@ def _runs(output: Path) -> Rows:
     from poolbench_driver.cluster.session import open_artifacts
     from poolbench_driver.records import RunRecords, Runs
 
+    records = None
     try:
-        runs = Runs(output, RunRecords(open_artifacts().store)).all()
+        records = RunRecords(open_artifacts().store)
+        runs = Runs(output, records).all()
     except PoolbenchError as error:
         typer.echo(f"note: only the runs below {output} are listed: {error}", err=True)
         runs = Runs(output, None).all()
-    return [{"id": run.id, **run.state, "local": run.folder is not None} for run in runs]
+    return [{"id": run.id, **_measured(run, records), **run.state, "local": run.folder is not None} for run in runs]
+
+
+def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
+    """Return model and first concepts of a run; nothing where its configuration cannot be read."""
+    try:
+        config = run.folder.config() if run.folder else records.config(run.id) if records else None
+    except PoolbenchError:
+        config = None
+    if config is None:
+        return {}
+    more = len(config.concepts) - _FIRST
+    concepts = ", ".join(config.concepts[:_FIRST]) + (f" and {more} more" if more > 0 else "")
+    return {"model": config.model, "concepts": concepts}
 
 
 KINDS: dict[str, Callable[[Path], Rows]] = {
@@ -141,7 +161,7 @@ KINDS: dict[str, Callable[[Path], Rows]] = {
 #: The columns that fit into 80 characters, where a kind has more.
 NARROW = {
     "strategies": ("id", "family", "board", "summary"),
-    "runs": ("id", "state", "failures", "updated_at"),
+    "runs": ("id", "model", "concepts", "state", "updated_at"),
     "directions": ("concept", "strategy", "layer", "d1", "gain", "fluent up to", "model"),
 }
 
@@ -164,9 +184,15 @@ def show_list(kind: str, rows: Rows, *, as_json: bool, wide: bool) -> None:
         typer.echo(json.dumps(rows, indent=1))
     elif rows:
         columns = tuple(dict.fromkeys(name for row in rows for name in row))
-        print_table(rows, columns if wide else NARROW.get(kind, columns), whole=1)
+        shown = rows if wide else [{name: _short(name, value) for name, value in row.items()} for row in rows]
+        print_table(shown, columns if wide else NARROW.get(kind, columns), whole=1)
     else:
         typer.echo(f"no {kind}")
+
+
+def _short(name: str, value: Any) -> Any:
+    """Return a time without year and seconds, and other values as they are."""
+    return str(value)[5:16].replace("T", " ") if name == "updated_at" else value
 
 
 COMMANDS = (ls,)

@@ -56,6 +56,22 @@ class PublishedState(BaseModel):
         return None if text is None else shown_text(text[:_MAX_SHOWN])
 
 
+class PublishedConfig(BaseModel):
+    """What a run measures, of its configuration; checked as `PublishedState`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str = ""
+    concepts: tuple[str, ...] = ()
+
+    @field_validator("model", "concepts")
+    @classmethod
+    def _printable(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(value, str):
+            return shown_text(value[:_MAX_SHOWN])
+        return tuple(shown_text(name[:_MAX_SHOWN]) for name in value[:_MAX_SHOWN])
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run that the object store has a record of."""
@@ -86,6 +102,13 @@ class RunRecords:
             return None
         folder = run_path(run_id)
         return self._read(run_id, {info.path.removeprefix(folder): info for info in self.store.list(folder)})
+
+    def config(self, run_id: str) -> PublishedConfig:
+        """Return what a run measures; nothing where its configuration is damaged or not there."""
+        try:
+            return PublishedConfig.model_validate_json(self.store.get(run_path(run_id, CONFIG)))
+        except (NotFoundError, ValidationError, RecursionError):
+            return PublishedConfig()
 
     def keys(self, run_id: str) -> frozenset[str]:
         """Return the keys of all artifacts that a run needs. Raise IntegrityError if they are damaged or not there."""
