@@ -25,6 +25,7 @@ from poolbench_driver.corpora.sources import absent_concepts, passages_step, req
 from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
 from poolbench_driver.own.forecast import auroc_error
 from poolbench_driver.release import releasable_concepts
+from poolbench_driver.release.source import passages_source
 from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.stages.scope import neighbours_of
 from poolbench_driver.suites.poolbench import POOLBENCH
@@ -274,6 +275,8 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     folder.recall_concepts()
     assert CONCEPTS.get("mine") == found.concept
     assert releasable_concepts(["mine"], None) == ["mine"]
+    assert passages_source(folder.config()) == "own" and passages_source(RunConfig(concepts=("contrast",))) == "planted"
+    assert folder.file("config.resolved.yaml").read_text().startswith("# The texts of mine are the user's; ")
     swapped = {"positives": files["negatives"], "negatives": files["positives"]}
     other = made(swapped, definition="Another one.")
     library.add(other.concept, other.passages)

@@ -207,7 +207,7 @@ def test_the_command_refuses_sensitive_concepts_and_says_what_it_wrote(
     monkeypatch.setattr(
         "poolbench_driver.cluster.session.open_session", lambda: made
     )  # has the store, as a session does
-    monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session: made)  # and the plan
+    monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where: dict[str, Any] = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs", "licence": None}
     with pytest.raises(RestrictedError):
         steered_outputs(**where, concepts="toxicity")

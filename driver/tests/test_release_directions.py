@@ -113,7 +113,7 @@ def test_the_command_says_what_it_leaves_out(
     made = written(steered(concepts=["contrast", "toxicity"]))
     folder = export_of(made, tmp_path, []).folder
     monkeypatch.setattr("poolbench_driver.cluster.session.open_session", lambda: made)  # has the store
-    monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session: made)  # and the plan
+    monkeypatch.setattr("poolbench_driver.job.prepare", lambda config, session, model: made)  # and the plan
     where = {"output": tmp_path / "out", "run": folder.id, "runs": tmp_path / "runs"}
     assert directions(**where) == 0
     said = capsys.readouterr().out.splitlines()

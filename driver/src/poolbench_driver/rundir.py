@@ -50,8 +50,12 @@ class RunFolder:
         try:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-            folder.file("config.resolved.yaml").write_text(settings, "utf-8")
-            if any(CONCEPTS.get(name).corpus for name in config.concepts):
+            own = [name for name in config.concepts if CONCEPTS.get(name).corpus]
+            note = (
+                f"# The texts of {', '.join(own)} are the user's; corpus.source is for other concepts.\n" if own else ""
+            )
+            folder.file("config.resolved.yaml").write_text(note + settings, "utf-8")
+            if own:
                 from poolbench.library import definitions_of
 
                 folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concepts))

@@ -20,7 +20,7 @@ from poolbench.corpora.io import CLASSES, CorpusManifest, write_corpus
 from poolbench.errors import NotFoundError
 from poolbench.pooling.states import KeptPassage, read_states
 from poolbench_driver.dataset_folder import hub_header, render_card, write_release
-from poolbench_driver.release.source import Export, model_folder, require_public
+from poolbench_driver.release.source import Export, model_folder, passages_source, require_public
 from poolbench_driver.stages.vectors import ConceptVectors
 
 KIND = "poolbench-activations"
@@ -152,7 +152,10 @@ def _objects(items: Iterable[dict[str, Any]]) -> np.ndarray:
 def _corpus_manifest(export: Export) -> CorpusManifest:
     config = export.scope.config
     return CorpusManifest(
-        revision=f"{config.corpus.source}-{export.folder.id}", tokenizer="unknown", window=(0, 0), recipe=export.command
+        revision=f"{passages_source(config)}-{export.folder.id}",
+        tokenizer="unknown",
+        window=(0, 0),
+        recipe=export.command,
     )
 
 

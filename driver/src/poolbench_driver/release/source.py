@@ -14,6 +14,7 @@ from poolbench.config import RunConfig
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
+from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import replacing, require_same
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
@@ -91,11 +92,17 @@ def origin(model: str, config: RunConfig, command: str, licence: str, own: Mappi
     return {
         "model": model,
         **own,
-        "passages": config.corpus.source,
+        "passages": passages_source(config),
         "configuration": config.config_hash(),
         "made by": f"PoolBench {__version__}, `{command}`",
         "licence": licence,
     }
+
+
+def passages_source(config: RunConfig) -> str:
+    """Return where passages come from; the setting says it only of concepts that bring none."""
+    own = [bool(CONCEPTS.get(name).corpus) for name in config.concepts]
+    return OWN if all(own) else f"{config.corpus.source}+{OWN}" if any(own) else config.corpus.source
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
