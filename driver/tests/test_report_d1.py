@@ -118,6 +118,8 @@ def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[R
     page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
     assert '<details id="d1"><summary>D1 in detail</summary>' in page
     assert "## D1 in detail" in markdown
+    nulls = markdown[markdown.index("## Nulls") :]
+    assert "| d1 | failed | 2 | artifact " in nulls and "## Problems\n\n- contrast: " in nulls
     assert 'id="published"' not in page and "#published" not in page and "## Published" not in markdown
 
 

@@ -14,6 +14,6 @@ def leaderboard_markdown(folder: RunFolder) -> str:
     parts = ["\n".join(f"- {name}: {value}" for name, value in facts_of(folder))]
     parts.append(SUITES.get(folder.config().suite).report(folder).markdown)
     nulls = null_reasons(folder.read_table("results").to_pylist())
-    if lines := [[row["family"], row["status"], str(row["count"])] for row in nulls]:
-        parts += ["\n## Nulls\n", table(["metrics", "status", "rows"], lines)]
+    if lines := [[row["family"], row["status"], str(row["count"]), row["reason"]] for row in nulls]:
+        parts += ["\n## Nulls\n", table(["metrics", "status", "rows", "reason, for example"], lines)]
     return "\n".join(parts)

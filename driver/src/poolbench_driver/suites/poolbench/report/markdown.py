@@ -14,7 +14,7 @@ from poolbench_driver.suites.poolbench.report.views import Row, View
 
 
 def tables_markdown(view: View) -> str:
-    """Return leaderboard, concept-by-strategy tables, checks and scorers of a run."""
+    """Return leaderboard, concept-by-strategy tables, checks, scorers and problems of a run."""
     head, *board = leaderboard(view, view.columns)
     parts = ["## Leaderboard\n", table(head, board)]
     parts += audit_markdown(view.audit)
@@ -32,6 +32,8 @@ def tables_markdown(view: View) -> str:
     if view.sinks:
         lines = [[str(row["layer"]), f"{row['passages']:.0%}", str(row["left_out"])] for row in view.sinks]
         parts += ["\n## Attention sinks\n", table(["layer", "passages with a sink", "tokens left out"], lines)]
+    if view.problems:
+        parts += ["\n## Problems\n", *(f"- {line}" for line in view.problems)]
     return "\n".join(parts)
 
 
