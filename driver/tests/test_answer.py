@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
+from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
 from poolbench_driver.suites.poolbench.report.audit import AuditView
 from poolbench_driver.suites.poolbench.report.checks import concept_checks
 
@@ -52,7 +52,7 @@ def test_strategies_with_one_figure_at_the_top_are_counted_and_none_is_named_fir
     assert headline(best_of(many)) == "To separate, three strategies are equal at the top."
     layers = [row | {"layer": layer} for layer in (1, 2) for row in one]
     layers[-1] |= {"value": 0.95}  # the best of one layer, and not of both
-    (check,) = concept_checks(layers)
+    (check,) = concept_checks(layers, leaders(layers))
     assert check["best"] == {"strategy": "A1_mean, A2_max, P1_last_token", "value": 0.9}
 
 

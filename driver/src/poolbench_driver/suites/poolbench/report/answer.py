@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,21 @@ def equal_to(best: str, means: Mapping[str, float]) -> tuple[str, ...]:
     if not isfinite(means[best]):
         return (best,)
     return tuple(name for name, mean in means.items() if f"{mean:.3f}" == f"{means[best]:.3f}")
+
+
+def leaders(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return by concept the strategies with the highest mean D1 over layers, and that mean."""
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["metric"] == SEPARATION and row["strategy"]:
+            values[row["concept"]][row["strategy"]].append(-inf if row["value"] is None else row["value"])
+    found = {}
+    for concept, cells in values.items():
+        means = {name: fmean(own) for name, own in cells.items()}
+        best = max(means, key=means.__getitem__)
+        if isfinite(means[best]):
+            found[concept] = {"strategy": some(equal_to(best, means), "strategies"), "value": means[best]}
+    return found
 
 
 def some(names: Sequence[str], kind: str) -> str:

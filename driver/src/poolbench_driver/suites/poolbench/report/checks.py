@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from poolbench_driver.suites.poolbench.report.answer import equal_to, some
-from poolbench_driver.suites.poolbench.report.means import by_strategy
 
 Row = dict[str, Any]
 
@@ -16,11 +14,8 @@ Row = dict[str, Any]
 FLAGGED = ("d1.saturation", "d1.alarms")
 
 
-def concept_checks(rows: Sequence[Row]) -> list[Row]:
-    """Return the checks that a reader can make by eye, one line per concept.
-
-    The best strategy is that of the answer: the one with the highest mean over layers, or all that are equal.
-    """
+def concept_checks(rows: Sequence[Row], leaders: Mapping[str, Row]) -> list[Row]:
+    """Return the checks that a reader can make by eye, one line per concept; `leaders` are the best by concept."""
     lines = []
     for concept in sorted({row["concept"] for row in rows if row["strategy"] and row["concept"]}):
         own = [row for row in rows if row["concept"] == concept and row["value"] is not None]
@@ -28,7 +23,7 @@ def concept_checks(rows: Sequence[Row]) -> list[Row]:
         lines.append(
             {
                 "concept": concept,
-                "best": _best(row for row in rows if row["concept"] == concept),
+                "best": leaders.get(concept),
                 "permuted": fmean(permuted) if permuted else None,
                 "flags": [
                     f"layer {row['layer']} {row['reason']}" for row in own if row["metric"] in FLAGGED and row["reason"]
@@ -37,17 +32,6 @@ def concept_checks(rows: Sequence[Row]) -> list[Row]:
             }
         )
     return lines
-
-
-def _best(rows: Iterable[Row]) -> Row | None:
-    """Return the strategies with the highest mean D1 over layers, and that mean; None if no strategy has it on all."""
-    cells = by_strategy(row for row in rows if row["metric"] == "d1.auroc")
-    values = {name: [row["value"] for row in own] for (name, _), own in cells.items()}
-    means = {name: fmean(own) for name, own in values.items() if None not in own}
-    if not means:
-        return None
-    best = max(means, key=lambda name: means[name])
-    return {"strategy": some(equal_to(best, means), "strategies"), "value": means[best]}
 
 
 def _gain_check(rows: Sequence[Row]) -> Row:

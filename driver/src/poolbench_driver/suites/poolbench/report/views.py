@@ -10,7 +10,7 @@ from typing import Any
 from poolbench.pooling.registry import STRATEGIES
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench import POOLBENCH
-from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, problems
+from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
 from poolbench_driver.suites.poolbench.report.audit import AuditView, build_audit
 from poolbench_driver.suites.poolbench.report.board import Board, build_board
 from poolbench_driver.suites.poolbench.report.checks import concept_checks, coverage, sinks
@@ -70,7 +70,7 @@ def build_view(folder: RunFolder) -> View:
         columns=[metric for metric in POOLBENCH.board.shown if metric in measured],
         steered=any(metric.startswith("d2.") for metric in measured),
         heat_maps=[each for each in maps if each.rows],
-        checks=concept_checks(rows),
+        checks=concept_checks(rows, leaders(rows)),
         coverage=coverage(rows, order),
         sinks=sinks(rows),
         scorers=[row for row in rows if row["metric"].startswith("scorer.")],
