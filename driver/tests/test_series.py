@@ -16,7 +16,7 @@ from driver.tests.conftest import BUDGET, WIDTH, Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 
 from poolbench.config import ModelRef, asset_path, load_run_config
-from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, UnknownNameError
+from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, ModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli.outcome import show_outcome
@@ -69,7 +69,7 @@ def jobs(bench: Bench) -> list[Job]:
 
 
 def test_a_run_is_planned_where_its_model_is_not(
-    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`gc` and `export` find the artifacts of a run without its model; `gc` believes the record if even that fails."""
     run_all(jobs, tmp_path, Watched, None)
@@ -77,6 +77,9 @@ def test_a_run_is_planned_where_its_model_is_not(
     folder = RunFolder(tmp_path / run_id(job.config))
     with pytest.raises(UnknownNameError):
         prepare(job.config, session)
+    monkeypatch.setenv("POOLBENCH_STATE", str(tmp_path / "state"))
+    with pytest.raises(ModelError, match="run `make model`"):  # a run obtains it first; nothing else downloads it
+        prepare(job.config.model_copy(update={"model": "smollm2-135m"}), session)
     planned, expected = (prepare(job.config, session, each).plan for each in (folder.model(), job.plan.scope.model))
     assert planned.keys == expected.keys
     folder.file("model.json").write_text("{}")

@@ -18,6 +18,7 @@ from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
 from poolbench_driver.job import Job, Outcome, prepare
+from poolbench_driver.models import obtain
 from poolbench_driver.run.progress import Display
 from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.suites.needs import Need, lines, require_all
@@ -42,6 +43,8 @@ def prepare_all(configs: Sequence[RunConfig], session: Session) -> list[Job]:
     for line in lines([each for each in found if not each.stops]):
         _say(line)
     require_all(found)
+    for config in configs:
+        obtain(config.model)
     return [_named(partial(prepare, config, session), config, configs) for config in configs]
 
 

@@ -8,7 +8,7 @@ from poolbench_driver.cluster.session import Session
 from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
-from poolbench_driver.models import ModelInfo, annotator_version, describe_model, obtain
+from poolbench_driver.models import ModelInfo, annotator_version, describe_model
 from poolbench_driver.run import committed_keys
 from poolbench_driver.stages.scope import Scope, left_out, neighbours_of, resolve_names
 
@@ -25,7 +25,6 @@ def resolve(given: RunConfig, session: Session, model: ModelInfo | None = None) 
     if is_imported(config.model):
         model = imported_model(config, session.artifacts)
     elif model is None:
-        obtain(config.model)
         model = describe_model(config, session.services)
     concepts = [CONCEPTS.get(name) for name in config.concepts]
     require_one_kind(config, concepts)
