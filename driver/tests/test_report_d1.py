@@ -118,8 +118,8 @@ def test_an_old_run_has_a_report_without_the_published_section(finished: tuple[R
     page, markdown = write_report(folder).read_text("utf-8"), leaderboard_markdown(folder)
     assert '<details id="d1"><summary>D1 in detail</summary>' in page
     assert "## D1 in detail" in markdown
-    nulls = markdown[markdown.index("## Nulls") :]
-    assert "| d1 | failed | 2 | artifact " in nulls and "## Problems\n\n- contrast: " in nulls
+    assert "\n## Problems\n\n- contrast: " in markdown
+    assert "| d1 | failed | 2 | artifact " in markdown[markdown.index("## Nulls") :]
     assert 'id="published"' not in page and "#published" not in page and "## Published" not in markdown
 
 
@@ -148,7 +148,7 @@ def test_published_rows_are_shown_and_never_ranked(finished: tuple[RunFolder, di
     assert "never ranked" in section and "Published D2" not in section
     assert section.index("L5_keyword") < section.index("A1_mean")  # by the published figures, not by ours
     start = markdown.index("\n## Published definitions")
-    end = markdown.index("\n## Nulls")
+    end = markdown.index("\n## Problems")
     assert "| L5_keyword | 0.600 | 0.800 |\n| A1_mean | 0.400 | 0.900 |" in markdown[start:end]
     assert markdown[:start] + markdown[end:] == before  # nothing else changes
 

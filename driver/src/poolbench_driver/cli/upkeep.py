@@ -15,10 +15,10 @@ from poolbench.errors import ConfigError, NotFoundError, PoolbenchError
 if TYPE_CHECKING:
     from poolbench.storage import Artifacts, ObjectInfo
     from poolbench_driver.cluster.session import Session
-    from poolbench_driver.stages.stage import Plan
     from poolbench_driver.records import Run
     from poolbench_driver.run.erasure import Erasure
     from poolbench_driver.rundir import RunFolder
+    from poolbench_driver.stages.stage import Plan
 
 
 def gc(

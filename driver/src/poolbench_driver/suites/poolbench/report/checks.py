@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-
 Row = dict[str, Any]
 
 #: Checks of a concept whose reason is shown.
