@@ -18,7 +18,6 @@ from common import REPOSITORY, Parser, write_report
 from mixed.bulk import Bulk
 from mixed.requests import BODIES, ask, warm
 
-from poolbench.config import load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.errors import PoolbenchError
 from poolbench.settings import PlaceSettings
@@ -26,6 +25,7 @@ from poolbench_driver.cluster.session import Session, open_session
 from poolbench_driver.job import prepare
 from poolbench_driver.run.progress import open_display
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 
 RUN: dict[str, Any] = {"preset": "demo", "concepts": ["contrast"], "strategies": ["A1_mean", "L1_pos_filtered"]}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from poolbench.config import asset_path, load_run_config
+from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.storage import Artifacts
@@ -19,6 +19,7 @@ from poolbench.worker.taskio import TaskIO
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import annotator_version, describe_model
 from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 LAYER = 3

@@ -10,7 +10,6 @@ import pytest
 from driver.tests.loop_bench import Consumer, Notes
 from tests.waiting import PATIENCE_S
 
-from poolbench.config import load_run_config
 from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
 from poolbench.storage import Artifacts, open_store
@@ -19,6 +18,7 @@ from poolbench.worker.worker import Worker
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.job import prepare
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from poolbench.config import asset_path, load_run_config
+from poolbench.config import asset_path
 from poolbench.contracts.tables import vector_matrix
 from poolbench.contracts.tasks import Task
 from poolbench.corpora.io import CorpusManifest, write_corpus
@@ -35,6 +35,7 @@ from poolbench_driver.run import committed_keys
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 LAYERS = [1, 4]

@@ -21,11 +21,12 @@ from tests.pages import BLOCK, NAMES, PAGES, REPOSITORY, shell_blocks
 from typer.exceptions import TyperException
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import MODEL_PRESETS, load_run_config, resolve_layers, resolve_model
+from poolbench.config import MODEL_PRESETS, resolve_layers, resolve_model
 from poolbench.errors import PoolbenchError
 from poolbench.pooling.registry import select_strategies
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cli import app
+from poolbench_driver.suites.load import load_run_config
 
 DRIVER = ".venv/bin/poolbench-driver"
 MAX_README_LINES = 120

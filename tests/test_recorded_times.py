@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from poolbench.config import load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.queue import Broker, open_leases
 from poolbench.statuses import TaskOutcome
@@ -19,6 +18,7 @@ from poolbench_driver.cluster.session import open_session
 from poolbench_driver.estimate.amounts import amounts_of
 from poolbench_driver.job import prepare
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_pooler.service import create
 
 SMALL = {"preset": "demo", "strategies": ["L1_pos_filtered"]}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.pooling.registry import STRATEGIES
@@ -21,6 +21,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.release import Export, export_scorers
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_scorer.models.scorer import load_scorer
 from poolbench_scorer.models.scoring import score_texts

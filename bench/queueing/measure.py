@@ -8,9 +8,10 @@ from typing import Any
 
 from common import Clock
 
-from poolbench.config import ModelRef, RunConfig
+from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
+from poolbench_driver.config import RunConfig
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.run import Pace, RunLoop
 from poolbench_driver.run.progress import open_display

@@ -16,7 +16,7 @@ import pytest
 from driver.tests.loop_bench import Bench
 from tests.waiting import PATIENCE_S
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.tasks import Task
@@ -28,6 +28,7 @@ from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.steering import NULLS, UNSTEERED
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 WIDTH = 4

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from tests.waiting import PATIENCE_S
 
-from poolbench.config import ModelRef, RunConfig
+from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.errors import CellError
 from poolbench.queue import Broker, TaskQueue
@@ -27,6 +27,7 @@ from poolbench.worker.service import Handler
 from poolbench.worker.taskio import TaskIO
 from poolbench.worker.worker import RetryTaskError, Worker
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import RunConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.job import Job
 from poolbench_driver.models import ModelInfo

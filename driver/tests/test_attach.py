@@ -18,7 +18,6 @@ from driver.tests.conftest import Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 from tests.waiting import wait_until
 
-from poolbench.config import load_run_config
 from poolbench.contracts.wire import RUNS_FOLDER
 from poolbench.errors import IntegrityError
 from poolbench.storage import Artifacts
@@ -27,6 +26,7 @@ from poolbench_driver.cli.upkeep import needs_of, unneeded
 from poolbench_driver.job import Outcome
 from poolbench_driver.records import Publisher, RunRecords, Runs
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 

@@ -12,7 +12,6 @@ import pytest
 from typer.exceptions import TyperException
 from typer.testing import CliRunner
 
-from poolbench.config import load_run_config
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, InputError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.statistics import paired_permutation_test
@@ -20,6 +19,7 @@ from poolbench_driver.cli import app
 from poolbench_driver.comparison import as_markdown, as_sentence, as_tables, compare_runs
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.boards.ranking import rank_board
+from poolbench_driver.suites.load import load_run_config
 
 Rows = list[dict[str, Any]]
 STRATEGIES, CONCEPTS = ("A1_mean", "P1_last_token", "W1_first_k"), tuple(f"c{k}" for k in range(8))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.config import CorpusConfig, RunConfig
 from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import CorpusError
+from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import at_most, dataset_identity, dataset_revision
 
 
@@ -29,10 +29,10 @@ def test_at_most_does_not_depend_on_the_order_of_the_passages() -> None:
     assert first == second
 
 
-def corpus_folder(path: Path) -> RunConfig:
+def corpus_folder(path: Path) -> ConceptsConfig:
     passages = build_planted("narrative", seed=0, num_train=8, num_test=4, num_scorer=4)
     write_corpus(passages, path, CorpusManifest(revision="1", tokenizer="words", window=(1, 500)))
-    return RunConfig(corpus=CorpusConfig(source=str(path)))
+    return ConceptsConfig(corpus=CorpusConfig(source=str(path)))
 
 
 def rewritten(path: Path, source: str) -> None:
@@ -63,7 +63,7 @@ def test_planted_and_real_passages_in_one_folder_are_refused(tmp_path: Path) -> 
 def test_passages_of_another_seed_or_window_are_another_dataset(tmp_path: Path) -> None:
     settings = ({}, {"seed": 1}, {"window": (30, 90)}, {"window": (30, 90), "seed": 1})
     corpora = [CorpusConfig(**each) for each in settings]
-    identities = [dataset_identity(RunConfig(corpus=corpus)) for corpus in corpora]
+    identities = [dataset_identity(ConceptsConfig(corpus=corpus)) for corpus in corpora]
     revisions = [dataset_revision(identity) for identity in identities]
     assert revisions[0] == identities[0]["revision"] and len(set(revisions)) == 4
     assert revisions[3] == f"{revisions[0]}, window 30-90, seed 1"

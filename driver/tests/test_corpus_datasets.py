@@ -15,12 +15,12 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from typer.testing import CliRunner
 
-from poolbench.config import BUDGETS
 from poolbench.corpora.hub import datasets
 from poolbench.corpora.io import read_concept, read_manifest
 from poolbench.corpora.validate import validate_corpus
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench_driver.cli.corpus import app
+from poolbench_driver.config import BUDGETS
 from poolbench_driver.corpora import building
 from poolbench_driver.corpora.building import build_folder
 from poolbench_driver.corpora.counting import token_counter

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import COSINE_SCHEMA
@@ -25,6 +25,7 @@ from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.report.cosines import build_cosines, short
 

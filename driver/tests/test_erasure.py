@@ -14,7 +14,7 @@ import pytest
 from driver.tests.loop_bench import task_of
 from tests.waiting import PATIENCE_S
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tables import TEXTS, table_from_rows
 from poolbench.contracts.tasks import Task
@@ -37,6 +37,7 @@ from poolbench_driver.run.progress import STAGES, open_display
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import PlannedWork
 from poolbench_driver.stages.steering import NULLS
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
 
 SECRET = "SECRET-STEERED-TEXT"

@@ -7,7 +7,7 @@ import json
 import pytest
 from driver.tests.conftest import Driver
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.pooling.registry import select_strategies
 from poolbench_driver.estimate import Cluster, Estimate, as_json, estimate
@@ -21,6 +21,7 @@ from poolbench_driver.estimate.text import notes, rows, size
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 LLAMA = ModelInfo(ModelRef("llama", "somewhere", "r1", "bfloat16"), num_blocks=32, width=4096)

@@ -16,7 +16,6 @@ import pyarrow as pa
 from driver.tests.loop_bench import FAST, Consumer, Notes, consuming
 from driver.tests.test_estimate import DEMO
 
-from poolbench.config import load_run_config
 from poolbench.contracts.tables import FLUENCY, TEXTS, table_from_rows, vector_column
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES
@@ -37,6 +36,7 @@ from poolbench_driver.estimate.estimate import estimate_tasks
 from poolbench_driver.run import RunLoop
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 #: Seconds that the simulated services take for one unit of work: every task takes some hundredths of a second.

@@ -19,19 +19,20 @@ import pytest
 from driver.tests.conftest import BUDGET, WIDTH, SteeredArtifacts
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import ModelRef, RunConfig, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts import tables as t
 from poolbench.contracts.keys import digest
 from poolbench.contracts.measures import Measure
 from poolbench.contracts.results import DIGEST_DECIMALS, VOLATILE, results_digest
 from poolbench_driver.assemble import assemble
+from poolbench_driver.config import RunConfig
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.rundir import run_id
 from poolbench_driver.stages.probes import ConceptProbes
 from poolbench_driver.stages.scope import Scope, resolve_names
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.planted.register import register
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan, make_plan
-from poolbench_driver.suites.registry import SUITES
 
 GOLDEN = Path(__file__).parent / "golden.json"
 #: The presets as they are.
@@ -56,7 +57,7 @@ def configured(settings: dict[str, Any], folder: Path) -> RunConfig:
     """The configuration; a suite puts its concepts into a store in the folder."""
     from poolbench.storage import open_store
 
-    config = load_run_config(None, settings, lambda name: SUITES.get(name).settings())
+    config = load_run_config(None, settings)
     if config.suite == "planted":
         register(config, open_store(str(folder / "store")))
     return config

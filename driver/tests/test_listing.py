@@ -9,10 +9,10 @@ from pathlib import Path
 from driver.tests.conftest import Driver
 from rich.console import Console
 
-from poolbench.config import load_run_config
 from poolbench_driver.cli.display import table_of
 from poolbench_driver.cli.listing import NARROW
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 
 
 def test_at_80_columns_ids_models_and_times_of_runs_are_whole() -> None:

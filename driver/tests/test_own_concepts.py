@@ -13,7 +13,6 @@ from driver.tests.test_estimate import DEMO, plan_of, work_of
 from typer.testing import CliRunner
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import CorpusConfig, RunConfig
 from poolbench.corpora.io import CorpusManifest, write_corpus
 from poolbench.corpora.planted import build_planted
 from poolbench.errors import ConfigError, CorpusError, UnknownConceptError, UnknownNameError
@@ -21,6 +20,7 @@ from poolbench.library import Library, attach
 from poolbench.storage import Artifacts, open_store
 from poolbench_driver.assemble import why_empty
 from poolbench_driver.cli import app
+from poolbench_driver.config import ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.sources import absent_concepts, passages_step, require_one_kind, run_dataset
 from poolbench_driver.own import Definition, Made, forecast, make, read_definition, template
 from poolbench_driver.own.forecast import auroc_error
@@ -113,7 +113,7 @@ def test_the_template_is_a_definition_with_paths_beside_it(tmp_path: Path) -> No
 
 
 def test_a_run_reads_the_passages_of_the_store(files: dict[str, str], library: Library) -> None:
-    one, config = made(files), RunConfig(concepts=("mine",))
+    one, config = made(files), ConceptsConfig(concepts=("mine",))
     library.add(one.concept, one.passages)
     step = passages_step(config, CONCEPTS.get("mine"), "train")
     table = step.build()
@@ -143,7 +143,7 @@ def test_a_dry_run_counts_the_passages_that_there_are(
 
 
 def test_keys_of_the_built_in_concepts_do_not_depend_on_own_ones(files: dict[str, str], library: Library) -> None:
-    config = RunConfig()
+    config = ConceptsConfig()
     before = passages_step(config, CONCEPTS.get("contrast"), "train").key
     one = made(files)
     library.add(one.concept, one.passages)
@@ -153,19 +153,19 @@ def test_keys_of_the_built_in_concepts_do_not_depend_on_own_ones(files: dict[str
 def test_own_and_planted_concepts_are_not_ranked_together(files: dict[str, str], library: Library) -> None:
     concepts = [made(files).concept, CONCEPTS.get("hedging")]
     with pytest.raises(ConfigError, match=r"mine would be ranked with planted passages of hedging"):
-        require_one_kind(RunConfig(), concepts)
-    real = RunConfig(corpus=CorpusConfig(source="real"))
+        require_one_kind(ConceptsConfig(), concepts)
+    real = ConceptsConfig(corpus=CorpusConfig(source="real"))
     require_one_kind(real, concepts)
-    require_one_kind(RunConfig(), concepts[:1])
+    require_one_kind(ConceptsConfig(), concepts[:1])
     assert run_dataset(real, concepts)["source"] == "real+own"
 
 
 def test_planted_neighbours_do_not_judge_real_texts(files: dict[str, str], library: Library) -> None:
     one = made(files, "other")
     library.add(one.concept, one.passages)
-    absent = absent_concepts(RunConfig(), ["hedging", "other"], beside_own=True)
+    absent = absent_concepts(ConceptsConfig(), ["hedging", "other"], beside_own=True)
     assert list(absent) == ["hedging"] and "--corpus real" in absent["hedging"]
-    assert absent_concepts(RunConfig(), ["hedging"]) == {}
+    assert absent_concepts(ConceptsConfig(), ["hedging"]) == {}
 
 
 def rows(*values: float | None, metric: str = "d1.auroc") -> pa.Table:
@@ -205,8 +205,8 @@ def test_a_neighbour_that_was_removed_is_named(files: dict[str, str], library: L
     library.add(mine.concept, mine.passages)
     library.remove("other")
     with pytest.raises(ConfigError, match="concept mine has the neighbour other, which is not registered"):
-        neighbours_of(RunConfig(concepts=("mine",)))
-    assert neighbours_of(RunConfig(concepts=("mine",), metrics=("d1",))) == []
+        neighbours_of(ConceptsConfig(concepts=("mine",)))
+    assert neighbours_of(ConceptsConfig(concepts=("mine",), metrics=("d1",))) == []
 
 
 def test_a_forecast_warns_of_confounds_and_of_words_that_say_nothing(files: dict[str, str], tmp_path: Path) -> None:
@@ -268,14 +268,17 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     """After `concept rm`, and after another concept took the name: what reads the run finds its own."""
     found = made(files, definition="The first one.")
     library.add(found.concept, found.passages)
-    folder = RunFolder.create(tmp_path / "runs", RunConfig(concepts=("mine",)))
+    folder = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("mine",)))
     library.remove("mine")
     with pytest.raises(UnknownConceptError):
         CONCEPTS.get("mine")
     folder.recall_concepts()
     assert CONCEPTS.get("mine") == found.concept
     assert releasable_concepts(["mine"], None) == ["mine"]
-    assert passages_source(folder.config()) == "own" and passages_source(RunConfig(concepts=("contrast",))) == "planted"
+    assert (
+        passages_source(folder.config()) == "own"
+        and passages_source(ConceptsConfig(concepts=("contrast",))) == "planted"
+    )
     assert folder.file("config.resolved.yaml").read_text().startswith("# The texts of mine are the user's; ")
     swapped = {"positives": files["negatives"], "negatives": files["positives"]}
     other = made(swapped, definition="Another one.")
@@ -284,6 +287,6 @@ def test_a_run_keeps_the_definitions_of_its_own_concepts(
     folder.file("concepts.json").write_bytes(b"[{")
     with pytest.raises(ConfigError, match=r"concepts\.json is damaged"):
         folder.recall_concepts()
-    plain = RunFolder.create(tmp_path / "runs", RunConfig(concepts=("contrast",)))
+    plain = RunFolder.create(tmp_path / "runs", ConceptsConfig(concepts=("contrast",)))
     plain.recall_concepts()
     assert CONCEPTS.get("mine").corpus == other.concept.corpus and not plain.file("concepts.json").exists()

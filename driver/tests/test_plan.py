@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import ModelRef, RunConfig, folder_revision, load_run_config
+from poolbench.config import ModelRef, folder_revision
 from poolbench.errors import ConfigError
 from poolbench.pooling.registry import STRATEGIES, select_strategies, strategies_of
 from poolbench.readouts import READOUTS
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, left_out
 from poolbench_driver.stages.stage import Plan
 from poolbench_driver.stages.steering import NULLS
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0123", "float32"), num_blocks=6, width=256)
@@ -146,7 +148,7 @@ def _keys_of(plan: Plan, kind: str) -> set[str]:
 
 
 def test_config_hash_ignores_nothing_that_is_configured() -> None:
-    assert RunConfig(seed=0).config_hash() != RunConfig(seed=1).config_hash()
+    assert ConceptsConfig(seed=0).config_hash() != ConceptsConfig(seed=1).config_hash()
 
 
 def test_null_directions_have_their_vectors_whatever_is_ranked() -> None:

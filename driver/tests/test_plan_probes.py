@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from poolbench.config import ModelRef, RunConfig, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts.tasks import Task
 from poolbench.directions import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, WEIGHTS_FILE
@@ -19,12 +19,14 @@ from poolbench.queue import Broker, TaskQueue
 from poolbench.queue.leases import FolderLeases
 from poolbench.storage import Artifacts
 from poolbench.storage.folder import FolderStore
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.imports.saes import SaeInput, sae_inputs
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.run import RunLoop
 from poolbench_driver.run.progress import open_display
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan, PlannedWork
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 WIDTH = 4
@@ -32,7 +34,7 @@ MODEL = ModelInfo(ModelRef("demo", "somewhere", "local-0", "float32"), num_block
 POOLED = ["A1_mean", "P1_last_token"]
 
 
-def config_of(**settings: object) -> RunConfig:
+def config_of(**settings: object) -> ConceptsConfig:
     chosen = {"preset": "demo", "concepts": ["contrast"], "metrics": ["d1"], "layers": [2, 3], **settings}
     return load_run_config(None, chosen)
 

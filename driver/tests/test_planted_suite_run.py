@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError
 from poolbench.library import Library
 from poolbench.storage import open_store
+from poolbench_driver.config import RunConfig
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.planted import register as planted
 from poolbench_driver.suites.planted.passages import planted_passages
 from poolbench_driver.suites.planted.signals import TEXTS
@@ -31,12 +31,8 @@ def registry() -> Iterator[None]:
     CONCEPTS.find = before
 
 
-def settings_of(name: str) -> Mapping[str, Any]:
-    return SUITES.get(name).settings()
-
-
 def config(**fields: object) -> RunConfig:
-    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields}, settings_of)
+    return load_run_config(None, {"preset": "demo", "suite": "planted", **fields})
 
 
 def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
@@ -44,7 +40,7 @@ def test_the_suite_names_its_model_and_concepts(tmp_path: Path) -> None:
     assert (found.model, found.metrics, len(found.concepts)) == ("planted", ("d1",), len(TEXTS))
     file = tmp_path / "run.yaml"
     file.write_text("suite: planted\nstrategies: [A1_mean]\n")
-    assert load_run_config(file, {"preset": "demo"}, settings_of).strategies == ("A1_mean",)
+    assert load_run_config(file, {"preset": "demo"}).strategies == ("A1_mean",)
 
 
 @pytest.mark.parametrize("fields", [{"model": "demo"}, {"concepts": ["hedging"]}, {"layers": [0]}])

@@ -15,15 +15,16 @@ from typing import Any
 import pytest
 from tests.waiting import wait_until
 
-from poolbench.config import RunConfig, load_run_config
 from poolbench.contracts.wire import run_path
 from poolbench.errors import IntegrityError, NotFoundError, StoreError
 from poolbench.settings import S3Settings
 from poolbench.storage.base import ObjectStore
 from poolbench.storage.folder import FolderStore
 from poolbench.storage.s3 import S3Store
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.records import Publisher, Rhythm, RunRecords, Runs, record
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 QUICK = Rhythm(tick_s=0.02, heartbeat_s=0.1)
@@ -79,7 +80,7 @@ def test_another_machine_sees_a_run_by_its_id_alone(store: ObjectStore, folder: 
     state = Runs(elsewhere, RunRecords(store)).find("latest").state
     assert (state["state"], state["results_digest"], state["folder"]) == ("done", "d", str(folder.path))
     assert RunRecords(store).keys(folder.id) == {"a.b.1", "b.c.2"}
-    assert RunConfig.model_validate(json.loads(store.get(run_path(folder.id, "config.json")))) == CONFIG
+    assert ConceptsConfig.model_validate(json.loads(store.get(run_path(folder.id, "config.json")))) == CONFIG
 
 
 def test_a_driver_notices_a_mark_and_an_old_mark_ends_nothing(store: ObjectStore, folder: RunFolder) -> None:

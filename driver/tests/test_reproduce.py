@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from poolbench.config import SCORERS, load_run_config, other_settings
 from poolbench.contracts.results import result_table
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.assemble import assemble
@@ -24,7 +23,10 @@ from poolbench_driver.reproduction import (
 )
 from poolbench_driver.reproduction.cells import ComparedCell
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.official import Check, Disagreement, Meaning, official_table
+from poolbench_driver.suites.poolbench.presets import SCORERS
 
 TABLE = official_table()
 MODEL = TABLE.model("llama-3.1-8b")

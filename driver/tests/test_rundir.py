@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from poolbench.config import RunConfig, load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.run import Failure
 from poolbench_driver.rundir import RunFolder, list_runs
+from poolbench_driver.suites.load import load_run_config
 
 CONFIG = load_run_config(None, {"preset": "demo"})
 TASK = Task(kind="prober.probe", outputs={"measures": "prober.probe.1"})
@@ -22,7 +23,7 @@ def test_the_same_configuration_continues_the_same_run(tmp_path: Path) -> None:
     first = RunFolder.create(tmp_path, CONFIG)
     again = RunFolder.create(tmp_path, CONFIG)
     assert again.path == first.path
-    other = RunFolder.create(tmp_path, RunConfig(seed=1))
+    other = RunFolder.create(tmp_path, ConceptsConfig(seed=1))
     assert other.path != first.path
     assert RunFolder.find(tmp_path, "latest").id == other.id
     assert {run.id for run in list_runs(tmp_path)} == {first.id, other.id}

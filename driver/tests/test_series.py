@@ -15,7 +15,7 @@ import pytest
 from driver.tests.conftest import BUDGET, WIDTH, Driver, SteeredArtifacts
 from driver.tests.loop_bench import Bench, Notes, job_of
 
-from poolbench.config import ModelRef, asset_path, load_run_config
+from poolbench.config import ModelRef, asset_path
 from poolbench.errors import ConfigError, EndpointError, InputError, LayerError, ModelError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES
 from poolbench.settings import ClusterSettings
@@ -30,6 +30,7 @@ from poolbench_driver.rundir import RunFolder, run_id
 from poolbench_driver.series import BOARDS, prepare_all
 from poolbench_driver.series import run_all as run_all_of
 from poolbench_driver.stages.scope import Scope
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 
 MODELS = {"first": 6, "second": 8}

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench.contracts.results import RESULT_SCHEMA, results_digest
 from poolbench.errors import ConfigError, CorpusError, UnknownNameError
 from poolbench.pooling.registry import STRATEGIES, strategies_of
@@ -18,6 +18,7 @@ from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan, num_texts
 
 

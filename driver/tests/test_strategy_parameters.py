@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from poolbench.config import ModelRef, load_run_config
+from poolbench.config import ModelRef
 from poolbench_driver.assemble import assemble
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.stages.scope import Scope, resolve_names
 from poolbench_driver.stages.stage import Plan
+from poolbench_driver.suites.load import load_run_config
 from poolbench_driver.suites.poolbench.plan import make_plan
 from poolbench_driver.suites.poolbench.report.ranks import build_ranks
 

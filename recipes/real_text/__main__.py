@@ -23,7 +23,6 @@ from recipes.real_text.pairs import ARCHIVE, ask_harness, judge, read_pairs
 from recipes.real_text.steps import FINISHED, build, built, export, measure
 
 from poolbench.config import resolve_model
-from poolbench.config.load import FORWARD_STRATEGIES
 from poolbench.corpora.real import ARCHIVES_VARIABLE
 from poolbench.errors import ConfigError
 from poolbench.settings import ClusterSettings
@@ -31,6 +30,7 @@ from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import open_session
 from poolbench_driver.records import find_run
 from poolbench_driver.rundir import RunFolder
+from poolbench_driver.suites.poolbench.presets import FORWARD_STRATEGIES
 
 MODEL = "smollm2-135m"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / f"{MODEL}.md"

@@ -13,7 +13,6 @@ from tests.fuzz.mutate import forged, hostile_name, mutated, mutated_json
 from tests.fuzz.target import Target
 from tests.hostile.values import encode
 
-from poolbench.config import load_run_config
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import failure_path, run_path, scorers_path
 from poolbench.corpora.io import read_concept, read_manifest
@@ -28,6 +27,7 @@ from poolbench_driver.adhoc.texts import read_lines
 from poolbench_driver.models.describe import _local_shape
 from poolbench_driver.records.record import RunRecords, encode_keys
 from poolbench_driver.run.outcomes import DamagedRecordError, read_failure
+from poolbench_driver.suites.load import load_run_config
 
 KEY = "fuzz.0"
 _TASK = Task(kind="prober.probe", outputs={"measures": KEY})

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poolbench.config import RunConfig
 from poolbench.contracts.results import results_digest
 from poolbench.contracts.tasks import Task
 from poolbench.statuses import RunState
@@ -15,6 +14,7 @@ from poolbench.telemetry.ids import identified
 from poolbench.telemetry.traces import start_tracing
 from poolbench_driver.assemble import assemble, why_empty
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import RunConfig
 from poolbench_driver.estimate.order import chains_of
 from poolbench_driver.models import ModelInfo
 from poolbench_driver.records import Publisher

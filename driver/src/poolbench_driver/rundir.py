@@ -19,9 +19,10 @@ import yaml
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.config import RunConfig, load_run_config
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError
 from poolbench.statuses import RunState
+from poolbench_driver.config import RunConfig
+from poolbench_driver.suites.load import load_run_config
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +51,7 @@ class RunFolder:
         try:
             (folder.path / "report").mkdir(parents=True, exist_ok=True)
             settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
-            own = [name for name in config.concepts if CONCEPTS.get(name).corpus]
+            own = [name for name in config.concept_ids if CONCEPTS.get(name).corpus]
             note = (
                 f"# The texts of {', '.join(own)} are the user's; corpus.source is for other concepts.\n" if own else ""
             )
@@ -58,7 +59,7 @@ class RunFolder:
             if own:
                 from poolbench.library import definitions_of
 
-                folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concepts))
+                folder.file(_CONCEPTS_FILE).write_bytes(definitions_of(config.concept_ids))
             _point(output / "latest", folder.path)
         except OSError as error:
             raise ConfigError(f"run folder {folder.path}: {error.strerror or error}") from None
@@ -202,16 +203,15 @@ _NOT_LISTED = ("manifest.json", "state.json")
 
 
 def run_id(config: RunConfig) -> str:
-    """Return budget, corpus and configuration hash: readable, and the same for the same work.
+    """Return budget, data and configuration hash: readable, and the same for the same work.
 
     A concept of the user may be removed and added again with other passages, so their revisions are part of the hash.
     """
-    own = {name: corpus for name in config.concepts if (corpus := CONCEPTS.get(name).corpus)}
+    own = {name: corpus for name in config.concept_ids if (corpus := CONCEPTS.get(name).corpus)}
     if own:
         digest = hashlib.sha256(json.dumps([config.config_hash(), own], sort_keys=True).encode()).hexdigest()
         return f"{config.budget.name}-own-{digest[:8]}"
-    source = config.corpus.source if config.corpus.source in ("planted", "real") else "corpus"
-    return f"{config.budget.name}-{source}-{config.config_hash()[:8]}"
+    return f"{config.budget.name}-{config.data_name}-{config.config_hash()[:8]}"
 
 
 def list_runs(output: Path) -> list[RunFolder]:

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import RunConfig
 from poolbench.contracts.wire import Exit
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench_driver.cluster.session import Session
 from poolbench_driver.comparison import join_rows, read_results
+from poolbench_driver.config import RunConfig
 from poolbench_driver.job import Job, Outcome, prepare
 from poolbench_driver.models import obtain
 from poolbench_driver.run.progress import Display

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from poolbench.config import Assignment
 from poolbench.contracts.tasks import Task
 from poolbench.contracts.wire import SERVICES, Exit
 from poolbench.errors import ConfigError, UnknownNameError
 from poolbench_driver.cli.display import print_table
+from poolbench_driver.config import Assignment
 from poolbench_driver.estimate import Cluster, Estimate, estimate, joined, read_rates
 from poolbench_driver.estimate import as_json as estimate_as_json
 from poolbench_driver.estimate.hardware import get_gpu

@@ -90,6 +90,7 @@ def scorers(
 def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence: Licence = None) -> int:
     """Write a whole run: tables, configuration, manifest, report, and the versions that it was made with."""
     from poolbench_driver.cluster.session import open_artifacts
+    from poolbench_driver.config import of_concepts
     from poolbench_driver.records import RunRecords, find_run
     from poolbench_driver.release import export_run
 
@@ -99,7 +100,7 @@ def run_(output: Output, run: Run = "latest", runs: Runs = Path("runs"), licence
     command = _command("run", folder.id, licence=licence)
     write = partial(export_run, folder, artifacts, keys, output, licence=licence or "unknown", command=command)
     manifest = _written(write, output, len(keys))
-    if sensitive := [name for name in folder.config().concepts if not exportable([name])]:
+    if sensitive := [name for name in of_concepts(folder.config()).concepts if not exportable([name])]:
         typer.echo(f"figures and scores alone, because they are sensitive: {', '.join(sensitive)}")
     return _report(
         manifest, f"{output}: run {folder.id}, {len(manifest['files'])} files, licence {manifest['licence']}"
@@ -126,8 +127,8 @@ def steered_outputs(
 
 def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str | None) -> Export:
     """Return the run that is exported, planned again; say which of its concepts stay, because they are sensitive."""
-    from poolbench.errors import ConfigError
     from poolbench_driver.cluster.session import open_session
+    from poolbench_driver.config import of_concepts
     from poolbench_driver.job import prepare
     from poolbench_driver.records import find_run
     from poolbench_driver.release import Export, model_licence, releasable_concepts, scorer_licence
@@ -135,14 +136,13 @@ def _export(what: str, run: str, runs: Path, concepts: str | None, licence: str 
 
     session, folder = open_session(), find_run(runs, run)
     folder.recall_concepts()
-    config = folder.config()
+    config = of_concepts(folder.config())
     asked = [name.strip() for name in concepts.split(",") if name.strip()] if concepts else None
     chosen = releasable_concepts(config.concepts, asked)
     if asked is None and (withheld := [name for name in config.concepts if name not in chosen]):
         typer.echo(f"left out, because they are sensitive: {', '.join(withheld)}")
     plan = prepare(config, session, folder.model()).plan
-    if not isinstance(plan, PoolBenchPlan):
-        raise ConfigError(f"{folder.id} is a run of the suite {config.suite}; exports are made of runs of poolbench")
+    assert isinstance(plan, PoolBenchPlan)
     return Export(
         folder,
         plan,

@@ -141,8 +141,8 @@ def _measured(run: Run, records: RunRecords | None) -> dict[str, str]:
         config = None
     if config is None:
         return {}
-    more = len(config.concepts) - _FIRST
-    concepts = ", ".join(config.concepts[:_FIRST]) + (f" and {more} more" if more > 0 else "")
+    more = len(config.concept_ids) - _FIRST
+    concepts = ", ".join(config.concept_ids[:_FIRST]) + (f" and {more} more" if more > 0 else "")
     return {"model": config.model, "concepts": concepts}
 
 

@@ -17,8 +17,8 @@ from poolbench.errors import ConfigError, NotFoundError, UnknownNameError
 from poolbench_driver.cli.tables import Show, show_tables
 
 if TYPE_CHECKING:
-    from poolbench.config import RunConfig
     from poolbench.settings import ClusterSettings
+    from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.reproduction import ComparedCell
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.suites.needs import Need
@@ -136,16 +136,17 @@ def _models(table: OfficialTable) -> str:
 
 
 def _compare(table: OfficialTable, folder: RunFolder, columns: list[str], everything: bool, show: Show) -> int:
-    from poolbench.config import other_settings
     from poolbench_driver.comparison import read_results
+    from poolbench_driver.config import of_concepts
     from poolbench_driver.reproduction import (
         RunRows,
         cell_rows,
         compare_cells,
         summary_rows,
     )
+    from poolbench_driver.suites.poolbench.differences import other_settings
 
-    config = folder.config()
+    config = of_concepts(folder.config())
     model = table.model(config.model)
     run = RunRows(read_results(folder), _published(folder))
     cells = compare_cells(table, model, run, columns)
@@ -174,16 +175,17 @@ class _Cells:
     """The run that makes the cells of a model, without those that would be null."""
 
     model: OfficialModel
-    config: RunConfig
+    config: ConceptsConfig
     options: list[str]  # of the command that makes it
     needs: list[Need]
     left_out: list[str]  # metrics that would be null, with the reason
 
 
 def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets: list[str] | None) -> _Cells:
-    from poolbench.config import load_run_config, read_assignments
     from poolbench_driver.cli.run import scorer_settings
+    from poolbench_driver.config import of_concepts, read_assignments
     from poolbench_driver.reproduction import published_settings
+    from poolbench_driver.suites.load import load_run_config
     from poolbench_driver.suites.poolbench.needs import needs_of
     from poolbench_driver.suites.poolbench.official import TABLES, official_table
 
@@ -192,7 +194,7 @@ def _cells(table: str, name: str | None, corpus: str, scorers: str | None, sets:
         raise ConfigError(f"give --model ({_models(official)})")
     model = official.model(name)
     settings = {**published_settings(official, model, corpus), **scorer_settings(scorers)}
-    config = load_run_config(None, settings, None, read_assignments(sets or []))
+    config = of_concepts(load_run_config(None, settings, read_assignments(sets or [])))
     options = ["--table", table] if table not in TABLES else []
     options += ["--model", model.preset, *(["--corpus", corpus] if corpus != _CORPUS else [])]
     options += ["--scorers", scorers] if scorers else []
@@ -216,7 +218,7 @@ def _cluster() -> ClusterSettings | None:
         return None
 
 
-def _run_cells(config: RunConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
+def _run_cells(config: ConceptsConfig, output: Path, display: str | None) -> tuple[RunFolder, int]:
     """Run what is not computed yet; return the run and its exit code. What it prints goes to stderr."""
     from poolbench_driver.cli.outcome import show_outcome
     from poolbench_driver.cli.run import new_folder

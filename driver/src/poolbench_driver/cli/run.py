@@ -16,8 +16,8 @@ from poolbench.statuses import RunState
 from poolbench_driver.cli.runs import Output
 
 if TYPE_CHECKING:
-    from poolbench.config import Assignment, RunConfig
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.config import Assignment, RunConfig
     from poolbench_driver.estimate import Cluster
     from poolbench_driver.job import Job
     from poolbench_driver.rundir import RunFolder
@@ -102,12 +102,10 @@ def _run(configs: list[RunConfig], output: Path, display: str | None, max_failur
 
 def _checked(configs: list[RunConfig]) -> Session:
     """Return the connection to the cluster; raise UnknownNameError before anything that takes seconds to import."""
-    if named := [config.strategies for config in configs if config.strategies]:
-        from poolbench.pooling.registry import select_strategies
+    from poolbench_driver.suites.registry import SUITES
 
-        for strategies in named:
-            select_strategies(strategies)
-    _require_concepts(configs)
+    for config in configs:
+        SUITES.get(config.suite).check(config)
     from poolbench.config import MODEL_PRESETS, resolve_model
     from poolbench_driver.cluster.session import open_session
     from poolbench_driver.imports.record import is_imported
@@ -117,24 +115,6 @@ def _checked(configs: list[RunConfig]) -> Session:
         if config.model not in MODEL_PRESETS and not is_imported(config.model):  # a preset may still have to be made
             resolve_model(config.model, revision=config.model_revision, dtype=config.dtype)
     return session
-
-
-def _require_concepts(configs: list[RunConfig]) -> None:
-    """Raise UnknownNameError for a concept that neither this installation nor the object store has."""
-    from poolbench.concepts import CONCEPTS
-    from poolbench_driver.suites.registry import SUITES
-
-    asked = {name for each in configs if not SUITES.get(each.suite).brings_all for name in each.concepts} - {"all"}
-    if asked <= {concept.id for concept in CONCEPTS.all()}:
-        return
-    from poolbench.library import attach
-    from poolbench.settings import ClusterSettings
-    from poolbench.storage import open_store
-
-    cluster = ClusterSettings.load()
-    attach(open_store(cluster.store_uri, cluster.restricted_uri))
-    for name in sorted(asked):
-        CONCEPTS.get(name)
 
 
 def new_folder(job: Job, output: Path) -> RunFolder:
@@ -156,8 +136,8 @@ def _names(text: str | None) -> list[str] | None:
 
 def scorer_settings(name: str | None) -> dict[str, Any]:
     """Return the settings of a kind of scorers; none for None. Raise UnknownNameError for another kind."""
-    from poolbench.config import SCORERS
     from poolbench.errors import UnknownNameError
+    from poolbench_driver.suites.poolbench.presets import SCORERS
 
     if name is not None and name not in SCORERS:
         raise UnknownNameError("kind of scorers", name, SCORERS)
@@ -180,9 +160,9 @@ def _configs(
 
     The settings that `--set` named are returned too.
     """
-    from poolbench.config import load_run_config, read_assignments
     from poolbench.errors import ConfigError
-    from poolbench_driver.suites.registry import SUITES
+    from poolbench_driver.config import read_assignments
+    from poolbench_driver.suites.load import load_run_config
 
     if config is not None and flags.get("preset"):
         raise ConfigError(f"--preset and {config} both name settings to start from; write `preset: ...` in the file")
@@ -197,9 +177,7 @@ def _configs(
             raise typer.BadParameter("--activations and --model name two models; give one")
         given = {**_import_settings(activations), **given}
     each_given = [{**given, "model": model} for model in models] or [given]
-    return [
-        load_run_config(config, own, lambda suite: SUITES.get(suite).settings(), named) for own in each_given
-    ], named
+    return [load_run_config(config, own, named) for own in each_given], named
 
 
 def _import_settings(name: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import BUDGETS, CorpusConfig, RunConfig
 from poolbench.corpora.text import TokenCounter
 from poolbench.corpora.yields import Yield
 from poolbench.errors import ConfigError, UnknownNameError
+from poolbench_driver.config import BUDGETS, ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.counting import CARD_TOKENIZER, WORDS, token_counter
 from poolbench_driver.corpora.sources import concept_table, dataset_identity, split_sizes
 
@@ -65,7 +65,7 @@ class Maker:
             raise ConfigError("planted passages are measured in words: leave --tokenizer out")
         name = options.tokenizer or (CARD_TOKENIZER if from_datasets else WORDS)
         corpus = CorpusConfig(source="real" if from_datasets else source, seed=seed, window=options.window)
-        config = RunConfig(budget=BUDGETS[budget], corpus=corpus)
+        config = ConceptsConfig(budget=BUDGETS[budget], corpus=corpus)
         count = token_counter(name)
         revision, table = _from_datasets(config, source, count, options) if from_datasets else _from_text(config, count)
         shown = Path(name).name if Path(name).exists() else name
@@ -86,7 +86,7 @@ def _recipe(source: str, budget: str, seed: int, options: BuildOptions, tokenize
     return command + (" --unknown-licences" if options.unknown_licences else "")
 
 
-def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[str, Yield], pa.Table]]:
+def _from_text(config: ConceptsConfig, count: TokenCounter) -> tuple[str, Callable[[str, Yield], pa.Table]]:
     from poolbench.corpora.real import archives_folder, build_real
 
     settings = _settings(config, count)
@@ -104,7 +104,7 @@ def _from_text(config: RunConfig, count: TokenCounter) -> tuple[str, Callable[[s
 
 
 def _from_datasets(
-    config: RunConfig, source: str, count: TokenCounter, options: BuildOptions
+    config: ConceptsConfig, source: str, count: TokenCounter, options: BuildOptions
 ) -> tuple[str, Callable[[str, Yield], pa.Table]]:
     from poolbench.corpora.hub import HUB_REVISION, build_hub, reader_of
     from poolbench.corpora.real.rewriting import REWRITERS_REVISION
@@ -114,7 +114,7 @@ def _from_datasets(
     return f"{HUB_REVISION}, {REWRITERS_REVISION}", lambda name, found: build_hub(name, reader, **settings, found=found)
 
 
-def _settings(config: RunConfig, count: TokenCounter) -> dict[str, Any]:
+def _settings(config: ConceptsConfig, count: TokenCounter) -> dict[str, Any]:
     corpus = config.corpus
     return {**split_sizes(config), "seed": corpus.seed, "window": corpus.window, "count_tokens": count}
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.config import NO_FOLDER, CorpusConfig, RunConfig
 from poolbench.corpora.groups import INFERENCE_VERSION
 from poolbench.corpora.io import concept_folder, read_concept
 from poolbench.corpora.openings import CALIBRATION_SET, load_calibration, load_openings
@@ -23,6 +22,7 @@ from poolbench.corpora.planted import PLANTED_REVISION, build_planted
 from poolbench.errors import ConfigError, CorpusError
 from poolbench.library import own_passages
 from poolbench.steps.local import PASSAGES, PROMPTS, TABLE, PassagesParams, PromptsParams
+from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 
 #: The source of a planted passage as a corpus file has it; inside a text its quotes would be escaped.
 _PLANTED = re.compile(rb'"source":\s*"planted-')
@@ -32,14 +32,14 @@ _DOCUMENT = re.compile(rb'"doc_id":\s*"')
 OWN = "own"
 
 
-def concept_identity(config: RunConfig, concept: Concept) -> dict[str, Any]:
+def concept_identity(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
     """Return source and revision of the passages of one concept, as keys hold them."""
     if concept.corpus:
         return {"source": OWN, "partition": 0, "revision": concept.corpus}
     return dataset_identity(config, [concept])
 
 
-def run_dataset(config: RunConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
+def run_dataset(config: ConceptsConfig, concepts: Sequence[Concept]) -> dict[str, Any]:
     """Return source and revision of the passages of a run, as result rows hold them."""
     own = {concept.id: concept.corpus for concept in concepts if concept.corpus}
     if not own:
@@ -51,7 +51,7 @@ def run_dataset(config: RunConfig, concepts: Sequence[Concept]) -> dict[str, Any
     return shared | {"source": f"{shared['source']}+{OWN}", "revision": f"{shared['revision']}, {revision}"}
 
 
-def require_one_kind(config: RunConfig, concepts: Sequence[Concept]) -> None:
+def require_one_kind(config: ConceptsConfig, concepts: Sequence[Concept]) -> None:
     """Raise ConfigError for a run of planted concepts and a user's own: they are never ranked together."""
     own = [concept.id for concept in concepts if concept.corpus]
     if own and len(own) < len(concepts) and config.corpus.source == "planted":
@@ -62,7 +62,7 @@ def require_one_kind(config: RunConfig, concepts: Sequence[Concept]) -> None:
         )
 
 
-def dataset_identity(config: RunConfig, concepts: Iterable[Concept] = ()) -> dict[str, Any]:
+def dataset_identity(config: ConceptsConfig, concepts: Iterable[Concept] = ()) -> dict[str, Any]:
     """Return source and revision of the corpus that a run names, as far as these concepts use it."""
     corpus = config.corpus
     identity: dict[str, Any] = {"source": corpus.source, "partition": PARTITION_VERSION}
@@ -80,7 +80,7 @@ def dataset_identity(config: RunConfig, concepts: Iterable[Concept] = ()) -> dic
     return identity | {"window": list(corpus.window) if corpus.window else None, "seed": corpus.seed}
 
 
-def split_sizes(config: RunConfig) -> dict[str, int]:
+def split_sizes(config: ConceptsConfig) -> dict[str, int]:
     """Return the budget's passages of each split, as `num_<split>`."""
     budget = config.budget
     return {"num_train": budget.num_train, "num_test": budget.num_test, "num_scorer": budget.num_scorer}
@@ -96,7 +96,7 @@ def dataset_revision(identity: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def absent_concepts(config: RunConfig, names: Sequence[str], *, beside_own: bool = False) -> dict[str, str]:
+def absent_concepts(config: ConceptsConfig, names: Sequence[str], *, beside_own: bool = False) -> dict[str, str]:
     """Return the neighbours that have no passages, with the reason; archives must be read to find out.
 
     Planted passages of a neighbour do not count beside concepts of the user (`beside_own`): a scorer trained on them
@@ -121,7 +121,7 @@ def absent_concepts(config: RunConfig, names: Sequence[str], *, beside_own: bool
 
 
 @lru_cache(maxsize=32)
-def concept_table(config: RunConfig, name: str) -> pa.Table:
+def concept_table(config: ConceptsConfig, name: str) -> pa.Table:
     """Return all splits of one concept; cached because several local steps use the same table."""
     corpus, concept = config.corpus, CONCEPTS.get(name)
     if concept.corpus:
@@ -192,7 +192,7 @@ class LocalStep:
     count: Callable[[], int] = lambda: 0  # how many rows it has, for estimates; 0 where they are not known before
 
 
-def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
+def passages_step(config: ConceptsConfig, concept: Concept, split: str) -> LocalStep:
     """Return the passages of one concept and split."""
     sizes, source = split_sizes(config), config
     if split == "scorer" and (other := other_scorer_texts(config, concept)):
@@ -220,7 +220,7 @@ def passages_step(config: RunConfig, concept: Concept, split: str) -> LocalStep:
     return LocalStep(key, f"passages {concept.id}/{split}", build, cache(count))
 
 
-def other_scorer_texts(config: RunConfig, concept: Concept) -> str | None:
+def other_scorer_texts(config: ConceptsConfig, concept: Concept) -> str | None:
     """Return the source of a concept's scorer texts if it is not its corpus, whose folder then has none."""
     corpus = config.corpus
     if corpus.source in NO_FOLDER or concept.corpus:

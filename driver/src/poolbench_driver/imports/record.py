@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import ModelRef, RunConfig, StrictModel
+from poolbench.config import ModelRef, StrictModel
 from poolbench.contracts.keys import digest
 from poolbench.contracts.wire import ACTIVATIONS_FOLDER
 from poolbench.errors import ConfigError, IntegrityError, NotFoundError, UnknownNameError
 from poolbench.storage import Artifacts
 from poolbench.storage.manifest import seal, unseal
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.models import ModelInfo
 
 PREFIX = "import:"
@@ -117,7 +118,7 @@ def imported_keys(artifacts: Artifacts) -> set[str]:
     return {entry.key for record in list_imports(artifacts) for entry in record.states}
 
 
-def imported_model(config: RunConfig, artifacts: Artifacts) -> ModelInfo:
+def imported_model(config: ConceptsConfig, artifacts: Artifacts) -> ModelInfo:
     """Return the model that an import represents; raise ConfigError if the run needs what the import lacks."""
     record = load_import(artifacts, config.model.removeprefix(PREFIX))
     if set(config.metrics) != {"d1"}:

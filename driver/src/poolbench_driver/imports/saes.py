@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from poolbench.config import RunConfig, SaeConfig
 from poolbench.directions.sae import SparseAutoencoder
 from poolbench.directions.sae_files import CONFIG_FILE, architecture_of, read_config, read_folder
 from poolbench.errors import ConfigError, DamagedError
 from poolbench.steps.local import IMPORT_SAE, TABLE, SaeParams
 from poolbench.storage import Artifacts
+from poolbench_driver.config import ConceptsConfig, SaeConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 
@@ -25,7 +25,7 @@ class SaeInput:
     step: LocalStep | None = None  # step that stores it; None if it is stored already
 
 
-def sae_inputs(config: RunConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
+def sae_inputs(config: ConceptsConfig, model: ModelInfo, artifacts: Artifacts) -> dict[int, SaeInput]:
     """Return the autoencoders of a run by layer; raise ConfigError or InputError for one that does not fit."""
     layers, found = model.layers(config.layers), dict[int, SaeInput]()
     for sae in config.saes:

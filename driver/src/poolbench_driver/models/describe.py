@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import ModelRef, RunConfig, StrictModel, asset_path, resolve_layers, resolve_model
+from poolbench.config import ModelRef, StrictModel, asset_path, resolve_layers, resolve_model
 from poolbench.errors import LayerError, ModelError, shown
 from poolbench_driver.cluster.session import Services
+from poolbench_driver.config import RunConfig
 
 _NUM_BLOCKS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _WIDTH = ("hidden_size", "n_embd", "d_model")

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from poolbench.config import ConceptSettings, read_yaml
+from poolbench.config import ConceptSettings
 from poolbench.errors import ConfigError, shown
+from poolbench_driver.config import read_yaml
 
 #: Settings that name files.
 FILES = ("positives", "negatives", "pairs")

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from poolbench.config import RunConfig
 from poolbench.contracts.wire import run_path
 from poolbench.errors import PoolbenchError
 from poolbench.statuses import RunState
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.config import RunConfig
 from poolbench_driver.records.files import publish_files
 from poolbench_driver.records.record import CANCEL, CONFIG, KEYS, STATE, encode_keys
 from poolbench_driver.rundir import RunFolder, now

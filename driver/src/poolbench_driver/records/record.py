@@ -64,6 +64,11 @@ class PublishedConfig(BaseModel):
     model: str = ""
     concepts: tuple[str, ...] = ()
 
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names, which are none in most suites."""
+        return self.concepts
+
     @field_validator("model", "concepts")
     @classmethod
     def _printable(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:

@@ -122,8 +122,8 @@ def _card(folder: RunFolder, files: Iterable[str], model: dict[str, Any], licenc
     config = folder.config()
     own = {
         "run": folder.id,
-        "concepts": ", ".join(config.concepts),
-        "metrics": ", ".join(config.metrics),
+        "suite": config.suite,
+        **({"concepts": ", ".join(config.concept_ids)} if config.concept_ids else {}),
         "budget": config.budget.name,
     }
     shown = f"{model['model']} (revision {model['model_revision'] or 'unknown'})"

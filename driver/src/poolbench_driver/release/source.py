@@ -10,10 +10,10 @@ from typing import Any
 
 from poolbench import __version__
 from poolbench.concepts import CONCEPTS
-from poolbench.config import RunConfig
 from poolbench.contracts.keys import is_restricted
 from poolbench.errors import NotFoundError, RestrictedError
 from poolbench.storage import Artifacts
+from poolbench_driver.config import ConceptsConfig, RunConfig
 from poolbench_driver.corpora.sources import OWN
 from poolbench_driver.dataset_folder import replacing, require_same
 from poolbench_driver.rundir import RunFolder
@@ -101,8 +101,9 @@ def origin(model: str, config: RunConfig, command: str, licence: str, own: Mappi
 
 def passages_source(config: RunConfig) -> str:
     """Return where passages come from; the setting says it only of concepts that bring none."""
-    own = [bool(CONCEPTS.get(name).corpus) for name in config.concepts]
-    return OWN if all(own) else f"{config.corpus.source}+{OWN}" if any(own) else config.corpus.source
+    own = [bool(CONCEPTS.get(name).corpus) for name in config.concept_ids]
+    source = config.corpus.source if isinstance(config, ConceptsConfig) else config.data_name
+    return OWN if own and all(own) else f"{source}+{OWN}" if any(own) else source
 
 
 def releasable_concepts(measured: Sequence[str], asked: Sequence[str] | None) -> list[str]:
@@ -138,7 +139,7 @@ def model_licence(model: str) -> str:
     return MODEL_LICENCES.get(model, "unknown")
 
 
-def scorer_licence(config: RunConfig) -> str:
+def scorer_licence(config: ConceptsConfig) -> str:
     """Return licence of the base under the scorers of a run; `unknown` for others, and for imported scorers."""
     return "unknown" if config.scorer_mode == "import" else BASE_LICENCES.get(config.scorer_base, "unknown")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from poolbench.config import RunConfig
 from poolbench.corpora.io import concept_folder
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.official import OfficialModel, OfficialTable
 
 
@@ -31,7 +31,7 @@ def published_settings(table: OfficialTable, model: OfficialModel, corpus: str) 
     }
 
 
-def num_steered_texts(config: RunConfig) -> int:
+def num_steered_texts(config: ConceptsConfig) -> int:
     """Return how many texts a run steers along strategies; null directions come on top."""
     if not {"d2", "d3"} & set(config.metrics):
         return 0

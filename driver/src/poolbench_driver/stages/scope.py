@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from poolbench.concepts import CONCEPTS, Concept
-from poolbench.config import RunConfig
 from poolbench.directions import CONSTRUCTIONS, available_directions
 from poolbench.errors import ConfigError, UnknownConceptError
 from poolbench.pooling.registry import STRATEGIES, StrategySpec, select_strategies, strategies_of
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import dataset_revision, run_dataset
 from poolbench_driver.imports.saes import SaeInput
 from poolbench_driver.models import ModelInfo
@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 class Scope:
     """A resolved run."""
 
-    config: RunConfig
+    config: ConceptsConfig
     model: ModelInfo
     strategies: tuple[StrategySpec, ...]
     annotator_version: str | None = None  # of the spaCy pipeline, because its version changes annotations
@@ -170,13 +170,13 @@ class Scope:
         return [name for name in names if name == concept.id or name not in self.absent]
 
 
-def wanted_scorers(config: RunConfig, concept: Concept) -> list[str]:
+def wanted_scorers(config: ConceptsConfig, concept: Concept) -> list[str]:
     """Return the concept itself and, for D3, its neighbours."""
     neighbours = concept.neighbours if "d3" in config.metrics else ()
     return list(dict.fromkeys([concept.id, *neighbours]))
 
 
-def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
+def resolve_names(config: ConceptsConfig) -> tuple[ConceptsConfig, list[StrategySpec]]:
     """Return the configuration and its strategies with every name resolved; raise UnknownNameError or ConfigError."""
     _require_direction(config)
     concepts, strategies = _concepts(config.concepts), select_strategies(config.strategies or None)
@@ -184,7 +184,7 @@ def resolve_names(config: RunConfig) -> tuple[RunConfig, list[StrategySpec]]:
     return config.model_copy(update=spelled), strategies
 
 
-def neighbours_of(config: RunConfig) -> list[str]:
+def neighbours_of(config: ConceptsConfig) -> list[str]:
     """Return the concepts of which only a scorer and a direction are needed."""
     if not {"d2", "d3"} & set(config.metrics):
         return []
@@ -204,7 +204,7 @@ def _concepts(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(CONCEPTS.get(name).id for name in names))
 
 
-def _require_direction(config: RunConfig) -> None:
+def _require_direction(config: ConceptsConfig) -> None:
     """Raise UnknownNameError, or ConfigError for a direction that the run has no autoencoder for."""
     name = config.steering.direction
     CONSTRUCTIONS.get(name)

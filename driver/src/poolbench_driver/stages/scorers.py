@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.concepts import Concept
-from poolbench.config import RunConfig, folder_revision
+from poolbench.config import folder_revision
 from poolbench.steps import scorer as steps
 from poolbench.steps.extractor import PASSAGES
 from poolbench.steps.steerer import CONTINUATIONS as CONTINUED
 from poolbench.steps.steerer import CONTINUE, TEXTS, ContinueParams
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import passages_step
 from poolbench_driver.stages.scope import Scope
 from poolbench_driver.stages.stage import Draft, Stage
@@ -85,13 +86,13 @@ def _plan_scorer(scope: Scope, draft: Draft, concept: Concept) -> ScorerKeys:
     return ScorerKeys(made[steps.SCORER()], made[steps.MEASURES()], continuations, gate)
 
 
-def _base(config: RunConfig) -> str:
+def _base(config: ConceptsConfig) -> str:
     """Return the base's name; for a folder its absolute path, because the service runs elsewhere."""
     folder = Path(config.scorer_base).expanduser()
     return str(folder.resolve()) if folder.is_dir() else config.scorer_base
 
 
-def _published(config: RunConfig, concept: Concept) -> dict[str, Any]:
+def _published(config: ConceptsConfig, concept: Concept) -> dict[str, Any]:
     """Return what else identifies a base: its revision (of a folder a hash), and a published classifier's place."""
     imports = config.scorer_mode == "import"
     subfolder = config.scorer_subfolder.replace("{concept}", concept.id) if imports else ""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from poolbench.config import RunConfig
 from poolbench.config.base import StrictModel
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.tasks import Task
 from poolbench.steps.base import Keys, Step
+from poolbench_driver.config import RunConfig
 from poolbench_driver.corpora.sources import LocalStep
 from poolbench_driver.models import ModelInfo
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from poolbench.config import RunConfig
+from poolbench_driver.config import BUDGETS, RunConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from poolbench_driver.stages.stage import Plan
     from poolbench_driver.suites.needs import Need
     from poolbench_driver.suites.source import Row, RowSource
+
+
+Config = TypeVar("Config", bound=RunConfig)
+Scope = TypeVar("Scope")
+Planned = TypeVar("Planned", bound="Plan")
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ class Conclusion:
     shown: str = ""  # what the command prints in any case
 
 
-class Suite:
+class Suite(Generic[Config, Scope, Planned]):
     """A benchmark: what it asks of a model, as tasks of the services, and how the answers are read.
 
     A suite is a subclass in a folder of its own, and one registered instance. The frame does the rest: it sends the
@@ -138,27 +143,34 @@ class Suite:
     version: int = 1  # raised when the suite's meaning changes
     summary: str  # one sentence
     reference: str = ""  # paper or other source
-    config: type[RunConfig] = RunConfig  # its fields become `--set` paths and keys of the YAML
+    config: type[Config]  # its fields become `--set` paths and keys of the YAML
     metrics: tuple[MetricInfo, ...] = ()
     board: BoardSpec
-    brings_all: bool = False  # whether its runs need no corpus, scorers or model from outside
+
+    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a named preset; `given` is what file and command line say."""
+        return {"budget": BUDGETS[name].model_dump(mode="json")}
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings that its runs start from."""
+        """Return the settings that all of its runs start from."""
         return {}
 
-    def check(self, config: RunConfig) -> None:
+    def way(self, protocol: str) -> Mapping[str, Any]:
+        """Return the settings of a protocol: how the reference reads and steers, for `published`."""
+        return {}
+
+    def check(self, config: Config) -> None:
         """Raise UnknownNameError or ConfigError for settings that no cluster could measure."""
 
-    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+    def missing(self, config: Config, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
         return []
 
-    def stand_ins(self, config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+    def stand_ins(self, config: Config, session: Session) -> tuple[Config, ModelInfo | None, list[Need]]:
         """Return settings and model that a dry run can count with where something is missing, and what that is."""
         return config, None, []
 
-    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Any:
+    def resolve(self, config: Config, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return what is measured, with every name checked, and every source read that the plan depends on.
 
         Args:
@@ -170,15 +182,15 @@ class Suite:
         """
         raise NotImplementedError
 
-    def plan(self, scope: Any) -> Plan:
+    def plan(self, scope: Scope) -> Planned:
         """Return the plan of what `resolve` returned. It is a pure function."""
         raise NotImplementedError
 
-    def describe(self, plan: Any) -> Description:
+    def describe(self, plan: Planned) -> Description:
         """Return what a dry run says about a plan beside its tasks and costs."""
         return Description()
 
-    def assemble(self, plan: Any, source: RowSource) -> Tables:
+    def assemble(self, plan: Planned, source: RowSource) -> Tables:
         """Return result rows and tables from the artifacts of a plan and its failures."""
         raise NotImplementedError
 
@@ -186,6 +198,6 @@ class Suite:
         """Return the page of a run from its tables."""
         raise NotImplementedError
 
-    def conclude(self, config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+    def conclude(self, config: Config, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Return what does not hold in the tables of a run; it may write files of its own."""
         return Conclusion()

@@ -16,8 +16,8 @@ from poolbench_driver.suites.suite import Conclusion
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from poolbench.config import RunConfig
     from poolbench_driver.cluster.session import Session
+    from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.rundir import RunFolder
     from poolbench_driver.stages.scope import Scope
@@ -30,29 +30,28 @@ class Planted(PoolBench):
     id = "planted"
     summary = "do the strategies find signals whose places are known? texts and a model made for it"
     metrics = ()  # those of PoolBench
-    brings_all = True
 
     def settings(self) -> Mapping[str, Any]:
-        """Return the settings that its runs start from."""
+        """Return what the suite measures, and all that it can."""
         from poolbench_driver.suites.planted.register import SETTINGS
 
         return SETTINGS
 
-    def check(self, config: RunConfig) -> None:
+    def check(self, config: ConceptsConfig) -> None:
         """Do nothing: its concepts are registered later."""
 
-    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+    def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return nothing: the suite brings what it needs."""
         return []
 
-    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
         """Put the suite's concepts into the store, and return what is measured."""
         from poolbench_driver.suites.planted.register import register
 
         register(config, session.artifacts.store)
         return super().resolve(config, session, model)
 
-    def conclude(self, config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+    def conclude(self, config: ConceptsConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
         """Write every expectation with what was found; return what does not hold."""
         from poolbench_driver.suites.planted.judge import conclude
 

@@ -14,7 +14,7 @@ from poolbench_driver.suites.suite import Conclusion
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from poolbench.config import RunConfig
+    from poolbench_driver.config import ConceptsConfig
     from poolbench_driver.rundir import RunFolder
 
 #: AUROC that a strategy must reach where it has to win, and must not exceed where it has to lose. By the definitions
@@ -83,7 +83,7 @@ def _verdict(signal: Signal, strategy: str, expected: Expected, row: Mapping[str
     return Verdict(signal.id, signal.block, strategy, expected, value, status, holds)
 
 
-def conclude(config: RunConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
+def conclude(config: ConceptsConfig, folder: RunFolder, tables: Mapping[str, pa.Table]) -> Conclusion:
     """Write every expectation with what was found; return what does not hold."""
     verdicts = judge(tables["results"].to_pylist(), config.strategies)
     listed = [asdict(verdict) | {"found": verdict.found} for verdict in verdicts]

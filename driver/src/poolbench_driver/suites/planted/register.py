@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from poolbench.concepts import Concept, Neighbours
-from poolbench.config import RunConfig
 from poolbench.corpora.own import revision_of
 from poolbench.errors import ConfigError
 from poolbench.library import attach
 from poolbench.storage.base import ObjectStore
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.planted.passages import all_passages
 from poolbench_driver.suites.planted.signals import SIGNALS, TEXTS, concept_id, judged_strategies
 
@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 _FREE = ("strategies",)
 
 
-def register(config: RunConfig, store: ObjectStore) -> None:
+def register(config: ConceptsConfig, store: ObjectStore) -> None:
     """Put the suite's concepts into the store, where every service finds them; those of an earlier version go.
 
     Raise ConfigError for a run that measures anything else.
@@ -44,7 +44,7 @@ def register(config: RunConfig, store: ObjectStore) -> None:
         library.add(concept, passages)
 
 
-def _require_own(config: RunConfig) -> None:
+def _require_own(config: ConceptsConfig) -> None:
     asked = config.model_dump(mode="json", include=set(SETTINGS) - set(_FREE))
     for name, value in asked.items():
         if value != SETTINGS[name]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.suites.poolbench.metrics import METRICS
 from poolbench_driver.suites.registry import SUITES
 from poolbench_driver.suites.suite import BoardSpec, Description, Report, Suite, Tables
 
 if TYPE_CHECKING:
-    from poolbench.config import RunConfig
     from poolbench_driver.cluster.session import Session
     from poolbench_driver.models import ModelInfo
     from poolbench_driver.rundir import RunFolder
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from poolbench_driver.suites.source import RowSource
 
 
-class PoolBench(Suite):
+class PoolBench(Suite[ConceptsConfig, "Scope", "PoolBenchPlan"]):
     """Separability (D1), steering (D2) and disentanglement (D3) of pooling strategies, over concepts."""
 
     id = "poolbench"
     summary = "19 pooling strategies, 17 concepts: separability (D1), steering (D2), disentanglement (D3)"
     reference = "PoolBench: pooling strategies for concept representations in decoder language models"
+    config = ConceptsConfig
     metrics = METRICS
     board = BoardSpec(
         ranked=(
@@ -37,26 +39,40 @@ class PoolBench(Suite):
         ),
     )  # fmt: skip
 
-    def check(self, config: RunConfig) -> None:
-        """Raise UnknownNameError for a concept, strategy or direction that is not registered."""
-        from poolbench_driver.stages.scope import resolve_names
+    def preset(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a named preset; raise ConfigError for the card without a model."""
+        from poolbench_driver.suites.poolbench.presets import preset
 
-        resolve_names(config)
+        return preset(name, given)
 
-    def missing(self, config: RunConfig, session: Session) -> list[Need]:
+    def way(self, protocol: str) -> Mapping[str, Any]:
+        """Return how the reference reads and steers, for protocol `published`."""
+        from poolbench_driver.suites.poolbench.presets import PUBLISHED
+
+        return PUBLISHED if protocol == "published" else {}
+
+    def check(self, config: ConceptsConfig) -> None:
+        """Raise UnknownNameError for a concept or strategy that is not registered."""
+        from poolbench_driver.suites.poolbench.names import check_names
+
+        check_names(config)
+
+    def missing(self, config: ConceptsConfig, session: Session) -> list[Need]:
         """Return what a run lacks on a cluster, with the flag that replaces it."""
         from poolbench_driver.imports.record import is_imported
         from poolbench_driver.suites.poolbench.needs import missing_of
 
         return [] if is_imported(config.model) else missing_of(config, session)  # an import has everything
 
-    def stand_ins(self, config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+    def stand_ins(
+        self, config: ConceptsConfig, session: Session
+    ) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
         """Return settings and model that a dry run can count with, and what they stand in for."""
         from poolbench_driver.suites.poolbench.needs import with_stand_ins
 
         return with_stand_ins(config, session)
 
-    def resolve(self, config: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+    def resolve(self, config: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
         """Return what is measured, with every name checked."""
         from poolbench_driver.suites.poolbench.resolve import resolve
 

@@ -9,25 +9,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import (
-    CARD_MODELS,
-    MODEL_PRESETS,
-    NO_FOLDER,
-    PUBLISHED_CORPUS,
-    CorpusConfig,
-    ModelRef,
-    RunConfig,
-    local_folder,
-)
+from poolbench.config import CARD_MODELS, MODEL_PRESETS, ModelRef, local_folder
 from poolbench.corpora.io import concept_folder
 from poolbench.errors import PoolbenchError
 from poolbench.settings import ClusterSettings
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import NO_FOLDER, ConceptsConfig, CorpusConfig
 from poolbench_driver.corpora.hub import PREFIX
 from poolbench_driver.estimate.flops import decoder_parameters
 from poolbench_driver.models import ModelInfo, describe_model
 from poolbench_driver.suites.needs import Need
 from poolbench_driver.suites.poolbench.measures.grids import MIN_OPENINGS
+from poolbench_driver.suites.poolbench.presets import PUBLISHED_CORPUS
 
 #: The driver of NVIDIA makes this file.
 GPU_DEVICE = Path("/dev/nvidiactl")
@@ -37,7 +30,7 @@ IMPORT_PUBLISHED = f"poolbench-driver corpus import hf:nips234678/poolbench {PUB
 _MORE_WEIGHTS = 1.25
 
 
-def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
+def needs_of(config: ConceptsConfig, cluster: ClusterSettings | None) -> Iterator[Need]:
     """Yield what a run needs, as far as it can be known before it starts, in the order in which it would fail.
 
     Args:
@@ -59,12 +52,12 @@ def needs_of(config: RunConfig, cluster: ClusterSettings | None) -> Iterator[Nee
     yield from _device(config, here=here)
 
 
-def missing_of(config: RunConfig, session: Session) -> list[Need]:
+def missing_of(config: ConceptsConfig, session: Session) -> list[Need]:
     """Return what a run lacks on a cluster."""
     return [need for need in needs_of(config, session.settings) if not need.found]
 
 
-def with_stand_ins(config: RunConfig, session: Session) -> tuple[RunConfig, ModelInfo | None, list[Need]]:
+def with_stand_ins(config: ConceptsConfig, session: Session) -> tuple[ConceptsConfig, ModelInfo | None, list[Need]]:
     """Return settings and model that a dry run can count with, and what they stand in for.
 
     Planted passages stand in for the published corpus, which are as many; and the known shape for a model of the card.
@@ -97,11 +90,11 @@ def _is_here(cluster: ClusterSettings | None) -> bool:
     return cluster is None or urlsplit(cluster.http_address or "").hostname in ("127.0.0.1", "localhost", "::1")
 
 
-def _steers(config: RunConfig) -> bool:
+def _steers(config: ConceptsConfig) -> bool:
     return bool({"d2", "d3"} & set(config.metrics))
 
 
-def _weights(config: RunConfig, *, offline: bool) -> Iterator[Need]:
+def _weights(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
     """Yield the weights of a model of the hub, and the disk for their download; nothing for other models."""
     ref = MODEL_PRESETS.get(config.model)
     name = ref.source if ref else config.model
@@ -126,7 +119,7 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _passages(config: RunConfig) -> Iterator[Need]:
+def _passages(config: ConceptsConfig) -> Iterator[Need]:
     source, asked = config.corpus.source, config.concepts or [concept.id for concept in CONCEPTS.all()]
     names = [name for name in asked if name != "all" and not CONCEPTS.get(name).corpus]
     names = [concept.id for concept in CONCEPTS.all()] if "all" in asked else names
@@ -146,7 +139,7 @@ def _passages(config: RunConfig) -> Iterator[Need]:
     yield from _scorer_texts(config, there if folder.is_dir() else names)
 
 
-def _scorer_texts(config: RunConfig, names: Sequence[str]) -> Iterator[Need]:
+def _scorer_texts(config: ConceptsConfig, names: Sequence[str]) -> Iterator[Need]:
     """Yield the texts that train scorers; the published corpus has none."""
     source, other = config.corpus.source, config.corpus.scorer_texts
     if config.scorer_mode == "import" or not _steers(config) or other in NO_FOLDER:
@@ -163,7 +156,7 @@ def _scorer_texts(config: RunConfig, names: Sequence[str]) -> Iterator[Need]:
         yield Need(what, False, instead, nulls=("d2", "d3"))
 
 
-def _scorers(config: RunConfig, *, offline: bool) -> Iterator[Need]:
+def _scorers(config: ConceptsConfig, *, offline: bool) -> Iterator[Need]:
     base = config.scorer_base
     if base == "minilm" or Path(base).expanduser().is_dir():
         return
@@ -174,7 +167,7 @@ def _scorers(config: RunConfig, *, offline: bool) -> Iterator[Need]:
     yield Need(what, in_cache(base), instead, stops=offline)
 
 
-def _device(config: RunConfig, *, here: bool) -> Iterator[Need]:
+def _device(config: ConceptsConfig, *, here: bool) -> Iterator[Need]:
     trains = _steers(config) and config.scorer_mode == "full"
     heavy = config.model in CARD_MODELS or (trains and config.scorer_base != "minilm")
     if heavy and here:

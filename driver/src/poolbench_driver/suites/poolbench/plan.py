@@ -78,11 +78,11 @@ def describe(plan: PoolBenchPlan) -> Description:
     scope = plan.scope
     steering = f", steering at layer {scope.steering_layer}" if scope.steers else ""
     lines = [
-        f"concepts {', '.join(plan.config.concepts)}",
+        f"concepts {', '.join(scope.config.concepts)}",
         f"{len(scope.strategies)} strategies, layers {scope.layers}{steering}",
     ]
     fields = {
-        "concepts": list(plan.config.concepts),
+        "concepts": list(scope.config.concepts),
         "strategies": [spec.id for spec in scope.strategies],
         "layers": scope.layers,
     }

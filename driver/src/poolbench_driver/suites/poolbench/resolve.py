@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from poolbench.concepts import CONCEPTS
-from poolbench.config import RunConfig
 from poolbench_driver.cluster.session import Session
+from poolbench_driver.config import ConceptsConfig
 from poolbench_driver.corpora.sources import absent_concepts, require_one_kind
 from poolbench_driver.imports.record import imported_model, is_imported
 from poolbench_driver.imports.saes import sae_inputs
@@ -13,7 +13,7 @@ from poolbench_driver.run import committed_keys
 from poolbench_driver.stages.scope import Scope, left_out, neighbours_of, resolve_names
 
 
-def resolve(given: RunConfig, session: Session, model: ModelInfo | None = None) -> Scope:
+def resolve(given: ConceptsConfig, session: Session, model: ModelInfo | None = None) -> Scope:
     """Return the scope of a run. Raise UnknownNameError or LayerError with the nearest valid names.
 
     Args:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench.measures.cosines import SAME
 from poolbench_driver.suites.poolbench.report.answer import summary
 from poolbench_driver.suites.poolbench.report.charts import family_marks, rank_diagrams, response_charts, trade_off
@@ -13,6 +12,9 @@ from poolbench_driver.suites.poolbench.report.markdown import tables_markdown
 from poolbench_driver.suites.poolbench.report.ranks import rank_text
 from poolbench_driver.suites.poolbench.report.views import View, build_view
 from poolbench_driver.suites.suite import Report, Section
+
+if TYPE_CHECKING:
+    from poolbench_driver.rundir import RunFolder
 
 
 def report(folder: RunFolder) -> Report:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from poolbench.pooling.registry import STRATEGIES
-from poolbench_driver.rundir import RunFolder
 from poolbench_driver.suites.poolbench import POOLBENCH
 from poolbench_driver.suites.poolbench.report.answer import answers, best_of, headline, leaders, problems
 from poolbench_driver.suites.poolbench.report.audit import AuditView, build_audit
@@ -18,6 +17,9 @@ from poolbench_driver.suites.poolbench.report.cosines import CosinesView, build_
 from poolbench_driver.suites.poolbench.report.heat_maps import HEAT_MAPS, HeatMap, heat_map
 from poolbench_driver.suites.poolbench.report.means import MeansTable, build_d1, build_published, by_strategy, mean_text
 from poolbench_driver.suites.poolbench.report.ranks import RanksView, build_ranks
+
+if TYPE_CHECKING:
+    from poolbench_driver.rundir import RunFolder
 
 Row = dict[str, Any]
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from poolbench.config import other_settings
 from poolbench.contracts.keys import is_restricted
 from poolbench.contracts.measures import to_rows
 from poolbench.storage import directions
 from poolbench_driver.suites.boards.layer_stability import layer_stability
+from poolbench_driver.suites.poolbench.differences import other_settings
 from poolbench_driver.suites.poolbench.measures.concept_checks import concept_check_rows
 from poolbench_driver.suites.poolbench.plan import PoolBenchPlan
 from poolbench_driver.suites.poolbench.rows.confounds import Confounds

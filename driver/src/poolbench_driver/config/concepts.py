@@ -1,13 +1,13 @@
-"""The settings of one run. Settings of the deployment come from the environment instead."""
+"""The settings of suites that read the passages of concepts, pool and probe them, steer and score."""
 
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from poolbench.config.base import StrictModel
-from poolbench.config.budgets import BUDGETS, Budget
+from poolbench.config import StrictModel
 from poolbench.contracts.bounds import SINK_RATIO, Seed, SinkRatio
-from poolbench.contracts.keys import digest
+from poolbench.errors import ConfigError
+from poolbench_driver.config.run import RunConfig
 
 D2_DEPTH = 0.5
 #: Sources of passages that are not a folder.
@@ -58,14 +58,10 @@ class SaeConfig(StrictModel):
     num_features: int = Field(default=10, ge=1, le=10_000)  # number of features that the direction is made of
 
 
-class RunConfig(StrictModel):
-    """One run. What is not named here has no influence on results.
+class ConceptsConfig(RunConfig):
+    """Settings of a suite that reads the passages of concepts: what the stages need.
 
     Attributes:
-        suite: `planted` measures texts and a model where the definitions say which strategies read a signal, and fails
-            if one does not; it names its own model, concepts and layers.
-        protocol: `published` also makes rows by the reference's own definitions, beside the corrected ones, in a table
-            of their own that is never ranked. `load_run_config` then begins with the reference's way to read and steer.
         concepts: Concept ids; neighbours need only their scorer, which the plan adds.
         strategies: Strategy ids, or `card` and `extended` for what these boards run by default; None takes the card.
             Strategies that run on request only must be named.
@@ -90,12 +86,6 @@ class RunConfig(StrictModel):
         sink_ratio: A token is a sink if its norm exceeds this many times the median of its passage.
     """
 
-    suite: Literal["poolbench", "planted"] = "poolbench"
-    protocol: Literal["corrected", "published"] = "corrected"
-    budget: Budget = BUDGETS["demo"]
-    model: str = "demo"
-    model_revision: str | None = None
-    dtype: str | None = None
     concepts: tuple[str, ...] = ()
     strategies: tuple[str, ...] | None = None
     layers: tuple[int | float, ...] | None = None
@@ -118,7 +108,6 @@ class RunConfig(StrictModel):
     sinks: Literal["exclude", "include"] = "exclude"
     sink_ratio: SinkRatio = SINK_RATIO
     keep_activations: bool = False
-    seed: Seed = 0
 
     @model_validator(mode="after")
     def _seeds_differ(self) -> Self:
@@ -144,10 +133,27 @@ class RunConfig(StrictModel):
         given = {"sinks": self.sinks, "sink_ratio": self.sink_ratio}
         return {name: value for name, value in given.items() if value != type(self).model_fields[name].default}
 
-    def config_hash(self) -> str:
-        """Return the hash of the whole configuration."""
-        settings = self.model_dump(mode="json")
+    @property
+    def concept_ids(self) -> tuple[str, ...]:
+        """Return the concepts that it names."""
+        return self.concepts
+
+    @property
+    def data_name(self) -> str:
+        """Return the source of the passages."""
+        return self.corpus.source if self.corpus.source in NO_FOLDER else "corpus"
+
+    def hashed(self) -> dict[str, Any]:
+        """Return what the hash of the configuration is made of."""
+        settings = super().hashed()
         for section, name in ((settings, "scorer_layers"), (settings["corpus"], "scorer_texts")):
-            if section[name] is None:  # a later field: old hashes stay
+            if section[name] is None:  # a later field
                 del section[name]
-        return digest(settings, 16)
+        return settings
+
+
+def of_concepts(config: RunConfig) -> ConceptsConfig:
+    """Return the settings of a run that measured concepts; raise ConfigError for a run of another suite."""
+    if not isinstance(config, ConceptsConfig):
+        raise ConfigError(f"a run of the suite {config.suite} measures no concepts, which this command is about")
+    return config

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from poolbench.config import BUDGETS, RunConfig, load_run_config, read_assignments, resolve_layers, resolve_model
+from poolbench.config import resolve_layers, resolve_model
 from poolbench.errors import ConfigError, LayerError, UnknownModelError, UnknownNameError
 from poolbench.pooling.registry import strategies_of
 from poolbench.pooling.signals import from_source
+from poolbench_driver.config import BUDGETS, ConceptsConfig, read_assignments
+from poolbench_driver.suites.load import load_run_config
 
 
-def _load(tmp_path: Path, text: str, **overrides: Any) -> RunConfig:
+def _load(tmp_path: Path, text: str, **overrides: Any) -> ConceptsConfig:
     file = tmp_path / "run.yaml"
     file.write_text(text, "utf-8")
     return load_run_config(file, overrides)
@@ -91,7 +93,7 @@ def test_models_are_presets_folders_or_hub_ids(tmp_path: Path) -> None:
         resolve_model("dmeo")
 
 
-def _set(*texts: str, **overrides: Any) -> RunConfig:
+def _set(*texts: str, **overrides: Any) -> ConceptsConfig:
     return load_run_config(None, overrides, assignments=read_assignments(texts))
 
 
@@ -142,8 +144,8 @@ def test_the_small_preset_has_the_cards_strategies_without_a_backward_pass() -> 
 
 
 def test_what_is_done_with_sinks_is_recorded_where_it_is_not_the_default() -> None:
-    assert RunConfig().sink_settings == {}
-    assert RunConfig(sinks="include", sink_ratio=5.0).sink_settings == {"sinks": "include", "sink_ratio": 5.0}
+    assert ConceptsConfig().sink_settings == {}
+    assert ConceptsConfig(sinks="include", sink_ratio=5.0).sink_settings == {"sinks": "include", "sink_ratio": 5.0}
 
 
 @pytest.mark.parametrize(

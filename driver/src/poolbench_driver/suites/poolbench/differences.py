@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from poolbench.config.base import StrictModel
-from poolbench.config.load import SCORERS, load_run_config
-from poolbench.config.run import NO_FOLDER, RunConfig
+from poolbench_driver.config import NO_FOLDER, ConceptsConfig, of_concepts
+from poolbench_driver.suites.load import load_run_config
+from poolbench_driver.suites.poolbench.presets import SCORERS
 
 #: Settings that change a published figure.
 _COMPARED = (
@@ -28,14 +29,14 @@ class OtherSetting:
         return f"{self.name} is {self.ours}; the published run has {self.theirs}"
 
 
-def other_settings(config: RunConfig) -> list[OtherSetting]:
+def other_settings(config: ConceptsConfig) -> list[OtherSetting]:
     """Return the settings in which a run differs from the reference's run of the same model."""
-    expected = load_run_config(None, {"preset": "card", "model": config.model})
+    expected = of_concepts(load_run_config(None, {"preset": "card", "model": config.model}))
     apart = [OtherSetting(name, _value(config, name), _value(expected, name)) for name in _COMPARED]
     return [_shown(each) for each in apart if each.ours != each.theirs and not _may_be_theirs(config, each.name)]
 
 
-def _may_be_theirs(config: RunConfig, name: str) -> bool:
+def _may_be_theirs(config: ConceptsConfig, name: str) -> bool:
     """Return whether a setting that is another one may name the same: their classifiers, or a folder with a copy."""
     if name == "corpus.source":
         return config.corpus.source not in NO_FOLDER
@@ -48,7 +49,7 @@ def _shown(setting: OtherSetting) -> OtherSetting:
     return replace(setting, theirs="the published corpus") if setting.name == "corpus.source" else setting
 
 
-def _value(config: RunConfig, name: str) -> Any:
+def _value(config: ConceptsConfig, name: str) -> Any:
     found: Any = config
     for part in name.split("."):
         found = getattr(found, part)

@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from poolbench.config.base import StrictModel
-from poolbench.config.run import RunConfig
+from poolbench.config import StrictModel
 from poolbench.errors import ConfigError, UnknownNameError, shown
 
 #: Settings of a file that are no field of a run: they change others.
@@ -34,31 +33,36 @@ class Assignment:
         return f"{self.path}={json.dumps(self.value, default=str)}"
 
 
-def setting_paths() -> list[str]:
+def setting_paths(of: type[StrictModel]) -> list[str]:
     """Return the paths of all settings: the fields of a run, those of its sections, `preset` and `limit`."""
     paths = list(BESIDE_FIELDS)
-    for name, field in RunConfig.model_fields.items():
+    for name, field in of.model_fields.items():
         paths.append(name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, StrictModel):
             paths += [f"{name}.{inner}" for inner in field.annotation.model_fields]
     return paths
 
 
+def require_known(named: Iterable[Assignment], of: type[StrictModel]) -> None:
+    """Raise UnknownNameError for a path that a configuration does not have, with the nearest ones."""
+    known = setting_paths(of)
+    for each in named:
+        if each.path not in known:
+            raise UnknownNameError("setting", each.path, known)
+
+
 def read_assignments(texts: Iterable[str]) -> list[Assignment]:
     """Return the settings of texts such as `budget.max_tokens=100`; the value is whatever YAML can say.
 
     Raises:
-        UnknownNameError: For an unknown path, with the nearest ones.
         ConfigError: For a text without `=`, a value that is not YAML, or a path that is given twice.
     """
-    known, found = setting_paths(), dict[str, Assignment]()
+    found = dict[str, Assignment]()
     for text in texts:
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals:
             raise ConfigError(f"--set {shown(text)}: write it as path=value, such as budget.max_tokens=100")
-        if path not in known:
-            raise UnknownNameError("setting", path, known)
         if path in found:
             raise ConfigError(f"--set {path} is given twice; give it once")
         found[path] = Assignment(path, _value(path, value))

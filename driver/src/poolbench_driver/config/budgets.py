@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from poolbench.config.base import StrictModel
+from poolbench.config import StrictModel
 from poolbench.errors import ConfigError
 
 

@@ -1,0 +1,90 @@
+"""Load the settings of a run from a preset, a YAML file and the command line; errors name the field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from poolbench.config import StrictModel
+from poolbench.errors import ConfigError, UnknownNameError, shown, unknown_name_message
+from poolbench_driver.config import BUDGETS, Assignment, RunConfig, limited
+from poolbench_driver.config.assignments import BESIDE_FIELDS, require_known
+from poolbench_driver.config.yaml_files import read_yaml
+from poolbench_driver.suites.registry import SUITES
+
+_MAX_ISSUES = 20
+
+
+def load_run_config(path: Path | None, overrides: dict[str, Any], assignments: Sequence[Assignment] = ()) -> RunConfig:
+    """Return the configuration of a run from YAML, command-line overrides and single settings; later ones win.
+
+    The key `suite` says whose settings they are, and `preset` which of the suite's to start from; `budget` is a
+    preset's name or a mapping. A mapping for a section needs only what differs from what was there before. Raise
+    ConfigError, with the file and each wrong field.
+    """
+    layers = [
+        {} if path is None else read_yaml(path, "configuration"),
+        overrides,
+        *(each.settings for each in assignments),
+    ]
+    given = {field: value for layer in layers for field, value in layer.items()}
+    suite, name = SUITES.get(str(given.get("suite", "poolbench"))), given.get("preset")
+    require_known(assignments, suite.config)
+    merged = suite.preset(_known(name), given) if name else {}
+    merged |= suite.settings()
+    way = suite.way(given.get("protocol", merged.get("protocol", "corrected")))
+    sections = _sections(suite.config)
+    for field, value in (each for layer in [way, *layers] for each in layer.items()):
+        below = merged.get(field)
+        if field == "budget" and isinstance(value, str):  # it names amounts, not how to measure
+            merged[field] = BUDGETS[_known(value)].model_dump(mode="json") | way.get(field, {})
+        elif field in sections and isinstance(value, dict):
+            merged[field] = {**(below if isinstance(below, dict) else sections[field].model_dump(mode="json")), **value}
+        else:
+            merged[field] = value
+    merged.pop("preset", None)
+    limit = _limit(merged.pop("limit", None))
+    try:
+        config = suite.config.model_validate(merged)
+    except ValidationError as error:
+        lines = [_describe(issue, suite.config) for issue in error.errors()]
+        more = [f"and {len(lines) - _MAX_ISSUES} more"] if len(lines) > _MAX_ISSUES else []
+        raise ConfigError(f"configuration {path or 'from flags'}: " + "; ".join(lines[:_MAX_ISSUES] + more)) from None
+    return config if limit is None else config.model_copy(update={"budget": limited(config.budget, limit)})
+
+
+def _known(name: Any) -> str:
+    """Return the name of a preset; raise UnknownNameError for another one."""
+    if not isinstance(name, str) or name not in BUDGETS:
+        raise UnknownNameError("preset", str(name), BUDGETS)
+    return name
+
+
+def _sections(of: type[RunConfig]) -> dict[str, StrictModel]:
+    """Return the sections of a configuration with their defaults."""
+    return {name: field.default for name, field in of.model_fields.items() if isinstance(field.default, StrictModel)}
+
+
+def _limit(value: Any) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise ConfigError(f"limit: a whole number of passages is needed, got {shown(value)}")
+
+
+def _describe(issue: Any, of: type[RunConfig]) -> str:
+    """Return one line on a wrong field: its path, what is wrong, the value received."""
+    place = [str(part) for part in issue["loc"]]
+    if issue["type"] == "extra_forbidden":
+        section = _sections(of).get(place[0]) if len(place) > 1 else None
+        return unknown_name_message(
+            "setting", ".".join(place), _field_names(type(section) if section else of, place[:-1])
+        )
+    received = "" if isinstance(issue["input"], dict) else f", got {shown(issue['input'])}"
+    return f"{'.'.join(place)}: {issue['msg']}{received}"
+
+
+def _field_names(of: type[StrictModel], prefix: list[str]) -> list[str]:
+    return [".".join([*prefix, name]) for name in of.model_fields] + ([] if prefix else list(BESIDE_FIELDS))

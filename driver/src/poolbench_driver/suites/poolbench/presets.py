@@ -1,0 +1,105 @@
+"""What runs of PoolBench start from: presets, the reference's way to measure, and kinds of scorers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from poolbench.config import CARD_MODELS, MODEL_PRESETS
+from poolbench.errors import ConfigError
+from poolbench_driver.config import BUDGETS
+
+#: Block 4 of 0 to 5. It was chosen on the demo model: there, directions of most strategies change its texts; at block 3
+#: the mean's do not, and at block 2 hardly any do.
+DEMO_STEERING_DEPTH = 0.75
+#: Greedy texts of the small model repeat themselves, and under steering they do so before they change.
+DEMO_TEMPERATURE = 0.7
+#: Half of the shipped base: planted concepts lie in single words, so its upper half adds time but no AUROC.
+DEMO_SCORER_LAYERS = 3
+#: Folder of the published corpus, `nips234678/poolbench`, as `corpus import` writes it.
+PUBLISHED_CORPUS = "corpora/published"
+#: The board of the card leaves out S3, which it has and which costs the states of every head.
+CARD_STRATEGIES = ("card", "S3_iti_probe")
+#: Settings of `--scorers`: fine-tuned as the card's, published ones as they are, and the encoder that ships.
+SCORERS: dict[str, dict[str, Any]] = {
+    "bert": {"scorer_base": "bert-base-uncased", "scorer_mode": "full"},
+    "published": {
+        "scorer_base": "nips234678/poolbench-bert-scorers",
+        "scorer_mode": "import",
+        "scorer_positive_label": "1",  # by index: the reference trains them with 1 for the concept
+    },
+    "minilm": {"scorer_base": "minilm", "scorer_mode": "head"},
+}
+DEMO_CONCEPTS = ("causation", "contrast", "conditionality", "negation_density")
+#: A pretrained model on a CPU: concepts that it carries on where a passage has them, so that scorers pass their gate.
+SMALL_MODEL = "smollm2-135m"
+SMALL_CONCEPTS = ("numerical_precision", "bureaucratic", "academic_tone")
+SMALL_DEPTHS = (0.5, 0.75)
+#: The card's strategies without those that need a backward pass, or a vector of every head.
+FORWARD_STRATEGIES = (
+    "P1_last_token", "P2_first_token", "A1_mean", "A2_max", "A3_min", "A4_norm_weighted", "W1_first_k", "W2_last_k",
+    "W3_middle_k", "W4_hierarchical", "S1_attention", "L1_pos_filtered", "L2_dependency_rel", "L3_entity", "L4_clause",
+    "L5_keyword", "L6_sentence",
+)  # fmt: skip
+
+
+#: How the reference reads and steers, for protocol `published`: coefficients of the unit vector, ten openings, every
+#: position of the prompt; BOS and attention sinks count as tokens.
+PUBLISHED: dict[str, Any] = {
+    "include_bos": True,
+    "sinks": "include",
+    "budget": {
+        "alpha_unit": "absolute",
+        "strengths": [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0],
+        "null_strengths": [0.5, 1.0, 2.0],
+        "reference_strength": 1.0,
+        "opening_set": "published-10",
+        "num_openings": 10,
+    },
+    "steering": {"positions": "all"},
+}
+
+
+def preset(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a named preset (`demo`, `small`, `card`, `full`).
+
+    Raise ConfigError for the card without a model in what file and command line say.
+    """
+    settings: dict[str, Any] = {"budget": BUDGETS[name].model_dump(mode="json"), "scorer_mode": "full"}
+    if name == "demo":
+        settings |= {
+            "concepts": list(DEMO_CONCEPTS),
+            "steering_layer": DEMO_STEERING_DEPTH,
+            "steering": {"temperature": DEMO_TEMPERATURE},
+            "scorer_mode": "head",
+            "scorer_layers": DEMO_SCORER_LAYERS,
+        }
+    if name == "small":
+        settings |= {
+            "model": SMALL_MODEL,
+            "concepts": list(SMALL_CONCEPTS),
+            "strategies": list(FORWARD_STRATEGIES),
+            "layers": list(SMALL_DEPTHS),
+            "steering": {"temperature": DEMO_TEMPERATURE},
+            "scorer_mode": "head",
+            "scorer_layers": DEMO_SCORER_LAYERS,
+        }
+    if name == "card":
+        settings |= {
+            "protocol": "published",
+            "strategies": list(CARD_STRATEGIES),
+            "corpus": {"source": PUBLISHED_CORPUS},
+            "scorer_base": "bert-base-uncased",
+        }
+        if "model" not in given:
+            raise ConfigError(f"the card measures {', '.join(CARD_MODELS)}: name one by --model, or all with commas")
+        settings = _card_layers(given["model"]) | settings
+    return settings
+
+
+def _card_layers(model: Any) -> dict[str, Any]:
+    """Return the layers that the reference measured and steered at; of another model none, so the defaults hold."""
+    found = MODEL_PRESETS.get(model) if isinstance(model, str) else None
+    if found is None or not found.card_layers:
+        return {}
+    return {"layers": list(found.card_layers), "steering_layer": found.card_steering_layer}
